@@ -1,0 +1,42 @@
+# Every target sets up what it needs: Python 3.11+, make and a package index are enough.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-fast test-slow lint bench docs clean
+
+help:  ## show the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip -c constraints.txt
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(STAMP)  ## the whole method on the built-in task, offline, in about two minutes
+	$(BIN)/adamab demo
+
+test: lint  ## lint, types, import contract, all tests with coverage
+	$(BIN)/python -m pytest -q -n 2 -m 'not slow' --cov --cov-report=term
+
+test-slow: $(STAMP)  ## what takes longer than a developer wants to wait
+	$(BIN)/python -m pytest -q -m slow
+
+lint: $(STAMP)  ## ruff, mypy, import contract
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(STAMP)  ## the figures of results/benchmarks.md, measured anew
+	$(BIN)/python -m benchmarks
+
+docs: $(STAMP)  ## the documentation as a site, in site/
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
+	$(BIN)/mkdocs build --strict --quiet
+
+clean:  ## remove everything that the other targets made
+	rm -rf $(VENV) build dist site .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis adamab-demo

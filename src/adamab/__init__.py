@@ -1,0 +1,1 @@
+"""ADAMAB: few-shot classifiers on frozen embeddings."""

@@ -1,0 +1,71 @@
+"""Every error that ADAMAB raises on purpose, in one tree.
+
+    AdamabError
+    ├── TaskError                 the task file, its examples, a data file
+    ├── RecipeError               a hyperparameter out of range, an unknown preset
+    ├── MissingExtraError         an optional package is not installed; names its pip line
+    ├── ProviderError
+    │   ├── EmbedderError         an embedder cannot be found, read or trusted
+    │   │   └── FingerprintError  a model meets another embedder than it was fitted with
+    │   ├── GeneratorError        a generator cannot be found or read
+    │   └── CacheError            the vector cache is unreadable or unwritable
+    ├── ModelFileError            a saved classifier is damaged, foreign or of another version
+    └── RunError                  a run directory cannot be used as asked
+
+Each message is one line: what is wrong, where, and what to do. The command line
+prints it and exits with code 2; a traceback is a bug.
+"""
+
+
+class AdamabError(Exception):
+    """Base of all errors that a user can cause and mend."""
+
+
+class TaskError(AdamabError, ValueError):
+    """The task, its examples or a data file is malformed."""
+
+
+class RecipeError(AdamabError, ValueError):
+    """A recipe's value is out of range or its preset unknown."""
+
+
+class MissingExtraError(AdamabError, ImportError):
+    """An optional dependency is missing."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} is not installed; run: pip install 'adamab[{extra}]'")
+        self.what = what
+        self.extra = extra
+
+    def __reduce__(self) -> tuple[type["MissingExtraError"], tuple[str, str]]:
+        # BaseException pickles by `args`, which hold the finished message; worker
+        # processes need the two words it was made from.
+        return type(self), (self.what, self.extra)
+
+
+class ProviderError(AdamabError):
+    """Something outside this package failed or cannot be used."""
+
+
+class EmbedderError(ProviderError):
+    """An embedder cannot be found, read or trusted."""
+
+
+class FingerprintError(EmbedderError):
+    """A model was fitted with another embedder."""
+
+
+class GeneratorError(ProviderError):
+    """A generator cannot be found or read."""
+
+
+class CacheError(ProviderError):
+    """The vector cache cannot be read or written."""
+
+
+class ModelFileError(AdamabError, ValueError):
+    """A saved classifier is damaged, foreign or of another version."""
+
+
+class RunError(AdamabError):
+    """A run directory cannot be used as asked."""
