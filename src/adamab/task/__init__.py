@@ -1,0 +1,20 @@
+"""What the user says: classes, samples, prompts and how they are read."""
+
+from adamab.task.prompts import Prompts
+from adamab.task.readers import TextRow, load_task, read_samples, read_texts
+from adamab.task.spec import ClassSpec, Sample, Task
+from adamab.task.words import Vocabulary, folded, terms
+
+__all__ = [
+    "ClassSpec",
+    "Prompts",
+    "Sample",
+    "Task",
+    "TextRow",
+    "Vocabulary",
+    "folded",
+    "load_task",
+    "read_samples",
+    "read_texts",
+    "terms",
+]

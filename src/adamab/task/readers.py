@@ -1,0 +1,197 @@
+"""The task file: YAML with classes, examples and prompts, or a plain `{class: [examples]}`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from os import PathLike
+from pathlib import Path
+
+from adamab.errors import TaskError
+from adamab.task.messages import checked, place, short, suggestion
+from adamab.task.prompts import KEYS, Prompts
+from adamab.task.samples import TextRow, placed_samples, read_samples, read_texts, unknown_class
+from adamab.task.spec import ClassSpec, Sample, Task
+from adamab.task.words import folded
+from adamab.task.yaml_tree import Fields, Items, Node, Scalar, read_tree
+
+__all__ = ["TextRow", "load_task", "read_samples", "read_texts"]
+
+_TASK_KEYS = ("name", "classes", "examples", "prompts")
+_CLASS_KEYS = ("name", "description", "examples")
+_EXAMPLE_KEYS = ("text", "id")
+_FLAG = "with_examples"
+
+Placed = tuple[str, Sample]  # file:line and the sample that stands there
+
+
+def load_task(path: str | PathLike[str]) -> Task:
+    """Read a task file and the data files it names (relative to it).
+
+    A text that is repeated within its class is kept once, unless its `id` differs; a text
+    under two classes is refused.
+    """
+    path = Path(path)
+    fields = read_tree(path).fields("the file")
+    parts = _full(path, fields) if "classes" in fields else _plain(path, fields)
+    samples = tuple(_without_repeats(parts.placed))
+    try:
+        return Task(tuple(parts.classes), samples, parts.prompts, parts.name)
+    except TaskError as exc:
+        raise TaskError(f"{place(path)}: {exc}") from None
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What a file says, before it is checked as a whole."""
+
+    name: str
+    classes: list[ClassSpec]
+    placed: Iterable[Placed]
+    prompts: Prompts = field(default_factory=Prompts)
+
+
+def _plain(path: Path, fields: dict[str, Node]) -> _Parts:
+    """The short form: each key is a class, each value its list of texts."""
+    classes, placed = list[ClassSpec](), list[Placed]()
+    for key, node in fields.items():
+        if not (isinstance(node, Items) or node.is_empty):
+            remedy = suggestion(key, _TASK_KEYS) if key not in _TASK_KEYS else "add 'classes' beside it"
+            node.refuse(f"class {short(key)}", f"write a list of its texts, or a 'classes' list ({remedy})")
+        name = checked(key, node.place, "class name")
+        classes.append(ClassSpec(name))
+        placed.extend(_inline(node, name))
+    return _Parts(path.stem, classes, placed)
+
+
+def _full(path: Path, fields: dict[str, Node]) -> _Parts:
+    """The long form: name, classes, examples, prompts."""
+    _refuse_unknown(fields, _TASK_KEYS, "key")
+    classes, placed = list[ClassSpec](), list[Placed]()
+    for spec, examples in _classes(fields["classes"]):
+        classes.append(spec)
+        placed.extend(_inline(examples, spec.name))
+    names = [spec.name for spec in classes]
+    return _Parts(
+        name=_text(fields["name"], "the task's name") if "name" in fields else path.stem,
+        classes=classes,
+        placed=chain(placed, _examples(fields.get("examples"), names)),
+        prompts=_prompts(fields.get("prompts")),
+    )
+
+
+def _classes(node: Node) -> Iterator[tuple[ClassSpec, Node | None]]:
+    """Classes in file order, each with the node of its inline examples."""
+    if isinstance(node, Fields):
+        for key, description in node.nodes.items():
+            name = checked(key, description.place, "class name")
+            yield ClassSpec(name, _description(description, name)), None
+        return
+    for item in node.items("'classes'"):
+        if isinstance(item, Fields):
+            yield _class(item)
+        else:
+            yield ClassSpec(_text(item, "class name")), None
+
+
+def _class(node: Fields) -> tuple[ClassSpec, Node | None]:
+    _refuse_unknown(node.nodes, _CLASS_KEYS, "key of a class")
+    if "name" not in node.nodes:
+        raise TaskError(f"{node.place}: a class without 'name'; give it one")
+    name = _text(node.nodes["name"], "class name")
+    return ClassSpec(name, _description(node.nodes.get("description"), name)), node.nodes.get("examples")
+
+
+def _description(node: Node | None, class_name: str) -> str | None:
+    if node is None or node.is_empty:
+        return None
+    return _text(node, f"description of class {short(class_name)}")
+
+
+def _inline(node: Node | None, class_name: str) -> Iterator[Placed]:
+    """Examples written in the task file: texts, or mappings with `text` and `id`."""
+    if node is None or node.is_empty:
+        return
+    what = f"example of class {short(class_name)}"
+    for item in node.items(f"'examples' of class {short(class_name)}"):
+        if isinstance(item, Fields):
+            _refuse_unknown(item.nodes, _EXAMPLE_KEYS, "key of an example")
+            if "text" not in item.nodes:
+                raise TaskError(f"{item.place}: {what} without 'text'; add it")
+            text, id_ = _text(item.nodes["text"], what), _id(item.nodes.get("id"))
+        else:
+            text, id_ = _text(item, what), None
+        yield item.place, Sample(text, class_name, id=id_)
+
+
+def _examples(node: Node | None, class_names: Collection[str]) -> Iterator[Placed]:
+    """The top-level `examples`: a file, several files, or `{class: [texts]}`."""
+    if node is None or node.is_empty:
+        return
+    if isinstance(node, Fields):
+        for class_name, texts in node.nodes.items():
+            if class_name.strip() not in class_names:
+                raise unknown_class(texts.place, class_name, class_names)
+            yield from _inline(texts, class_name.strip())
+        return
+    for item in [node] if isinstance(node, Scalar) else node.items("'examples'"):
+        file = item.path.parent / _text(item, "file name in 'examples'")
+        yield from placed_samples(file, class_names)
+
+
+def _prompts(node: Node | None) -> Prompts:
+    if node is None or node.is_empty:
+        return Prompts()
+    fields = node.fields("'prompts'")
+    _refuse_unknown(fields, KEYS, "prompt")
+    given: dict[str, str | bool] = {}
+    for key, value in fields.items():
+        what = f"prompt {key!r}"
+        given[KEYS[key]] = value.flag(what) if key == _FLAG else _template(value, what)
+    try:
+        return Prompts(**given)  # type: ignore[arg-type]  # each key has its type
+    except TaskError as exc:
+        raise TaskError(f"{node.place}: {exc}") from None
+
+
+def _template(node: Node, what: str) -> str:
+    template = node.text(what)
+    checked(template, node.place, what)
+    return template  # outer line breaks may be meant
+
+
+def _without_repeats(placed: Iterable[Placed]) -> Iterator[Sample]:
+    """Samples without the repeats within a class; one text or id under two classes is refused."""
+    owners: dict[tuple[str, str], tuple[str, str]] = {}
+    seen: set[tuple[str, str | None]] = set()
+    for where, sample in placed:
+        text = folded(sample.text)
+        marks = [("text", text)] if sample.id is None else [("text", text), ("id", sample.id)]
+        for mark in marks:
+            class_name, first = owners.setdefault(mark, (sample.class_name, where))
+            if class_name != sample.class_name:
+                raise TaskError(
+                    f"{where}: example {short(sample.text)} of class {short(sample.class_name)} has the same "
+                    f"{mark[0]} as one of class {short(class_name)} at {first}; keep it in one class"
+                )
+        if (text, sample.id) not in seen:
+            seen.add((text, sample.id))
+            yield sample
+
+
+def _text(node: Node, what: str) -> str:
+    return checked(node.text(what), node.place, what)
+
+
+def _id(node: Node | None) -> str | None:
+    if node is None or node.is_empty:
+        return None
+    # A number is taken as it is written, so 007 stays 007.
+    return node.raw if isinstance(node, Scalar) and node.kind == "number" else _text(node, "id")
+
+
+def _refuse_unknown(fields: dict[str, Node], known: Collection[str], what: str) -> None:
+    for key, node in fields.items():
+        if key not in known:
+            raise TaskError(f"{node.place}: unknown {what} {short(key)}; {suggestion(key, known)}")

@@ -1,0 +1,165 @@
+"""Every hyperparameter, exactly once, each with its reason; presets `default` and `paper`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from adamab.errors import RecipeError
+
+# Batch size, training rounds, samples a round, augmentation rounds and α of the paper's appendix.
+PAPER_SETTINGS: dict[str, dict[str, float]] = {
+    "multiwd": {"batch_size": 32, "rounds": 30, "batch": 5, "augmentation_rounds": 18, "alpha": 100},
+    "forbidden": {"batch_size": 32, "rounds": 50, "batch": 5, "augmentation_rounds": 39, "alpha": 100},
+    "trec": {"batch_size": 64, "rounds": 100, "batch": 5, "augmentation_rounds": 60, "alpha": 30},
+    "pets": {"batch_size": 64, "rounds": 100, "batch": 3, "augmentation_rounds": 74, "alpha": 100},
+    "flowers102": {"batch_size": 128, "rounds": 300, "batch": 2, "augmentation_rounds": 102, "alpha": 30},
+    "cub200": {"batch_size": 256, "rounds": 500, "batch": 2, "augmentation_rounds": 400, "alpha": 100},
+}
+
+
+class Recipe(BaseModel):
+    """How a classifier is made. The defaults are the preset `default`.
+
+    Example:
+        >>> Recipe.preset("default").with_options(dropout=0.3).dropout
+        0.3
+        >>> Recipe.preset("paper:trec").augmentation_rounds
+        60
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    name: str = "default"
+
+    # What is seen of a sample
+    views: tuple[str, ...] | None = Field(default=None, min_length=1)
+    """Views asked of the embedder; None means all that it offers, the pooled embedding first."""
+    words: bool = True
+    """A lexical view (TF-IDF) beside the embedder's: free, and alone worth points on short texts."""
+    similarity: bool = True
+    """Untrained similarity to the description, as a view without parameters."""
+    similarity_scale: float = Field(default=10.0, gt=0)
+    """Logits of a cosine before evidence is there: ten makes a softmax of a few classes plausible."""
+    centre: bool = True
+    """Subtract the training mean: pooled embeddings share a large common part that says nothing."""
+    normalise: bool = True
+    """Scale to length one after centring."""
+    max_width: int | None = Field(default=256, ge=1)
+    """Widest input of a tower; a wider view is reduced to the span of the training samples."""
+
+    # The calibrator
+    class_input: Literal["description", "mean", "both"] = "both"
+    """What the class tower sees: the description's vector, the class mean, or their sum."""
+    layers: int = Field(default=3, ge=1, le=8)
+    bottleneck: int = Field(default=4, ge=1)
+    activation: Literal["relu", "gelu", "silu", "tanh"] = "relu"
+    dropout: float = Field(default=0.5, ge=0, lt=1)
+    """Strong, because a fit sees a handful of samples a class."""
+    zero_last: bool = True
+    """Start as the identity, which keeps what the embedder knows."""
+    free_vectors: bool = True
+    """A trained vector a class beside the class tower: a linear probe is then a special case."""
+    logit_scale: float = Field(default=16.0, gt=0)
+    """Unit vectors give logits in [-1, 1], from which a softmax can learn nothing."""
+
+    # The loop: augmentation and training by rounds
+    batch: int = Field(default=5, ge=1)
+    """Samples asked for in one round, the paper's Δn."""
+    augmentation_rounds: int | None = Field(default=None, ge=0)
+    """Rounds that generate; None means `passes` times the number of classes."""
+    passes: int = Field(default=2, ge=0)
+    """Augmentation rounds a class: twice five samples are ten a class on average."""
+    rounds: int | None = Field(default=None, ge=0)
+    """All rounds, the last ones without generation; None means the augmentation rounds."""
+    alpha: float = Field(default=100.0, ge=0)
+    """Exploration of the bandit."""
+    relative_shift: bool = True
+    """Divide δ² by the mean squared class gradient of the round, so that α has no unit."""
+    optimiser: Literal["adam", "adamw"] = "adamw"
+    learning_rate: float = Field(default=1e-3, gt=0)
+    final_rate: float = Field(default=1.0, gt=0, le=1)
+    """Last learning rate as a share of the first (cosine annealing, one step a round)."""
+    weight_decay: float = Field(default=1e-2, ge=0)
+    batch_size: int | None = Field(default=None, ge=1)
+    """Mini-batch of the loop's epochs; None is the full batch."""
+    full_gradient: bool = False
+    """One full-batch gradient step a round instead of an epoch: the theorem's setting."""
+    synthetic_weight: float = Field(default=1.0, gt=0)
+    """Weight of a synthetic sample in every loss; a given one has weight one."""
+
+    # Evidence: what the folds decide
+    refit: bool = True
+    """After the loop train every view's head anew, for the steps and with the weights of the folds."""
+    folds: int = Field(default=5, ge=0)
+    checkpoints: tuple[int, ...] = Field(default=(0, 6, 12, 25, 50, 100, 200), min_length=1)
+    """Numbers of full-batch steps that the folds choose from, view by view."""
+    default_steps: int = Field(default=12, ge=0)
+    """Steps where there are no folds (one example a class)."""
+    pull: float = Field(default=0.01, ge=0)
+    """Strength of the pull of the view weights towards each other."""
+
+    @classmethod
+    def preset(cls, name: str) -> Recipe:
+        """`default`, `paper`, or `paper:SET` with the settings of one of the paper's data sets."""
+        if name == "default":
+            return cls()
+        if name == "paper":
+            return _paper(name, {"batch_size": 32, "rounds": None, "batch": 5, "passes": 3, "alpha": 100.0})
+        family, _, data_set = name.partition(":")
+        if family == "paper" and data_set in PAPER_SETTINGS:
+            return _paper(name, PAPER_SETTINGS[data_set])
+        raise RecipeError(
+            f"unknown recipe {name!r}; choose default, paper or paper:SET with SET one of: "
+            + ", ".join(PAPER_SETTINGS)
+        )
+
+    def with_options(self, **options: Any) -> Recipe:
+        """The same recipe with some values changed, all checked again."""
+        return _checked({**self.model_dump(), **options})
+
+    def n_augmentation_rounds(self, n_classes: int) -> int:
+        """Rounds that generate, for a task of that many classes."""
+        return self.passes * n_classes if self.augmentation_rounds is None else self.augmentation_rounds
+
+    def n_rounds(self, n_classes: int) -> int:
+        """All rounds, for a task of that many classes."""
+        augmentation = self.n_augmentation_rounds(n_classes)
+        return augmentation if self.rounds is None else max(self.rounds, augmentation)
+
+
+def _paper(name: str, settings: Mapping[str, Any]) -> Recipe:
+    """The literal recipe: one view, no centring, no scale, the loop's weights are the final ones."""
+    literal: dict[str, Any] = {
+        "name": name,
+        "views": ("pooled",),
+        "words": False,
+        "similarity": False,
+        "centre": False,
+        "normalise": False,
+        "max_width": None,
+        "class_input": "description",
+        "dropout": 0.0,
+        "zero_last": False,
+        "free_vectors": False,
+        "logit_scale": 1.0,
+        "relative_shift": False,
+        "optimiser": "adam",
+        "learning_rate": 0.005,
+        "final_rate": 0.5,
+        "weight_decay": 1e-4,
+        "refit": False,
+        "folds": 0,
+    }
+    return _checked({**literal, **settings})
+
+
+def _checked(values: Mapping[str, Any]) -> Recipe:
+    try:
+        return Recipe.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise RecipeError(f"recipe option {place!r}: {first['msg']} (got {first['input']!r})") from None

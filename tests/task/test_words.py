@@ -1,0 +1,158 @@
+"""The words of a text and the vocabulary of the lexical view."""
+
+import json
+import math
+import random
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adamab.errors import ModelFileError
+from adamab.task.words import Vocabulary, _tokens, folded, terms
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("  Refund\u00a0\n ME ", "refund me"),
+        ("\uff32efund", "refund"),  # full width
+        ("STRASSE", "strasse"),
+        ("straße", "strasse"),
+        ("cafe\u0301", "caf\u00e9"),
+        ("re\u200bfund\ufeff", "refund"),
+        ("\u200fשבת\u200e", "שבת"),
+        ("\u200b\u2060 ", ""),
+    ],
+)
+def test_folded_unifies_what_looks_the_same(text: str, expected: str) -> None:
+    assert folded(text) == expected
+
+
+@given(st.text())
+def test_folded_ignores_case_and_outer_space_of_any_text(text: str) -> None:
+    assert folded(f" {text}\n") == folded(text)
+    assert folded(text) == " ".join(folded(text).split())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", []),
+        ("...", []),
+        ("Who am I?", ["who", "am", "who am", "i", "am i", "?"]),
+        ("a 3", ["a", "3", "a 3"]),
+        ("snake_case", ["snake", "case", "snake case"]),
+        ("yes? no", ["yes", "?", "no"]),
+        ("Café NAÏVE", ["cafe", "naive", "cafe naive"]),
+        ("cafe\u0301", ["cafe"]),
+        ("Ёлка", ["елка"]),
+        ("Ελλάδα", ["ελλαδα"]),
+        ("हिन्दी में", ["हिन्दी", "में", "हिन्दी में"]),  # vowel signs are letters here
+        ("한국어 좋아", ["한국어", "좋아", "한국어 좋아"]),  # written with spaces
+        ("退款吗", ["退款", "款吗", "退款吗"]),
+        ("退", ["退"]),
+        ("退款\uff0c好", ["退款", "好"]),
+        ("ｶﾞｽ", ["ガス"]),
+        ("ひらカナ", ["ひら", "らカ", "カナ", "ひらカ", "らカナ"]),
+        ("ไทย", ["ไท", "ทย", "ไทย"]),
+        ("iPhone手机坏", ["iphone", "手机", "机坏", "手机坏"]),
+        ("why\uff1f", ["why", "?"]),
+        ("لماذا؟", ["لماذا", "?"]),
+        ("\u200fשבת בית", ["שבת", "בית", "שבת בית"]),
+        ("no ❤\ufe0f 👩\u200d💻", ["no", "❤", "👩", "💻"]),
+        ("re\u00adfund", ["refund"]),
+        ("๒ วัน", ["๒", "วั", "ัน", "วัน"]),
+    ],
+)
+def test_terms(text: str, expected: list[str]) -> None:
+    assert terms(text) == expected
+
+
+@pytest.mark.parametrize("run", ["ລາວ", "ខ្មែរ", "မြန်မာ", "日本語", "𠮷野家"])
+def test_every_script_without_spaces_gives_pairs_and_triples(run: str) -> None:
+    pairs = [run[i : i + 2] for i in range(len(run) - 1)]
+    triples = [run[i : i + 3] for i in range(len(run) - 2)]
+    assert terms(run) == pairs + triples
+
+
+@given(st.text(st.characters(max_codepoint=127)))
+def test_the_ascii_path_and_the_general_path_agree(text: str) -> None:
+    general = [token for token in _tokens(text + " é") if token != ("e", "w")]
+    assert [t for t in _tokens(text) if t != ("e", "w")] == general
+
+
+@given(st.text())
+def test_terms_take_any_text(text: str) -> None:
+    assert all(term.strip() for term in terms(text))
+
+
+def test_fit_learns_sorted_terms_and_smooth_idf() -> None:
+    words = Vocabulary.fit(["b a", "a"])
+    assert words.terms == ("a", "b", "b a")
+    rare = math.log(3 / 2) + 1
+    np.testing.assert_allclose(words.idf, [1.0, rare, rare])
+
+
+def test_min_count_counts_texts_not_occurrences() -> None:
+    assert Vocabulary.fit(["x x x", "y", "y"], min_count=2).terms == ("y",)
+
+
+def test_rows_are_damped_counts_times_idf_of_length_one() -> None:
+    words = Vocabulary(("a", "b"), np.array([1.0, 2.0]))
+    row = words.transform(["a, a; b"])
+    expected = np.array([1 + math.log(2), 2.0])
+    np.testing.assert_allclose(row.toarray()[0], expected / np.linalg.norm(expected), rtol=1e-6)
+    assert row.dtype == np.float32
+    assert row.format == "csr"
+
+
+def test_unknown_texts_are_rows_of_zeros() -> None:
+    words = Vocabulary.fit(["money back", "love it"])
+    rows = words.transform(["", "love", "zzz"])
+    np.testing.assert_allclose(rows.toarray().sum(axis=1) > 0, [False, True, False])
+    assert words.transform([]).shape == (0, 6)
+    assert Vocabulary.fit([]).transform(["a"]).shape == (1, 0)
+
+
+def test_json_round_trip() -> None:
+    words = Vocabulary.fit(["Geld zurück", "退款", "love it?"])
+    again = Vocabulary.from_json(json.loads(json.dumps(words.to_json())))
+    assert again.terms == words.terms
+    np.testing.assert_array_equal(again.idf, words.idf)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([], "exactly"),
+        ({"terms": []}, "exactly"),
+        ({"terms": [], "idf": [], "code": 1}, "exactly"),
+        ({"terms": "ab", "idf": [1.0, 1.0]}, "list of texts"),
+        ({"terms": [1], "idf": [1.0]}, "list of texts"),
+        ({"terms": ["a", "a"], "idf": [1.0, 1.0]}, "twice"),
+        ({"terms": ["a"], "idf": {}}, "positive numbers"),
+        ({"terms": ["a"], "idf": [float("nan")]}, "positive numbers"),
+        ({"terms": ["a"], "idf": [float("inf")]}, "positive numbers"),
+        ({"terms": ["a"], "idf": [0]}, "positive numbers"),
+        ({"terms": ["a"], "idf": [-1.0]}, "positive numbers"),
+        ({"terms": ["a"], "idf": [True]}, "positive numbers"),
+        ({"terms": ["a"], "idf": ["1"]}, "positive numbers"),
+        ({"terms": ["a"], "idf": [10**400]}, "positive numbers"),
+        ({"terms": ["a"], "idf": []}, "1 terms but 0"),
+    ],
+)
+def test_a_damaged_vocabulary_is_refused(data: object, message: str) -> None:
+    with pytest.raises(ModelFileError, match=message):
+        Vocabulary.from_json(data)
+
+
+def test_ten_thousand_texts_take_seconds_not_minutes() -> None:
+    rng = random.Random(0)
+    texts = [" ".join(f"w{rng.randrange(3000)}" for _ in range(15)) for _ in range(10_000)]
+    start = time.process_time()
+    rows = Vocabulary.fit(texts, min_count=2).transform(texts)
+    assert rows.shape[0] == 10_000
+    assert time.process_time() - start < 6  # about one second; room for a busy machine
