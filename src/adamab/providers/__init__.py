@@ -1,0 +1,1 @@
+"""The outside world and what guards it: embedders, generators, the cache."""

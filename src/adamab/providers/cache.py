@@ -1,0 +1,241 @@
+"""A content-addressed cache of vectors in one SQLite file; several processes may share it.
+
+A row is found by sha256 of (fingerprint, kind, text) and the view's name. The texts
+themselves are not stored. A vector that float16 holds exactly is stored as float16,
+so what comes out is what went in. The file can be read by its owner only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import time
+import zlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adamab.errors import EmbedderError
+from adamab.providers.cache_file import CacheFile, DamagedError, default_path
+from adamab.providers.embedders.base import Embedded, Embedder, Kind
+
+SLICE = 256  # texts embedded before they are stored: what a killed process loses at most
+_DTYPES: dict[str, np.dtype[Any]] = {"f2": np.dtype("<f2"), "f4": np.dtype("<f4")}
+
+
+@dataclass(frozen=True)
+class CacheEntry:
+    """What the cache holds of one view of one embedder."""
+
+    fingerprint: str
+    view: str
+    rows: int
+    bytes: int
+    last_used: float  # seconds since 1970
+
+
+@dataclass(frozen=True)
+class CachedVector:
+    """One stored vector and whether its text was longer than the embedder takes."""
+
+    vector: NDArray[np.float32]
+    overlong: bool
+
+
+class VectorCache:
+    """The cache's file. Each operation opens and closes it, so threads and forks need no care.
+
+    `path` defaults to the environment's `ADAMAB_CACHE`, else to the user's cache directory.
+    """
+
+    def __init__(self, path: str | Path | None = None, *, timeout: float = 30.0) -> None:
+        self.file = CacheFile(default_path() if path is None else Path(path).expanduser(), timeout)
+
+    @property
+    def path(self) -> Path:
+        """Where the file is, or would be."""
+        return self.file.path
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return self.file.size
+
+    def get(
+        self, fingerprint: str, kind: Kind, texts: Sequence[str], views: Sequence[str]
+    ) -> dict[tuple[int, str], CachedVector]:
+        """What is stored of `texts`, by (number of the text, view). Damaged rows count as missing."""
+        keys = {_key(fingerprint, kind, text): number for number, text in enumerate(texts)}
+        query = (
+            "SELECT key, view, dtype, width, overlong, crc, data FROM vectors "
+            f"WHERE key IN ({_marks(keys)}) AND view IN ({_marks(views)})"
+        )
+        rows: list[Any] = self.file.read(lambda db: db.execute(query, [*keys, *views]).fetchall(), [])
+        found = ((keys[key], view, _decode(*rest)) for key, view, *rest in rows)
+        return {(number, view): vector for number, view, vector in found if vector is not None}
+
+    def put(self, fingerprint: str, kind: Kind, texts: Sequence[str], embedded: Embedded) -> None:
+        """Store vectors; where that fails, warn once and go on, since the vectors are there already."""
+        keys = [_key(fingerprint, kind, text) for text in texts]
+        rows = [
+            (key, view, *_encode(matrix[number], bool(embedded.overlong[number])))
+            for view, matrix in embedded.views.items()
+            for number, key in enumerate(keys)
+        ]
+        statement = (
+            "INSERT OR REPLACE INTO vectors (model, key, view, dtype, width, overlong, crc, data) "
+            "VALUES ((SELECT id FROM models WHERE fingerprint = ?), ?, ?, ?, ?, ?, ?, ?)"
+        )
+
+        def store(db: sqlite3.Connection) -> None:
+            _note_use(db, fingerprint)
+            db.executemany(statement, [(fingerprint, *row) for row in rows])
+
+        self.file.write(store)
+
+    def touch(self, fingerprint: str) -> None:
+        """Note that an embedder's vectors were of use now."""
+        if self.file.exists():
+            self.file.write(lambda db: _note_use(db, fingerprint))
+
+    def entries(self) -> list[CacheEntry]:
+        """What is stored, by embedder and view, the most recently used first."""
+        query = (
+            "SELECT fingerprint, view, COUNT(*), SUM(LENGTH(data)), last_used FROM vectors "
+            "JOIN models ON models.id = model GROUP BY model, view ORDER BY last_used DESC, fingerprint, view"
+        )
+        rows: list[Any] = self.file.read(lambda db: db.execute(query).fetchall(), [])
+        return [CacheEntry(*row) for row in rows]
+
+    def purge(self, fingerprint: str | None = None) -> int:
+        """Delete all vectors, or those of one embedder, and return the bytes freed on disk."""
+        before = self.size
+        try:
+            self.file.read(lambda db: _delete(db, fingerprint), None)
+        except DamagedError:
+            if fingerprint is not None:
+                raise
+            self.file.remove()
+        return max(before - self.size, 0)
+
+
+class CachedEmbedder(Embedder):
+    """The same vectors, views and fingerprint as `embedder`, with `cache` in front of it."""
+
+    def __init__(self, embedder: Embedder, cache: VectorCache, *, slice_size: int = SLICE) -> None:
+        self.embedder = embedder
+        self.cache = cache
+        self.slice_size = slice_size
+        self.cacheable = embedder.cacheable
+        self._touched = False
+
+    def __str__(self) -> str:
+        return str(self.embedder)
+
+    # Asked for when needed, not before: for some embedders these read or fetch the model.
+    @cached_property
+    def fingerprint(self) -> str:  # type: ignore[override]  # it can be assigned as well
+        """That of the embedder."""
+        return self.embedder.fingerprint
+
+    @cached_property
+    def views(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Those of the embedder."""
+        return self.embedder.views
+
+    async def _embed(self, texts: Sequence[str], *, kind: Kind, views: Sequence[str]) -> Embedded:
+        if not self.cacheable:
+            return await self.embedder.embed(texts, kind=kind, views=views)
+        slices = [texts[start : start + self.slice_size] for start in range(0, len(texts), self.slice_size)]
+        answers = [await self._slice(part, kind, views) for part in slices]
+        return Embedded(
+            {view: self._joined(view, [answer.views[view] for answer in answers]) for view in views},
+            np.concatenate([answer.overlong for answer in answers]),
+        )
+
+    async def _slice(self, texts: Sequence[str], kind: Kind, views: Sequence[str]) -> Embedded:
+        rows = self.cache.get(self.fingerprint, kind, texts, views)
+        if rows and not self._touched:
+            self._touched = True  # once is enough: a date is all that it changes
+            self.cache.touch(self.fingerprint)
+        lacking = [n for n in range(len(texts)) if any((n, view) not in rows for view in views)]
+        if lacking:
+            rows |= await self._fresh(texts, lacking, kind, views)
+        return Embedded(
+            {v: self._joined(v, [rows[n, v].vector[None] for n in range(len(texts))]) for v in views},
+            np.array([any(rows[n, v].overlong for v in views) for n in range(len(texts))], np.bool_),
+        )
+
+    async def _fresh(
+        self, texts: Sequence[str], lacking: Sequence[int], kind: Kind, views: Sequence[str]
+    ) -> dict[tuple[int, str], CachedVector]:
+        asked = [texts[number] for number in lacking]
+        fresh = await self.embedder.embed(asked, kind=kind, views=views)
+        self.cache.put(self.fingerprint, kind, asked, fresh)
+        return {
+            (number, view): CachedVector(matrix[place], bool(fresh.overlong[place]))
+            for view, matrix in fresh.views.items()
+            for place, number in enumerate(lacking)
+        }
+
+    def _joined(self, view: str, parts: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+        widths = {part.shape[1] for part in parts}
+        if len(widths) > 1:
+            raise EmbedderError(
+                f"{self}: view {view!r} was stored with another width under the same fingerprint; "
+                "run: adamab cache purge"
+            )
+        return np.concatenate(parts)
+
+
+def _note_use(db: sqlite3.Connection, fingerprint: str) -> None:
+    db.execute(
+        "INSERT INTO models (fingerprint, last_used) VALUES (?, ?) "
+        "ON CONFLICT (fingerprint) DO UPDATE SET last_used = excluded.last_used",
+        [fingerprint, time.time()],
+    )
+
+
+def _delete(db: sqlite3.Connection, fingerprint: str | None) -> None:
+    chosen = "SELECT id FROM models WHERE ?1 IS NULL OR fingerprint = ?1"
+    db.execute("PRAGMA secure_delete = ON")  # what is purged may be private
+    with db:
+        db.execute(f"DELETE FROM vectors WHERE model IN ({chosen})", [fingerprint])
+        db.execute(f"DELETE FROM models WHERE id IN ({chosen})", [fingerprint])
+    db.execute("VACUUM")
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _key(fingerprint: str, kind: Kind, text: str) -> bytes:
+    digest = hashlib.sha256()
+    for part in (fingerprint, kind, text):
+        raw = part.encode("utf-8", "surrogatepass")
+        digest.update(len(raw).to_bytes(8, "little") + raw)
+    return digest.digest()
+
+
+def _encode(vector: NDArray[np.float32], overlong: bool) -> tuple[str, int, int, int, bytes]:
+    with np.errstate(over="ignore"):
+        half = vector.astype("<f2")
+    dtype = "f2" if np.array_equal(half.astype(np.float32), vector) else "f4"
+    data = vector.astype(_DTYPES[dtype]).tobytes()
+    return dtype, len(vector), int(overlong), _crc(dtype, len(vector), overlong, data), data
+
+
+def _decode(dtype: str, width: int, overlong: int, crc: int, data: bytes) -> CachedVector | None:
+    if dtype not in _DTYPES or not isinstance(data, bytes) or crc != _crc(dtype, width, bool(overlong), data):
+        return None
+    return CachedVector(np.frombuffer(data, _DTYPES[dtype]).astype(np.float32), bool(overlong))
+
+
+def _crc(dtype: str, width: int, overlong: bool, data: bytes) -> int:
+    return zlib.crc32(data, zlib.crc32(f"{dtype} {width} {overlong}".encode()))
+
+
+def _marks(values: Collection[object]) -> str:
+    return ", ".join("?" * len(values))

@@ -1,0 +1,167 @@
+"""The file under the vector cache: opening, creating, and turning SQLite's troubles into one line."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import platformdirs
+
+from adamab.errors import CacheError
+
+T = TypeVar("T")
+
+FILE_NAME = "vectors.sqlite"
+_APPLICATION_ID = 0x41444D42  # "ADMB", how SQLite files say whose they are
+_MAGIC = b"SQLite format 3\0"
+# A missing table or column, too, is damage: the schema is created in one piece.
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
+_NO_ROOM_FOR_LOCKS = (
+    sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL
+)  # fmt: skip
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS models (
+    id INTEGER PRIMARY KEY, fingerprint TEXT UNIQUE NOT NULL, last_used REAL NOT NULL
+);
+CREATE TABLE IF NOT EXISTS vectors (
+    key BLOB NOT NULL, view TEXT NOT NULL, model INTEGER NOT NULL REFERENCES models (id),
+    dtype TEXT NOT NULL, width INTEGER NOT NULL, overlong INTEGER NOT NULL,
+    crc INTEGER NOT NULL, data BLOB NOT NULL
+);
+CREATE UNIQUE INDEX IF NOT EXISTS vectors_key ON vectors (key, view);
+CREATE INDEX IF NOT EXISTS vectors_model ON vectors (model, view);
+"""
+
+
+class DamagedError(CacheError):
+    """The file's contents are no database; deleting it is a remedy."""
+
+
+class CacheFile:
+    """A SQLite file that may be missing, foreign, damaged, locked or out of reach."""
+
+    def __init__(self, path: Path, timeout: float) -> None:
+        self.path = path
+        self.timeout = timeout  # seconds to wait for another process
+        self._warned = False
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return sum(file.stat().st_size for file in self._files() if file.is_file())
+
+    def exists(self) -> bool:
+        """Whether there is anything to read."""
+        try:
+            return self.path.stat().st_size > 0
+        except OSError:
+            return False
+
+    def read(self, action: Callable[[sqlite3.Connection], T], default: T) -> T:
+        """What `action` makes of the file, or `default` where there is none; raises `CacheError`."""
+        if not self.exists():
+            return default
+        try:
+            with contextlib.closing(self._open_existing()) as db:
+                return action(db) if self._is_initialised(db) else default
+        except sqlite3.Error as error:
+            raise self._readable(error) from None
+
+    def write(self, action: Callable[[sqlite3.Connection], None]) -> None:
+        """Do `action` in one transaction; a failure undoes it and is a warning, given once."""
+        try:
+            with contextlib.closing(self._open_or_create()) as db, db:
+                self._initialise(db)
+                action(db)
+        except (sqlite3.Error, OSError, CacheError) as error:
+            self._warn(error)
+
+    def remove(self) -> None:
+        """Delete a damaged file, unless it may be something else than a cache."""
+        try:
+            if not self._is_ours():
+                raise CacheError(f"{self.path}: not a vector cache; delete it yourself if nobody needs it")
+            for file in self._files():
+                file.unlink(missing_ok=True)
+        except OSError as error:
+            raise CacheError(f"{self.path}: cannot be deleted ({error.strerror})") from None
+
+    def _files(self) -> list[Path]:
+        return [self.path, *(self.path.with_name(self.path.name + end) for end in ("-wal", "-shm"))]
+
+    def _is_ours(self) -> bool:
+        """A mistyped ADAMAB_CACHE must not cost a user's own file."""
+        with open(self.path, "rb") as stream:
+            return self.path.name == FILE_NAME or stream.read(len(_MAGIC)) == _MAGIC
+
+    def _open_existing(self) -> sqlite3.Connection:
+        db = self._connect("mode=rw")
+        try:
+            db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+        except sqlite3.Error as error:
+            db.close()
+            if _code(error) not in _NO_ROOM_FOR_LOCKS:
+                raise
+            # In a read-only directory or on a full disk SQLite cannot keep its locks, but
+            # nobody can write there either, so it is safe to read without them.
+            return self._connect("immutable=1")
+        return db
+
+    def _open_or_create(self) -> sqlite3.Connection:
+        if not self.exists():
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))  # SQLite's side files copy its mode
+        return self._connect("mode=rw")
+
+    def _connect(self, options: str) -> sqlite3.Connection:
+        return sqlite3.connect(f"{self.path.absolute().as_uri()}?{options}", uri=True, timeout=self.timeout)
+
+    def _initialise(self, db: sqlite3.Connection) -> None:
+        if not self._is_initialised(db):
+            # One transaction, so that no other process ever sees half a schema.
+            db.executescript(f"BEGIN IMMEDIATE; PRAGMA application_id = {_APPLICATION_ID}; {_SCHEMA} COMMIT;")
+        with contextlib.suppress(sqlite3.OperationalError):  # another process is just doing the same
+            db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = NORMAL")
+
+    def _is_initialised(self, db: sqlite3.Connection) -> bool:
+        (owner,) = db.execute("PRAGMA application_id").fetchone()
+        (tables,) = db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+        if owner != _APPLICATION_ID and tables > 0:
+            raise CacheError(
+                f"{self.path}: a database, but not a vector cache; set ADAMAB_CACHE to another file, "
+                "or use --no-cache"
+            )
+        return bool(owner == _APPLICATION_ID)
+
+    def _readable(self, error: sqlite3.Error) -> CacheError:
+        if _code(error) in _DAMAGE:
+            return DamagedError(
+                f"{self.path}: the vector cache is damaged ({error}); "
+                "run: adamab cache purge, or use --no-cache"
+            )
+        return CacheError(
+            f"{self.path}: the vector cache cannot be used now ({error}); try again, or use --no-cache"
+        )
+
+    def _warn(self, error: Exception) -> None:
+        if not self._warned:
+            self._warned = True
+            message = f"{self.path}: vectors cannot be stored ({error}); going on without storing them"
+            warnings.warn(message, RuntimeWarning, stacklevel=4)
+
+
+def default_path() -> Path:
+    """Where the cache is unless a path is given."""
+    named = os.environ.get("ADAMAB_CACHE")
+    return Path(named).expanduser() if named else Path(platformdirs.user_cache_dir("adamab")) / FILE_NAME
+
+
+def _code(error: sqlite3.Error) -> int:
+    # Errors without a code come from the Python side, over values that cannot be decoded.
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF

@@ -1,0 +1,158 @@
+"""The files of a sentence-transformers model: where they are, whether they are safe, what they hash to.
+
+Nothing here imports torch: a fingerprint must be cheap to ask for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from adamab.errors import EmbedderError, MissingExtraError
+
+# What decides the vectors: weights, configuration, vocabulary. A README does not.
+_DECISIVE = (".safetensors", ".json", ".txt", ".model", ".spm", ".jinja")
+_FOREIGN_BACKENDS = ("onnx", "openvino")
+_PICKLED = (".bin", ".pt", ".pth", ".ckpt")
+_TRANSFORMER = "Transformer"
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """A model's directory and what identifies its contents."""
+
+    directory: Path
+    identity: str
+
+    @property
+    def is_plain_transformer(self) -> bool:
+        """A transformer whose hidden layers can be read, followed by pooling and the like."""
+        modules = _modules(self.directory)
+        # Without modules.json sentence-transformers itself adds mean pooling to the transformer.
+        return not modules or modules[0].rpartition(".")[2] == _TRANSFORMER
+
+    def check(self) -> None:
+        """Refuse what could run code while loading: pickled weights, modules from elsewhere."""
+        for module in _modules(self.directory):
+            if not module.startswith("sentence_transformers."):
+                raise EmbedderError(
+                    f"{self.directory}: module {module!r} is not part of sentence-transformers; "
+                    "models that bring their own code are not loaded"
+                )
+        safe = {file.parent for file in self.directory.rglob("*.safetensors")}
+        for file in sorted(self.directory.rglob("*")):
+            if file.suffix in _PICKLED and file.parent not in safe and not _foreign(file, self.directory):
+                raise EmbedderError(
+                    f"{file}: weights are not safetensors; save the model again with safe_serialization=True"
+                )
+        if not safe:
+            raise EmbedderError(
+                f"{self.directory}: no safetensors weights here; is this a model's directory?"
+            )
+
+
+def find_model(path_or_id: str) -> ModelFiles:
+    """The directory of a model, or of the hub's snapshot of it, downloaded if it is not there yet."""
+    directory = Path(path_or_id).expanduser()
+    if directory.is_dir():
+        return ModelFiles(directory, f"sha256:{hash_directory(directory)}")
+    snapshot = _snapshot(hub_id(path_or_id))
+    return ModelFiles(snapshot, f"{hub_id(path_or_id)}@{snapshot.name}")
+
+
+def check_name(path_or_id: str) -> None:
+    """Refuse early what is neither a directory nor the form of a hub id."""
+    path = Path(path_or_id).expanduser()
+    if path.is_dir():
+        return
+    looks_like_path = path.is_absolute() or path_or_id.startswith((".", "~")) or path_or_id.count("/") > 1
+    if not path_or_id.strip() or path.exists() or looks_like_path:
+        raise EmbedderError(
+            f"st:{path_or_id}: no such model directory; give a directory or a hub id (org/name)"
+        )
+
+
+def hub_id(name: str) -> str:
+    """A bare name is one of sentence-transformers' own models."""
+    return name if "/" in name else f"sentence-transformers/{name}"
+
+
+def hash_directory(directory: Path, *, known: dict[str, str] | None = None) -> str:
+    """sha256 over the names and contents of the files that decide the vectors.
+
+    `known` gives the digests of files that are verified elsewhere, by relative name.
+    """
+    total = hashlib.sha256()
+    for file in sorted(directory.rglob("*")):
+        name = file.relative_to(directory).as_posix()
+        if file.suffix not in _DECISIVE or not file.is_file() or _foreign(file, directory):
+            continue
+        digest = (known or {}).get(name) or hash_file(file)
+        total.update(f"{name}\0{digest}\n".encode())
+    return total.hexdigest()
+
+
+def hash_file(file: Path) -> str:
+    """sha256 of a file, remembered for as long as its size and time stay the same."""
+    try:
+        status = file.stat()
+        return _hash_file(str(file), status.st_size, status.st_mtime_ns)
+    except OSError as error:
+        raise EmbedderError(f"{file}: cannot be read ({error.strerror})") from None
+
+
+@lru_cache(maxsize=256)
+def _hash_file(path: str, size: int, mtime_ns: int) -> str:
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _foreign(file: Path, directory: Path) -> bool:
+    parts = file.relative_to(directory).parts
+    return parts[0] in _FOREIGN_BACKENDS or any(part.startswith(".") for part in parts)
+
+
+def _modules(directory: Path) -> list[str]:
+    file = directory / "modules.json"
+    if not file.is_file():
+        return []
+    try:
+        return [str(module["type"]) for module in json.loads(file.read_text("utf-8"))]
+    except (OSError, ValueError, TypeError, KeyError):
+        raise EmbedderError(f"{file}: not a list of modules; the model is damaged") from None
+
+
+def _snapshot(name: str) -> Path:
+    try:
+        import huggingface_hub
+    except ImportError:
+        raise MissingExtraError("sentence-transformers", "local") from None
+    hub: Any = huggingface_hub
+    options = {
+        "cache_dir": os.environ.get("SENTENCE_TRANSFORMERS_HOME"),
+        "allow_patterns": [f"*{suffix}" for suffix in _DECISIVE],
+        "ignore_patterns": [f"{backend}/*" for backend in _FOREIGN_BACKENDS],
+    }
+    # A download may take minutes, so it shows its progress, but only to a person.
+    quiet = contextlib.nullcontext() if sys.stderr.isatty() else hub.utils.disable_progress_bars()
+    with quiet:
+        try:
+            found = Path(hub.snapshot_download(name, local_files_only=True, **options))
+            if any(found.rglob("*.safetensors")):
+                return found
+        except (OSError, ValueError):
+            pass  # not in the local cache: naming an id is asking for the download
+        try:
+            return Path(hub.snapshot_download(name, **options))
+        except Exception as error:  # the hub's errors share no base with each other
+            raise EmbedderError(
+                f"st:{name}: cannot be fetched from the hub ({type(error).__name__}); "
+                "check the id and the network, or give a model directory"
+            ) from None

@@ -1,0 +1,141 @@
+"""`npz:FILE`: vectors computed elsewhere, looked up by id."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adamab.errors import EmbedderError
+from adamab.providers.embedders.base import Embedded, Embedder, Kind
+
+_PREFIX = "view/"
+
+
+@dataclass(frozen=True)
+class NpzVectors:
+    """The contents of a file: ids, one matrix a view (`pooled` first), who made them."""
+
+    ids: tuple[str, ...]
+    views: dict[str, NDArray[np.float32]]
+    model: str | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """The model's name if the file gives one, else the shape of the views."""
+        if self.model is not None:
+            return f"npz:{self.model}"
+        return "npz:" + ",".join(f"{view}={x.shape[1]}" for view, x in sorted(self.views.items()))
+
+
+class NpzEmbedder(Embedder):
+    """Looks vectors up: the text passed to `embed` is the id under which the file has them.
+
+    The file holds `ids` (n strings), `view/NAME` (n x width) for each view and, optionally,
+    `model`, the name of what made the vectors.
+    """
+
+    cacheable = False  # the same id means another text in another file
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path).expanduser()
+        self._vectors = read_npz(self._path)
+        self._row = {key: row for row, key in enumerate(self._vectors.ids)}
+        self.fingerprint = self._vectors.fingerprint
+        self.views = tuple(self._vectors.views)
+
+    def __str__(self) -> str:
+        return f"npz:{self._path}"
+
+    def has(self, keys: Sequence[str]) -> NDArray[np.bool_]:
+        """Which of `keys` the file has vectors for."""
+        return np.fromiter((key in self._row for key in keys), np.bool_, len(keys))
+
+    async def _embed(self, texts: Sequence[str], *, kind: Kind, views: Sequence[str]) -> Embedded:
+        missing = [key for key in texts if key not in self._row]
+        if missing:
+            named = ", ".join(repr(key if len(key) <= 40 else key[:39] + "…") for key in missing[:3])
+            more = "" if len(missing) <= 3 else " ..."
+            raise EmbedderError(
+                f"{self} has no vector for {len(missing)} of {len(texts)} ids: {named}{more}; "
+                "add them to the file"
+            )
+        rows = [self._row[key] for key in texts]
+        return Embedded(
+            {view: self._vectors.views[view][rows] for view in views}, np.zeros(len(rows), np.bool_)
+        )
+
+
+def read_npz(path: str | Path) -> NpzVectors:
+    """Read and check a file of vectors; every problem is one `EmbedderError`."""
+    arrays = _load(Path(path).expanduser())
+    ids = _ids(path, arrays)
+    views = {
+        name[len(_PREFIX) :]: _view(path, name, array, len(ids))
+        for name, array in arrays.items()
+        if name.startswith(_PREFIX) and len(name) > len(_PREFIX)
+    }
+    if not views:
+        raise EmbedderError(f"{path}: no array named view/NAME, such as view/pooled; add one a view")
+    ordered = sorted(views, key=lambda view: view != "pooled")  # stable: the others keep file order
+    return NpzVectors(ids, {view: views[view] for view in ordered}, _model(path, arrays))
+
+
+def _load(path: Path) -> dict[str, NDArray[np.generic]]:
+    if not path.is_file():
+        raise EmbedderError(f"{path}: no such file; npz:FILE needs a file written by numpy.savez")
+    try:
+        if not zipfile.is_zipfile(path):
+            raise EmbedderError(f"{path}: not an npz file, or cut short; write it with numpy.savez")
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: np.asarray(archive[name]) for name in archive.files}
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+        raise EmbedderError(f"{path}: cannot be read, perhaps cut short ({type(error).__name__})") from None
+    except ValueError:
+        raise EmbedderError(
+            f"{path}: holds Python objects or a damaged array; save plain strings and numbers"
+        ) from None
+
+
+def _ids(path: str | Path, arrays: dict[str, NDArray[np.generic]]) -> tuple[str, ...]:
+    ids = arrays.get("ids")
+    if ids is None:
+        raise EmbedderError(f"{path}: no array 'ids'; add one string a row")
+    if ids.ndim != 1 or ids.dtype.kind != "U":
+        raise EmbedderError(
+            f"{path}: 'ids' is {ids.dtype} of shape {ids.shape}; it must be a 1-D array of strings"
+        )
+    found = tuple(str(key) for key in ids)
+    if len(set(found)) != len(found):
+        twice, _ = Counter(found).most_common(1)[0]
+        raise EmbedderError(f"{path}: id {twice[:40]!r} stands there twice; ids must be distinct")
+    return found
+
+
+def _view(path: str | Path, name: str, array: NDArray[np.generic], rows: int) -> NDArray[np.float32]:
+    if array.dtype.kind != "f" or array.ndim != 2 or array.shape[1] == 0:
+        raise EmbedderError(
+            f"{path}: {name!r} is {array.dtype} of shape {array.shape}; a float matrix is needed"
+        )
+    if len(array) != rows:
+        raise EmbedderError(f"{path}: {name!r} has {len(array)} rows for {rows} ids")
+    with np.errstate(over="ignore"):
+        matrix = array.astype(np.float32)
+    if not np.isfinite(matrix).all():
+        raise EmbedderError(f"{path}: {name!r} holds NaN or infinite values; remove those rows")
+    return matrix
+
+
+def _model(path: str | Path, arrays: dict[str, NDArray[np.generic]]) -> str | None:
+    model = arrays.get("model")
+    if model is None:
+        return None
+    if model.ndim != 0 or model.dtype.kind != "U" or not str(model):
+        raise EmbedderError(f"{path}: 'model' must be one string, the name of what made the vectors")
+    return str(model)

@@ -1,0 +1,1 @@
+"""Generators: a class in, new samples out."""

@@ -1,0 +1,86 @@
+"""Where strings such as `st:PATH` or `replay:FILE` become embedders and generators.
+
+Others add names through the entry-point groups `adamab.embedders` and `adamab.generators`:
+a callable that takes what follows the colon and the options by name.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from importlib import import_module, metadata
+from typing import Any
+
+from adamab.errors import AdamabError, EmbedderError, GeneratorError
+from adamab.providers.embedders.base import Embedder
+from adamab.providers.generators.base import Generator
+
+EMBEDDERS = {
+    "local": "adamab.providers.embedders.local:from_spec",
+    "st": "adamab.providers.embedders.sentence_transformers:SentenceTransformerEmbedder",
+    "npz": "adamab.providers.embedders.npz:NpzEmbedder",
+}
+GENERATORS = {
+    "replay": "adamab.providers.generators.recorded:ReplayGenerator",
+    "pool": "adamab.providers.generators.recorded:PoolGenerator",
+    "noise": "adamab.providers.generators.noise:from_spec",
+}
+_WITHOUT_ARGUMENT = ("local", "noise")
+
+
+def resolve_embedder(spec: str | Embedder, **options: Any) -> Embedder:
+    """The embedder that `spec` names; an instance is returned as it is.
+
+    Options that are None count as not given.
+    """
+    if isinstance(spec, Embedder):
+        return spec
+    found = _resolve(spec, options, "embedder", EMBEDDERS, EmbedderError)
+    if not isinstance(found, Embedder):
+        raise EmbedderError(f"{spec}: made a {type(found).__name__}, which is not an Embedder")
+    return found
+
+
+def resolve_generator(spec: str | Generator | None, **options: Any) -> Generator | None:
+    """The generator that `spec` names; None and `none` mean that there is none."""
+    if spec is None or spec == "none" or isinstance(spec, Generator):
+        return None if isinstance(spec, str) else spec
+    found = _resolve(spec, options, "generator", GENERATORS, GeneratorError)
+    if not isinstance(found, Generator):
+        raise GeneratorError(f"{spec}: made a {type(found).__name__}, which is not a Generator")
+    return found
+
+
+def _resolve(
+    spec: object, options: Mapping[str, Any], what: str, table: Mapping[str, str], error: type[AdamabError]
+) -> object:
+    if not isinstance(spec, str):
+        raise error(f"{what} is a {type(spec).__name__}; give a string or an instance")
+    name, _, rest = spec.partition(":")
+    factory = _factory(name, what, table, error)
+    if name in table and not rest and name not in _WITHOUT_ARGUMENT:
+        raise error(f"{what} {spec!r} lacks what follows the colon; write {name}:PATH")
+    given = {key: value for key, value in options.items() if value is not None}
+    try:
+        inspect.signature(factory).bind(rest, **given)
+    except TypeError as problem:
+        raise error(f"{what} {name!r} does not take these options: {problem}") from None
+    except ValueError:
+        pass  # something written in C, which does not tell what it takes
+    return factory(rest, **given)
+
+
+def _factory(
+    name: str, what: str, table: Mapping[str, str], error: type[AdamabError]
+) -> Callable[..., object]:
+    if name in table:
+        module, _, attribute = table[name].partition(":")
+        factory: Callable[..., object] = getattr(import_module(module), attribute)
+        return factory
+    entries = {entry.name: entry for entry in metadata.entry_points(group=f"adamab.{what}s")}
+    if name not in entries:
+        raise error(f"unknown {what} {name!r}; there are: {', '.join(sorted({*table, *entries}))}")
+    try:
+        return entries[name].load()  # type: ignore[no-any-return]
+    except (ImportError, AttributeError) as problem:
+        raise error(f"{what} {name!r}: its package cannot be loaded ({problem})") from None

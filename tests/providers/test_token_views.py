@@ -1,0 +1,91 @@
+"""The summaries of hidden layers, on small tensors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from adamab.errors import EmbedderError
+from adamab.providers.embedders.chunks import Piece, averaged, split
+from adamab.providers.embedders.token_views import VIEWS, as_half, layer_indices, token_views
+
+torch = pytest.importorskip("torch")
+
+
+def test_layers_are_evenly_spaced() -> None:
+    assert layer_indices(3) == [0, 1, 2]
+    assert layer_indices(7) == list(range(7))
+    assert layer_indices(13) == [0, 2, 4, 6, 8, 10, 12]
+    chosen = layer_indices(29)
+    assert (len(chosen), chosen[0], chosen[-1]) == (7, 0, 28)
+
+
+def summaries(mask: list[int], special: list[int], prompt_tokens: int = 0) -> dict[str, list[float]]:
+    tokens = torch.tensor([[1.0, 2.0, 4.0, 8.0, 16.0, 32.0]])[:, : len(mask), None]
+    tokens = torch.where(torch.tensor([mask])[..., None].bool(), tokens, torch.nan)
+    answer = token_views(
+        [tokens, -tokens],
+        torch.tensor([mask]),
+        torch.tensor([special]),
+        prompt_tokens=prompt_tokens,
+        views=VIEWS,
+    )
+    return {view: x[0].tolist() for view, x in answer.items()}
+
+
+def test_special_tokens_count_in_the_mean_but_not_as_first() -> None:
+    found = summaries([1, 1, 1, 1, 1, 0], [1, 0, 0, 0, 1, 1])
+    assert found["layers"] == pytest.approx([6.2, -6.2], rel=1e-3)
+    assert found["max"] == [16.0, -1.0]
+    assert found["first"] == [2.0, -2.0, 4.0, -4.0, 8.0, -8.0]
+
+
+def test_short_texts_are_padded_with_zeros() -> None:
+    assert summaries([1, 1, 1], [1, 0, 1])["first"] == [2.0, -2.0, 0, 0, 0, 0]
+
+
+def test_prompt_and_left_padding_are_left_out() -> None:
+    found = summaries([0, 1, 1, 1, 1, 1], [1, 0, 0, 0, 0, 1], prompt_tokens=2)
+    assert found["first"] == [8.0, -8.0, 16.0, -16.0, 0, 0]
+    assert found["max"] == [32.0, -8.0]
+
+
+def test_nothing_but_a_prompt_gives_zeros() -> None:
+    found = summaries([1, 1], [0, 0], prompt_tokens=2)
+    assert found == {"layers": [0, 0], "first": [0] * 6, "max": [0, 0]}
+
+
+def test_rounding_to_half_stays_finite() -> None:
+    rounded = as_half(np.array([1e9, -1e9, 1 / 3], np.float32))
+    assert rounded[:2].tolist() == [65504, -65504]
+    assert rounded[2] == np.float32(np.float16(1 / 3))
+
+
+def test_pieces_are_averaged_by_tokens() -> None:
+    pieces = [Piece("a", 0, 1), Piece("b", 1, 3), Piece("c", 1, 1)]
+    x = np.array([[1, 0], [1, 0], [0, 1]], np.float32)
+    answer = averaged({"pooled": x, "wide": x}, pieces, 2)
+    np.testing.assert_allclose(answer["wide"], [[1, 0], [0.75, 0.25]])
+    np.testing.assert_allclose(answer["pooled"], [[1, 0], np.array([3, 1]) / np.sqrt(10)], rtol=1e-6)
+
+
+class Characters:
+    """A tokenizer whose tokens are the characters other than spaces."""
+
+    is_fast = True
+
+    def __call__(self, text: str, **options: object) -> dict[str, object]:
+        return {"offset_mapping": [(n, n + 1) for n, c in enumerate(text) if c != " "]}
+
+
+def test_texts_are_cut_between_words_where_possible() -> None:
+    assert [p.text for p in split("abc de fgh", 0, Characters(), 6, "x")] == ["abc de", "fgh"]
+    assert [p.text for p in split("abcdefgh", 0, Characters(), 3, "x")] == ["abc", "def", "gh"]
+    assert [(p.row, p.tokens) for p in split("abcd", 5, Characters(), 3, "x")] == [(5, 3), (5, 1)]
+
+
+def test_what_cannot_be_split() -> None:
+    with pytest.raises(EmbedderError, match="leaves no room"):
+        split("abc", 0, Characters(), 0, "st:x")
+    with pytest.raises(EmbedderError, match="use long_texts='cut'"):
+        split("abc", 0, object(), 5, "st:x")

@@ -1,0 +1,360 @@
+"""The vector cache: what goes in comes out, and nothing that happens to the file loses a run."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adamab.errors import CacheError, EmbedderError
+from adamab.providers.cache import CachedEmbedder, VectorCache
+from adamab.providers.embedders.base import Embedded
+from adamab.providers.embedders.npz import NpzEmbedder
+from adamab.testing import HashEmbedder, check_embedder
+
+TEXTS = [f"text number {n}" for n in range(10)]
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> VectorCache:
+    return VectorCache(tmp_path / "deep" / "vectors.sqlite", timeout=0.1)
+
+
+def toy(**options: object) -> HashEmbedder:
+    return HashEmbedder(width=8, views=("pooled", "wide"), max_words=3, **options)  # type: ignore[arg-type]
+
+
+async def fill(cache: VectorCache, texts: list[str] = TEXTS) -> Embedded:
+    return await CachedEmbedder(toy(), cache).embed(texts)
+
+
+async def test_a_cached_embedder_gives_the_same_vectors(cache: VectorCache) -> None:
+    embedder = toy()
+    cached = CachedEmbedder(embedder, cache, slice_size=3)
+    assert (cached.fingerprint, cached.views, str(cached)) == (
+        embedder.fingerprint,
+        embedder.views,
+        str(embedder),
+    )
+    fresh = await toy().embed([*TEXTS, "one two three four"])
+    for _ in range(2):
+        answer = await cached.embed([*TEXTS, "one two three four"])
+        for view in fresh.views:
+            np.testing.assert_array_equal(answer.views[view], fresh.views[view])
+        np.testing.assert_array_equal(answer.overlong, fresh.overlong)
+    assert embedder.calls == 11
+    check_embedder(cached)
+
+
+async def test_only_missing_rows_are_asked_for(cache: VectorCache) -> None:
+    await CachedEmbedder(toy(), cache).embed(TEXTS[:4], views=["pooled"])
+    embedder = toy()
+    cached = CachedEmbedder(embedder, cache)
+    await cached.embed(TEXTS[:6], views=["pooled"])
+    assert embedder.calls == 2
+    await cached.embed(TEXTS[:6])  # the other view is missing
+    assert embedder.calls == 8
+    await cached.embed(TEXTS[:1], kind="class")
+    assert embedder.calls == 9
+
+
+async def test_what_does_not_depend_on_the_text_passes_through(cache: VectorCache, tmp_path: Path) -> None:
+    np.savez(tmp_path / "v.npz", **{"ids": np.array(["a"]), "view/pooled": np.ones((1, 2))})
+    answer = await CachedEmbedder(NpzEmbedder(tmp_path / "v.npz"), cache).embed(["a"])
+    assert answer.views["pooled"].tolist() == [[1.0, 1.0]]
+    assert not cache.path.exists()
+
+
+async def test_listing_and_purging(cache: VectorCache) -> None:
+    assert (cache.entries(), cache.purge(), cache.size) == ([], 0, 0)
+    await fill(cache)
+    await CachedEmbedder(HashEmbedder(width=512), cache).embed(TEXTS)
+    entries = {(entry.fingerprint, entry.view): entry for entry in cache.entries()}
+    assert len(entries) == 3
+    wide, pooled = entries[toy().fingerprint, "wide"], entries[toy().fingerprint, "pooled"]
+    assert (wide.rows, wide.bytes) == (10, 10 * 8 * 2)
+    assert (pooled.rows, pooled.bytes) == (10, 10 * 8 * 4)
+    assert abs(pooled.last_used - time.time()) < 60
+    assert cache.purge("unknown") == 0
+    assert cache.purge(HashEmbedder(width=512).fingerprint) > 10_000
+    assert {entry.fingerprint for entry in cache.entries()} == {toy().fingerprint}
+    assert cache.purge() >= 0
+    assert cache.entries() == []
+
+
+async def test_use_is_noted(cache: VectorCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1000.0)
+    await fill(cache)
+    monkeypatch.setattr(time, "time", lambda: 2000.0)
+    await fill(cache, TEXTS[:1])
+    assert {entry.last_used for entry in cache.entries()} == {2000.0}
+    cache.purge()
+    VectorCache(cache.path.with_name("other")).touch("x")
+    assert not cache.path.with_name("other").exists()
+
+
+async def test_texts_are_not_stored_and_the_file_is_private(cache: VectorCache) -> None:
+    await fill(cache, ["a very secret sentence"])
+    assert stat.S_IMODE(cache.path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(cache.path.parent.stat().st_mode) == 0o700
+    for file in cache.path.parent.iterdir():
+        assert b"secret" not in file.read_bytes()
+
+
+def test_where_the_file_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("ADAMAB_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    if sys.platform == "linux":
+        assert VectorCache().path == tmp_path / "adamab" / "vectors.sqlite"
+    monkeypatch.setenv("ADAMAB_CACHE", str(tmp_path / "mine.db"))
+    assert VectorCache().path == tmp_path / "mine.db"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE vectors SET data = substr(data, 2)",
+        "UPDATE vectors SET data = zeroblob(length(data))",
+        "UPDATE vectors SET data = 'text'",
+        "UPDATE vectors SET dtype = 'O'",
+        "UPDATE vectors SET width = 3",
+        "UPDATE vectors SET overlong = 1 - overlong",
+        "UPDATE vectors SET crc = NULL WHERE 0; DELETE FROM vectors WHERE view = 'wide'",
+    ],
+)
+async def test_damaged_rows_are_computed_again(cache: VectorCache, change: str) -> None:
+    fresh = await fill(cache)
+    with closing(sqlite3.connect(cache.path)) as db:
+        db.executescript(change)
+    embedder = toy()
+    for _ in range(2):
+        answer = await CachedEmbedder(embedder, cache).embed(TEXTS)
+        np.testing.assert_array_equal(answer.views["pooled"], fresh.views["pooled"])
+        np.testing.assert_array_equal(answer.overlong, fresh.overlong)
+    assert embedder.calls == len(TEXTS)
+
+
+def garble(path: Path, how: str) -> None:
+    content = path.read_bytes()
+    garbled = {
+        "garbage": b"garbage" * 2000,
+        "cut": content[: len(content) // 2],
+        "holes": content[:100] + b"\xff" * (len(content) - 100),
+    }
+    path.write_bytes(garbled[how])
+
+
+@pytest.mark.parametrize("how", ["garbage", "cut", "holes"])
+async def test_a_damaged_file_is_one_line_and_purge_mends_it(cache: VectorCache, how: str) -> None:
+    await fill(cache)
+    garble(cache.path, how)
+    for action in (
+        lambda: cache.get("f", "query", ["a"], ["pooled"]),
+        cache.entries,
+        lambda: cache.purge("f"),
+    ):
+        with pytest.raises(
+            CacheError, match=r"damaged .*; run: adamab cache purge, or use --no-cache"
+        ) as caught:
+            action()
+        assert "\n" not in str(caught.value)
+    assert cache.purge() > 0
+    assert cache.entries() == []
+    await fill(cache)
+    assert len(cache.entries()) == 2
+
+
+async def test_missing_tables_are_damage(cache: VectorCache) -> None:
+    await fill(cache)
+    with closing(sqlite3.connect(cache.path)) as db:
+        db.execute("DROP TABLE vectors")
+    with pytest.raises(CacheError, match="damaged"):
+        cache.entries()
+    cache.purge()
+    assert cache.entries() == []
+
+
+async def test_undecodable_values_are_damage(cache: VectorCache) -> None:
+    await fill(cache)
+    with closing(sqlite3.connect(cache.path)) as db:
+        db.execute("UPDATE vectors SET dtype = CAST(x'ff' AS TEXT)")
+        db.commit()
+    with pytest.raises(CacheError, match="damaged"):
+        await fill(cache)
+
+
+async def test_other_peoples_files_are_left_alone(tmp_path: Path) -> None:
+    thesis = tmp_path / "thesis.txt"
+    thesis.write_text("years of work " * 1000)
+    with pytest.raises(CacheError, match="not a vector cache; delete it yourself"):
+        VectorCache(thesis).purge()
+    foreign = tmp_path / "foreign.db"
+    with closing(sqlite3.connect(foreign)) as db:
+        db.execute("CREATE TABLE mine (x)")
+    before = foreign.read_bytes()
+    for action in (VectorCache(foreign).purge, VectorCache(foreign).entries):
+        with pytest.raises(CacheError, match="a database, but not a vector cache"):
+            action()
+    with pytest.warns(RuntimeWarning, match="not a vector cache"):
+        VectorCache(foreign).put("f", "query", ["a"], await toy().embed(["a"]))
+    assert foreign.read_bytes() == before
+    assert thesis.stat().st_size == 14000
+
+
+def test_an_empty_database_is_an_empty_cache(tmp_path: Path) -> None:
+    path = tmp_path / "new.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+    assert path.stat().st_size > 0
+    assert VectorCache(path).entries() == []
+
+
+async def test_a_directory_in_its_place(tmp_path: Path) -> None:
+    with pytest.raises(CacheError, match="cannot be used now"):
+        await fill(VectorCache(tmp_path))
+
+
+async def test_an_impossible_place_warns_once_and_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    cached = CachedEmbedder(toy(), VectorCache(tmp_path / "file" / "vectors.sqlite"), slice_size=2)
+    with pytest.warns(RuntimeWarning, match="vectors cannot be stored .*; going on without") as caught:
+        answer = await cached.embed(TEXTS)
+    assert len(caught) == 1
+    assert len(answer.views["pooled"]) == len(TEXTS)
+
+
+async def test_a_locked_cache_is_not_waited_for_forever(cache: VectorCache) -> None:
+    await fill(cache, TEXTS[:2])
+    with closing(sqlite3.connect(cache.path, isolation_level=None)) as db:
+        db.execute("BEGIN EXCLUSIVE")
+        with pytest.warns(RuntimeWarning, match="locked"):
+            answer = await fill(cache)
+        with pytest.raises(CacheError, match=r"locked.*; try again"):
+            cache.purge()
+    assert len(answer.views["pooled"]) == len(TEXTS)
+
+
+@contextmanager
+def file_limit(size: int) -> Iterator[None]:
+    """Stands in for a full disk: files cannot grow beyond `size` bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("room", [4096, 100_000])
+async def test_a_full_disk_warns_and_keeps_what_was_there(cache: VectorCache, room: int) -> None:
+    await fill(cache)
+    texts = [f"more {n}" for n in range(300)]
+    with file_limit(cache.size + room), pytest.warns(RuntimeWarning, match="cannot be stored"):
+        answer = await CachedEmbedder(HashEmbedder(width=512), cache).embed(texts)
+    assert len(answer.views["pooled"]) == 300
+    assert {entry.rows for entry in cache.entries() if entry.fingerprint == toy().fingerprint} == {10}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user")
+async def test_a_read_only_directory_is_read_and_not_written(tmp_path: Path) -> None:
+    cache = VectorCache(tmp_path / "vectors.sqlite", timeout=0.1)
+    await fill(cache, TEXTS[:5])
+    cache.path.chmod(0o444)
+    for parent in (tmp_path, *tmp_path.parents[:3]):
+        parent.chmod(parent.stat().st_mode | 0o555)
+    embedder = toy()
+    os.seteuid(65534)
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            await CachedEmbedder(embedder, cache).embed(TEXTS)
+        with pytest.raises(CacheError, match="readonly"):
+            cache.purge()
+    finally:
+        os.seteuid(0)
+    assert embedder.calls == 5
+    assert len(caught) == 1
+
+
+async def test_a_damaged_file_that_cannot_be_deleted(
+    cache: VectorCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(cache)
+    garble(cache.path, "garbage")
+
+    def refuse(*args: object, **options: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(CacheError, match=r"cannot be deleted \(Permission denied\)"):
+        cache.purge()
+
+
+async def test_another_width_under_the_same_fingerprint(cache: VectorCache) -> None:
+    other = HashEmbedder(width=16, views=("pooled", "wide"))
+    other.fingerprint = toy().fingerprint
+    await fill(cache, TEXTS[:3])
+    with pytest.raises(EmbedderError, match=r"another width .* adamab cache purge"):
+        await CachedEmbedder(other, cache).embed(TEXTS)
+
+
+async def test_values_beyond_half_precision_survive(cache: VectorCache) -> None:
+    vectors = np.array([[1e30, 1.0], [0.5, -2.0]], np.float32)
+    cache.put("f", "query", ["a", "b"], Embedded({"x": vectors}, np.array([True, False])))
+    rows = cache.get("f", "query", ["a", "b", "c"], ["x", "y"])
+    np.testing.assert_array_equal(np.stack([rows[0, "x"].vector, rows[1, "x"].vector]), vectors)
+    assert (rows[0, "x"].overlong, rows[1, "x"].overlong, len(rows)) == (True, False, 2)
+
+
+WRITER = """
+import sys, asyncio
+from adamab.providers.cache import CachedEmbedder, VectorCache
+from adamab.testing import HashEmbedder
+class Slow(HashEmbedder):
+    async def _embed(self, texts, **options):
+        await asyncio.sleep(float(sys.argv[4]))
+        return await super()._embed(texts, **options)
+texts = [f"text {n}" for n in range(int(sys.argv[2]), int(sys.argv[3]))]
+cached = CachedEmbedder(Slow(), VectorCache(sys.argv[1]), slice_size=20)
+asyncio.run(cached.embed(texts))
+"""
+
+
+def writer(path: Path, start: int, stop: int, delay: float) -> subprocess.Popen[bytes]:
+    arguments = [str(path), str(start), str(stop), str(delay)]
+    return subprocess.Popen([sys.executable, "-W", "error", "-c", WRITER, *arguments])
+
+
+async def test_several_processes_write_at_once(cache: VectorCache) -> None:
+    writers = [writer(cache.path, 50 * n, 50 * n + 100, 0.0) for n in range(4)]
+    assert [process.wait() for process in writers] == [0, 0, 0, 0]
+    embedder = HashEmbedder()
+    await CachedEmbedder(embedder, cache).embed([f"text {n}" for n in range(250)])
+    assert embedder.calls == 0
+
+
+async def test_a_killed_process_loses_one_slice_at_most(cache: VectorCache) -> None:
+    process = writer(cache.path, 0, 2000, 0.02)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and not sum(entry.rows for entry in cache.entries()) >= 60:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    (entry,) = cache.entries()
+    assert entry.rows >= 60
+    assert entry.rows % 20 == 0
+    embedder = HashEmbedder()
+    await CachedEmbedder(embedder, cache).embed([f"text {n}" for n in range(entry.rows + 5)])
+    assert embedder.calls == 5
