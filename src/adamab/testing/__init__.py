@@ -2,5 +2,6 @@
 
 from adamab.testing.conformance import check_embedder, check_generator
 from adamab.testing.hash_embedder import HashEmbedder
+from adamab.testing.policies import KnownShift, check_policy
 
-__all__ = ["HashEmbedder", "check_embedder", "check_generator"]
+__all__ = ["HashEmbedder", "KnownShift", "check_embedder", "check_generator", "check_policy"]

@@ -1,0 +1,149 @@
+"""What the folds say: how long each head trains, how steep it is, and how much each view counts.
+
+A component is anything that has logits: a trained view at one of its checkpoints, or an untrained
+similarity. Its out-of-fold logits on the given samples, and nothing else, decide here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from adamab.method.statistics import wilson
+
+Floats: TypeAlias = NDArray[np.float32]
+SCALES = np.exp(np.linspace(np.log(0.02), np.log(20), 40))  # temperatures tried, as factors of logits
+
+
+@dataclass(frozen=True)
+class Component:
+    """Out-of-fold logits of one component, at each of its checkpoints."""
+
+    view: str
+    similarity: bool
+    steps: tuple[int, ...]  # (S,)
+    logits: Floats  # (S, n, K), rows of the held-out samples
+
+    def rows(self, keep: NDArray[np.bool_]) -> Component:
+        """The same with some of the samples."""
+        return Component(self.view, self.similarity, self.steps, self.logits[:, keep])
+
+
+@dataclass(frozen=True)
+class Share:
+    """How one component enters the classifier: logits at `step`, times `weight`."""
+
+    view: str
+    similarity: bool
+    step: int
+    weight: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Out-of-fold accuracy on the given samples: what can be told without a test set."""
+
+    accuracy: float
+    low: float
+    high: float
+    n: int
+
+
+def stratified_folds(
+    class_index: NDArray[np.int64], n_folds: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """(n,) the fold that holds each sample out; -1 for the only sample of a class, never held out."""
+    folds = np.full(len(class_index), -1, dtype=np.int64)
+    for c in np.unique(class_index):
+        members = rng.permutation(np.flatnonzero(class_index == c))
+        if len(members) > 1:
+            folds[members] = (np.arange(len(members)) + rng.integers(n_folds)) % n_folds
+    return folds
+
+
+def choose_shares(
+    components: Sequence[Component], class_index: NDArray[np.int64], pull: float
+) -> list[Share]:
+    """Steps and temperature component by component, then one non-negative weight each."""
+    chosen = [_best_checkpoint(component, class_index) for component in components]
+    logits = np.stack([scale * c.logits[i] for c, (i, scale) in zip(components, chosen, strict=True)])
+    weights = stack_weights(logits, class_index, pull)
+    return [
+        Share(c.view, c.similarity, c.steps[i], float(weight * scale))
+        for c, (i, scale), weight in zip(components, chosen, weights, strict=True)
+    ]
+
+
+def estimate_accuracy(
+    components: Sequence[Component],
+    class_index: NDArray[np.int64],  # (n,)
+    folds: NDArray[np.int64],  # (n,)
+    pull: float,
+) -> Estimate:
+    """Accuracy where each fold is judged with the shares that the other folds chose.
+
+    Choosing and judging on the same predictions would flatter: a handful of weights fits a handful
+    of samples.
+    """
+    correct = 0
+    for fold in np.unique(folds):
+        held = folds == fold
+        shares = choose_shares([c.rows(~held) for c in components], class_index[~held], pull)
+        logits = sum(_of_share(c, share)[held] for c, share in zip(components, shares, strict=True))
+        correct += int((np.argmax(logits, axis=1) == class_index[held]).sum())
+    n = len(class_index)
+    return Estimate(correct / n, *wilson(correct, n), n)
+
+
+def stack_weights(logits: Floats, class_index: NDArray[np.int64], pull: float) -> NDArray[np.float64]:
+    """Weights w >= 0 that minimise the cross-entropy of Σ w_v z_v, pulled towards each other.
+
+    Minimises mean cross-entropy + pull * Σ (w_v - mean w)².
+    """
+    n_views, n, _ = logits.shape
+    own = (np.arange(n), class_index)
+
+    def objective(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        joint = np.tensordot(weights, logits, 1)
+        joint -= joint.max(axis=1, keepdims=True)
+        residual = np.exp(joint)
+        sums = residual.sum(axis=1)
+        loss = float((np.log(sums) - joint[own]).mean())
+        residual /= sums[:, None]
+        residual[own] -= 1
+        gradient = np.tensordot(logits, residual, ([1, 2], [0, 1])) / n
+        apart = weights - weights.mean()
+        return loss + pull * float(apart @ apart), gradient + 2 * pull * apart
+
+    start = np.full(n_views, 1 / n_views)
+    found = minimize(objective, start, jac=True, bounds=[(0, None)] * n_views, method="L-BFGS-B")
+    weights: NDArray[np.float64] = found.x
+    return weights if weights.any() else start
+
+
+def best_scale(logits: Floats, class_index: NDArray[np.int64]) -> tuple[float, float]:
+    """The smallest cross-entropy that a temperature can give, and its scale; the flatter on a tie."""
+    return min((_cross_entropy(float(s) * logits, class_index), float(s)) for s in SCALES)
+
+
+def _best_checkpoint(component: Component, class_index: NDArray[np.int64]) -> tuple[int, float]:
+    """Checkpoint and scale with the smallest cross-entropy; the earlier on a tie."""
+    best = [best_scale(logits, class_index) for logits in component.logits]
+    checkpoint = min(range(len(best)), key=lambda i: best[i][0])
+    return checkpoint, best[checkpoint][1]
+
+
+def _of_share(component: Component, share: Share) -> Floats:
+    scaled: Floats = share.weight * component.logits[component.steps.index(share.step)]
+    return scaled
+
+
+def _cross_entropy(logits: Floats, class_index: NDArray[np.int64]) -> float:
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    own = shifted[np.arange(len(logits)), class_index]
+    return float((np.log(np.exp(shifted).sum(axis=1)) - own).mean())

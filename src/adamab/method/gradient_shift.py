@@ -1,0 +1,337 @@
+"""How far one more batch of a class would leave the training gradient from the balanced one.
+
+For every class C, with n the weight of the training set, n_C that of the class, Δn that of the
+batch, g_C the mean gradient of the class, g_D that of the training set and g_B the mean of the g_C:
+
+    δ²(C) = ‖ u g_C + h ‖² = u²‖g_C‖² + 2u⟨g_C, h⟩ + ‖h‖²,
+    u = Δn/(n+Δn),  h = n/(n+Δn) g_D − g_B
+
+h is the gradient of one weighted loss (weight w_i (1/(n+Δn) − 1/(K n_{y_i})) on sample i), and a
+linear layer's gradient of one sample is an outer product b_i a_iᵀ. So neither the K x P matrix of
+class gradients nor K backward passes are needed: one forward pass, one backward pass to the
+activations, and sums within classes give everything but the class tower's inner layers, whose
+norms `exact` adds for the classes that are asked for. Leaving them out makes δ² smaller, never
+larger, which is the bound that lazy evaluation needs; a class's own row of such a layer bounds its
+norm from below (see `_InnerLayer`), so most classes are given up on without it.
+
+With several views the loss is the cross-entropy of the weighted sum of the views' logits; their
+parameters are disjoint, so all terms add up over the views. Class inputs (class means among them)
+are constants here: δ² ignores that a new sample would move them.
+
+Everything runs without dropout and draws no random numbers. Sums end in float64: the differences
+between classes are often 1e-8 of the bonus they are added to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from adamab.method.calibrator import Calibrator, Tower
+from adamab.method.class_groups import ClassGroups
+
+TINY = 1e-15
+BELOW_ROUNDING = 0.999  # keeps a lower bound that may be tight below the rounded exact value
+INNER_NUMBERS = 1_000_000  # numbers of a block of inner gradients: it should stay in the processor's cache
+
+
+@dataclass(frozen=True)
+class ViewTerms:
+    """One trained view as the shift sees it."""
+
+    calibrator: Calibrator
+    queries: Tensor  # (n, width)
+    classes: Tensor  # (K, width)
+    weight: float = 1.0
+
+
+class GradientShift:
+    """δ² of every class: lower bounds at once, exact values on demand.
+
+    Args:
+        views: the trained views.
+        class_index: (n,) class of each sample.
+        n_classes: K; classes without samples have no δ² (they are not in `present`).
+        batch: Δn, the weight of the batch to come.
+        sample_weight: (n,) weights w_i; all one if None.
+        fixed_logits: (n, K) weighted logits of the views without parameters.
+
+    Attributes:
+        lower: (K,) float64, δ² without the class towers' inner-layer norms; 0 where not present.
+        present: (K,) whether the class has samples.
+        scale: u² times the mean squared class gradient of the query towers, a yardstick of the
+            same round that needs no further work (`Recipe.relative_shift` divides δ² by it).
+
+    Example:
+        >>> shift = GradientShift([view], y, n_classes=3, batch=5)
+        >>> shift.exact(np.arange(3))
+        array([...])
+    """
+
+    @torch.no_grad()
+    def __init__(
+        self,
+        views: Sequence[ViewTerms],
+        class_index: Tensor,  # (n,)
+        *,
+        n_classes: int,
+        batch: float,
+        sample_weight: Tensor | None = None,
+        fixed_logits: Tensor | None = None,
+    ) -> None:
+        weight = torch.ones(len(class_index)) if sample_weight is None else sample_weight
+        groups = ClassGroups(class_index, weight.double(), n_classes)
+        total = float(weight.sum())
+        h_weight = groups.weight * (1 / (total + batch) - 1 / (groups.n_present * groups.of_own_class))
+        self._u = batch / (total + batch)
+        self._views = [_ViewPass(view, groups) for view in views]
+        residual = _residual(self._views, groups, fixed_logits)  # (n, K) softmax - onehot
+        h2 = 0.0
+        inner = torch.zeros(len(class_index), dtype=torch.float64)
+        norms, query_norms = torch.zeros_like(groups.totals), torch.zeros_like(groups.totals)
+        for view in self._views:
+            view.backward(residual)
+            view_h2, per_sample = view.along_h(h_weight.to(residual.dtype))
+            h2 += view_h2
+            inner += per_sample
+            query_norms += groups.outer_norms(view.query_pairs())
+            norms += groups.outer_norms(view.class_pairs())
+        delta2 = self._u**2 * (norms + query_norms) + 2 * self._u * groups.mean(inner) + h2
+        self.present = groups.present.numpy()
+        self.lower = torch.where(groups.present, delta2, 0.0).numpy()
+        self.scale = self._u**2 * float(query_norms.sum()) / groups.n_present
+
+    def exact(self, classes: NDArray[np.intp]) -> NDArray[np.float64]:
+        """δ² of `classes` (each must be present), with every trainable parameter counted."""
+        return self.refine(classes, np.full(len(classes), np.inf))[0]
+
+    @torch.no_grad()
+    def refine(
+        self,
+        classes: NDArray[np.intp],  # (c,)
+        cutoffs: NDArray[np.float64],  # (c,)
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """δ² of `classes`, given up on as soon as it is known to exceed its cutoff.
+
+        Returns the values and whether each is exact; one that is not is a lower bound above its
+        cutoff.
+        """
+        values = self.lower[classes].copy()
+        exact = np.ones(len(classes), dtype=np.bool_)
+        for view in self._views:
+            for start in range(0, len(classes), view.classes_per_block):
+                block = np.arange(start, min(start + view.classes_per_block, len(classes)))
+                block = block[exact[block]]
+                limits = (cutoffs[block] - values[block]) / self._u**2
+                norms, exact[block] = view.inner_norms(classes[block], limits)
+                values[block] += self._u**2 * norms
+        return values, exact
+
+
+def _residual(views: Sequence[_ViewPass], groups: ClassGroups, fixed: Tensor | None) -> Tensor:
+    logits = views[0].logits()
+    for view in views[1:]:
+        logits += view.logits()
+    if fixed is not None:
+        logits += fixed[groups.order].to(logits.dtype)
+    residual = logits.sub_(logits.amax(1, keepdim=True)).exp_()  # in place: new memory costs more than exp
+    residual /= residual.sum(1, keepdim=True)
+    own = groups.class_index[:, None]
+    residual.scatter_(1, own, 0)
+    # A trained softmax is full of numbers like 1e-40, on which processors are ten times slower. What
+    # is 1e-15 of the largest entry is far below the rounding of every sum it enters.
+    torch.threshold_(residual, TINY * float(residual.max()), 0.0)
+    # probability − 1 would lose all digits where the class is certain
+    return residual.scatter_(1, own, -residual.sum(1, keepdim=True))
+
+
+def _square(x: Tensor) -> float:
+    flat = x.flatten()
+    return float(flat @ flat)
+
+
+def _weighted_outer(a: Tensor, weight: Tensor, b: Tensor) -> Tensor:
+    """Σ_i weight_i a_i b_iᵀ, scaling the narrower factor."""
+    column = weight[:, None]
+    return (column * a).mT @ b if a.shape[1] < b.shape[1] else a.mT @ (column * b)
+
+
+def _forms(a: Tensor, matrix: Tensor, b: Tensor) -> Tensor:
+    """a_iᵀ M b_i of every row, multiplied on the side that leaves the narrower product."""
+    narrow, other = (b @ matrix.mT, a) if a.shape[1] < b.shape[1] else (a @ matrix, b)
+    return narrow.mul_(other).sum(1).double()
+
+
+class _TowerPass:
+    """Activations of a tower and the slopes of its activation function."""
+
+    def __init__(self, tower: Tower, x: Tensor) -> None:
+        self.weights: list[Tensor] = [w.detach() for w in tower.weights]
+        self.inputs = [x]  # a_i of each layer
+        self.slopes: list[Tensor] = []  # φ' before each layer but the first
+        for weight in self.weights[:-1]:
+            with torch.enable_grad():
+                before = (self.inputs[-1] @ weight.mT).requires_grad_()
+                after = tower.activation(before)
+                (slope,) = torch.autograd.grad(after.sum(), before)
+            self.inputs.append(after.detach())
+            self.slopes.append(slope)
+        self.output = torch.addmm(x, self.inputs[-1], self.weights[-1].mT)
+
+    def upstream(self, of_output: Tensor) -> list[Tensor]:
+        """Gradient at the output of each layer, first layer first."""
+        result = [of_output]
+        for weight, slope in zip(reversed(self.weights[1:]), reversed(self.slopes), strict=True):
+            result.append((result[-1] @ weight) * slope)
+        return result[::-1]
+
+    def tangent(self, directions: Sequence[Tensor]) -> Tensor:
+        """Change of the output when each layer's weight moves along its direction (a JVP)."""
+        moved = self.inputs[0] @ directions[0].mT
+        for i, slope in enumerate(self.slopes, 1):
+            moved = (moved * slope) @ self.weights[i].mT + self.inputs[i] @ directions[i].mT
+        return moved
+
+
+class _ViewPass:
+    """One view's share: forward on construction, then `backward`, then the sums."""
+
+    def __init__(self, view: ViewTerms, groups: ClassGroups) -> None:
+        calibrator = view.calibrator
+        self._groups = groups
+        self.factor = view.weight * calibrator.scale
+        self.query = _TowerPass(calibrator.query_tower, view.queries[groups.order])
+        self.class_ = _TowerPass(calibrator.class_tower, view.classes)
+        self.has_free = calibrator.free is not None
+        vectors = self.class_.output if calibrator.free is None else self.class_.output + calibrator.free
+        self.vectors = self.factor * vectors
+
+    def logits(self) -> Tensor:
+        return self.query.output @ self.vectors.mT
+
+    def backward(self, residual: Tensor) -> None:
+        """Take the joint softmax residual (n, K) back to the activations."""
+        self.residual = residual
+        self.query_upstream = self.query.upstream(residual @ self.vectors)
+
+    def along_h(self, h_weight: Tensor) -> tuple[float, Tensor]:
+        """‖h‖² and ⟨∇l_i, h⟩ of every sample, for this view's parameters."""
+        h2, inner = 0.0, torch.zeros(len(h_weight), dtype=torch.float64)
+        for a, b in self.query_pairs():
+            direction = _weighted_outer(b, h_weight, a)  # (out, in)
+            h2 += _square(direction)
+            inner += _forms(b, direction, a)
+        of_vectors = _weighted_outer(self.residual, self.factor * h_weight, self.query.output)  # (K, d)
+        upstream = self.class_.upstream(of_vectors)
+        directions = [b.mT @ a for a, b in zip(self.class_.inputs, upstream, strict=True)]
+        h2 += sum(_square(direction) for direction in directions)
+        moved = self.class_.tangent(directions)  # (K, d)
+        if self.has_free:
+            h2 += _square(of_vectors)
+            moved += of_vectors
+        inner += _forms(self.residual, self.factor * moved, self.query.output)
+        return h2, inner
+
+    def query_pairs(self) -> list[tuple[Tensor, Tensor]]:
+        """Factors (a_i, b_i) of the query tower's per-sample gradients."""
+        return list(zip(self.query.inputs, self.query_upstream, strict=True))
+
+    def class_pairs(self) -> list[tuple[Tensor, Tensor]]:
+        """The same for the class tower's last layer and the free vectors, which share one factor."""
+        mixed = self.residual @ (self.factor * self.class_.inputs[-1])
+        if self.has_free:
+            mixed = torch.cat([mixed, self.factor * self.residual], dim=1)
+        return [(mixed, self.query.output)]
+
+    @property
+    def classes_per_block(self) -> int:
+        """How many classes' inner gradients fit into one block of memory."""
+        n_classes, hidden = self.class_.inputs[-1].shape
+        return max(1, INNER_NUMBERS // (n_classes * hidden))
+
+    @cached_property
+    def _back_one_layer(self) -> Tensor:
+        """(n, hidden): queries pulled back through the class tower's last layer."""
+        return self.query.output @ (self.factor * self.class_.weights[-1])
+
+    @cached_property
+    def _inner_layers(self) -> list[_InnerLayer]:
+        return [_InnerLayer(inputs) for inputs in self.class_.inputs[:-1]]
+
+    @cached_property
+    def _own_row_bounds(self) -> NDArray[np.float64]:
+        """(inner layers, K): what each layer's ‖g_C‖² is at least, judged by the class's own row."""
+        groups = self._groups
+        own = self.residual.gather(1, groups.class_index[:, None]) * self._back_one_layer
+        means = torch.zeros_like(self.class_.inputs[-1])  # (K, hidden)
+        means.index_add_(0, groups.class_index, own * groups.share.to(own.dtype)[:, None])
+        bounds = []
+        for i in reversed(range(len(self.class_.slopes))):
+            upstream = means * self.class_.slopes[i]
+            squares = upstream.square().sum(1, dtype=torch.float64)
+            bounds.append((self._inner_layers[i].own_share * squares).numpy())
+            means = upstream @ self.class_.weights[i]
+        return np.stack(bounds[::-1])
+
+    def inner_norms(
+        self, classes: NDArray[np.intp], limits: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """‖g_C‖² of the class tower's layers below the last, given up on above the limit."""
+        n_layers = len(self.class_.slopes)
+        done = np.zeros(len(classes))
+        bounds = np.zeros((n_layers, len(classes)))  # of the layers that are not done
+        if n_layers and np.isfinite(limits).any():
+            bounds = self._own_row_bounds[:, classes]
+        open_, upstream = np.arange(len(classes)), None
+        for i in reversed(range(n_layers)):
+            keep = (done + bounds.sum(0) <= limits)[open_]
+            open_ = open_[keep]
+            if upstream is None:  # (c, K, hidden)
+                upstream = self._groups.mean_outer(self.residual, self._back_one_layer, classes[open_])
+            else:
+                kept = upstream if keep.all() else upstream[torch.from_numpy(keep)]
+                upstream = kept @ self.class_.weights[i + 1]
+            upstream *= self.class_.slopes[i]
+            done[open_] += self._inner_layers[i].norms(upstream)
+            bounds[i, open_] = 0
+        exact = np.zeros(len(classes), dtype=np.bool_)
+        exact[open_] = True
+        return done + bounds.sum(0), exact
+
+
+class _InnerLayer:
+    """Squared norms of a layer's gradients Σ_k u_k a_kᵀ, where the inputs a_k are those of all classes.
+
+    Only the Gram matrix of the inputs counts, so a Cholesky factor replaces them where there are
+    fewer classes than inputs and no class's input depends on the others'. The gradient applied to
+    the vector x with a_k · x = [k = C] gives u_C, so its squared norm is at least
+    `own_share`[C] ‖u_C‖², where `own_share` is 1 / ‖x‖², one over the diagonal of the inverse.
+    """
+
+    def __init__(self, inputs: Tensor) -> None:  # (K, in)
+        self._factor = inputs.mT
+        self._cholesky: Tensor | None = None
+        self._n_classes, width = inputs.shape
+        if self._n_classes < width:
+            wide = inputs.double()
+            cholesky, failed = torch.linalg.cholesky_ex(wide @ wide.mT)
+            if not failed:
+                self._cholesky, self._factor = cholesky, cholesky.mT.to(inputs.dtype)
+
+    @cached_property
+    def own_share(self) -> Tensor:
+        if self._cholesky is None:
+            return torch.zeros(self._n_classes, dtype=torch.float64)
+        return BELOW_ROUNDING / torch.cholesky_inverse(self._cholesky).diagonal()
+
+    def norms(self, upstream: Tensor) -> NDArray[np.float64]:
+        """(c,) from (c, K, out)."""
+        flat = (self._factor @ upstream).flatten(1)
+        squares: NDArray[np.float64] = torch.linalg.vector_norm(flat, dim=1).double().square().numpy()
+        return squares

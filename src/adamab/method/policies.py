@@ -1,0 +1,219 @@
+"""Which class gets the next batch: the paper's bandit, its variants and the baselines.
+
+A bandit's arm is a class here; the word stays inside this module. Policies see counts and
+gradient shifts as NumPy arrays and know nothing of networks.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adamab.errors import RecipeError
+
+FIRST_BLOCK = 4
+
+
+class Shift(Protocol):
+    """What a policy needs to know of δ² (see `GradientShift`)."""
+
+    lower: NDArray[np.float64]  # (K,)
+    scale: float
+
+    def refine(
+        self, classes: NDArray[np.intp], cutoffs: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """δ² of some classes, or a lower bound above the cutoff; and which of the two."""
+
+
+@dataclass(frozen=True)
+class Arms:
+    """The state a policy chooses from."""
+
+    counts: NDArray[np.int64]  # (K,) accepted samples of each class
+    open: NDArray[np.bool_]  # (K,) the class can still be generated for
+    batch: int  # Δn
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The chosen class and, where the policy computes them, what it was chosen by.
+
+    `score` is an upper bound where `exact` is False. Classes without samples have no score; theirs
+    is NaN here and left out of records.
+    """
+
+    arm: int
+    bonus: NDArray[np.float64] | None = None  # (K,)
+    score: NDArray[np.float64] | None = None  # (K,)
+    exact: NDArray[np.bool_] | None = None  # (K,)
+
+
+class Policy(ABC):
+    """Chooses one open class a round; deterministic given the state and `rng`.
+
+    Classes without any sample come first, lowest index first, under every policy: there is no
+    gradient to judge them by. Ties go to the lowest index. An implementation writes `_choose` and
+    says in `needs_shift` whether it wants δ² computed.
+    """
+
+    name: ClassVar[str]
+    needs_shift: ClassVar[bool] = False
+
+    def choose(
+        self, arms: Arms, *, rng: np.random.Generator, shift: Shift | None = None, all_exact: bool = False
+    ) -> Choice:
+        """Choose among the open classes; `all_exact` computes every score, not only the needed ones."""
+        empty = np.flatnonzero(arms.open & (arms.counts == 0))
+        if len(empty):
+            return Choice(int(empty[0]))
+        return self._choose(arms, rng=rng, shift=shift, all_exact=all_exact)
+
+    @abstractmethod
+    def _choose(
+        self, arms: Arms, *, rng: np.random.Generator, shift: Shift | None, all_exact: bool
+    ) -> Choice:
+        """Choose when every open class has a sample."""
+
+
+class Random(Policy):
+    """One open class a round, drawn uniformly."""
+
+    name = "random"
+
+    def _choose(
+        self, arms: Arms, *, rng: np.random.Generator, shift: Shift | None, all_exact: bool
+    ) -> Choice:
+        return Choice(int(rng.choice(np.flatnonzero(arms.open))))
+
+
+class RoundRobin(Policy):
+    """The open class with the fewest samples: the balanced baseline for every claim about the bandit."""
+
+    name = "round-robin"
+
+    def _choose(
+        self, arms: Arms, *, rng: np.random.Generator, shift: Shift | None, all_exact: bool
+    ) -> Choice:
+        return Choice(int(np.argmin(np.where(arms.open, arms.counts, np.iinfo(np.int64).max))))
+
+
+@dataclass(frozen=True)
+class GradientShiftUCB(Policy):
+    """The paper's confidence-relaxed bound: argmax of a(C) = −δ²(C) + α / sqrt((n+Δn) n_C).
+
+    With `relative`, δ² is divided by the shift's own scale of the round, so that α has no unit:
+    δ² grows with the square of the logit scale, the bonus does not.
+
+    Example:
+        >>> policy = GradientShiftUCB(alpha=100)
+        >>> policy.choose(arms, rng=rng, shift=shift).arm
+        3
+    """
+
+    alpha: float
+    relative: bool = False
+    name: ClassVar[str] = "adamab"
+    needs_shift: ClassVar[bool] = True
+
+    def bonus(self, arms: Arms) -> NDArray[np.float64]:
+        """Exploration bonus of every class; NaN for a class without samples."""
+        return self.alpha / np.sqrt(self._total(arms) * _counts(arms))
+
+    def _total(self, arms: Arms) -> float:
+        return float(arms.counts.sum() + arms.batch)
+
+    def _choose(
+        self, arms: Arms, *, rng: np.random.Generator, shift: Shift | None, all_exact: bool
+    ) -> Choice:
+        if shift is None:
+            raise RecipeError(f"policy {self.name!r} needs the gradient shift")
+        bonus = self.bonus(arms)
+        unit = shift.scale if self.relative and shift.scale > 0 else 1.0
+        score = bonus - shift.lower / unit
+        exact = np.zeros(len(score), dtype=np.bool_)
+        candidates = np.flatnonzero(arms.open)
+        arm = _lazy_argmax(score, exact, candidates, bonus, unit, shift)
+        if all_exact:
+            rest = np.flatnonzero((arms.counts > 0) & ~exact)
+            score[rest] = bonus[rest] - shift.refine(rest, np.full(len(rest), np.inf))[0] / unit
+            exact[rest] = True
+        return Choice(arm, bonus, score, exact)
+
+
+@dataclass(frozen=True)
+class TightUCB(GradientShiftUCB):
+    """The paper's remark on the tight bound: bonus α / ((n+Δn) sqrt(n_C))."""
+
+    name: ClassVar[str] = "tight"
+
+    def bonus(self, arms: Arms) -> NDArray[np.float64]:
+        """Exploration bonus of every class; NaN for a class without samples."""
+        return self.alpha / (self._total(arms) * np.sqrt(_counts(arms)))
+
+
+@dataclass(frozen=True)
+class Greedy(GradientShiftUCB):
+    """No exploration: the smallest δ²."""
+
+    alpha: float = 0.0
+    name: ClassVar[str] = "greedy"
+
+
+def _counts(arms: Arms) -> NDArray[np.float64]:
+    return np.where(arms.counts > 0, arms.counts, np.nan)
+
+
+def _lazy_argmax(
+    score: NDArray[np.float64],  # (K,) upper bounds, replaced by exact scores where computed
+    exact: NDArray[np.bool_],  # (K,)
+    candidates: NDArray[np.intp],
+    bonus: NDArray[np.float64],
+    unit: float,
+    shift: Shift,
+) -> int:
+    """The exact argmax of a(C): evaluate in the order of the bound until no bound can win.
+
+    Blocks grow, so that a random start, where few classes can be skipped, costs few calls.
+    """
+    order = candidates[np.argsort(-score[candidates], kind="stable")]
+    best, arm = -np.inf, -1
+    start, size = 0, FIRST_BLOCK
+    while start < len(order) and score[order[start]] >= best:
+        block = order[start : start + size]
+        # δ² above this can neither win nor tie; the margin is for the rounding of scores and of this line
+        gap = bonus[block] - best
+        cutoffs = unit * (gap + 1e-9 * np.abs(gap) + 1e-15 * (np.abs(bonus[block]) + abs(best)))
+        shifts, known = shift.refine(block, cutoffs)
+        score[block] = bonus[block] - shifts / unit
+        exact[block] = known
+        for c in block[known]:
+            if (score[c], -c) > (best, -arm):
+                best, arm = float(score[c]), int(c)
+        start, size = start + size, size * 2
+    return arm
+
+
+POLICIES: tuple[str, ...] = ("adamab", "tight", "greedy", "random", "round-robin", "none")
+
+
+def make_policy(name: str, *, alpha: float, relative: bool) -> Policy | None:
+    """The policy of that name; None for `none`, which never generates."""
+    match name:
+        case "adamab":
+            return GradientShiftUCB(alpha, relative)
+        case "tight":
+            return TightUCB(alpha, relative)
+        case "greedy":
+            return Greedy(relative=relative)
+        case "random":
+            return Random()
+        case "round-robin":
+            return RoundRobin()
+        case "none":
+            return None
+    raise RecipeError(f"unknown policy {name!r}; choose one of: {', '.join(POLICIES)}")

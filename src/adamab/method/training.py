@@ -1,0 +1,149 @@
+"""Training: epochs of the loop on the joint loss, and the heads of one view as one batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from adamab.method.calibrator import Architecture, Calibrator
+from adamab.method.gradient_shift import ViewTerms
+from adamab.task.recipe import Recipe
+
+
+def architecture(recipe: Recipe) -> Architecture:
+    """The calibrator's shape as the recipe has it."""
+    return Architecture(
+        layers=recipe.layers,
+        bottleneck=recipe.bottleneck,
+        activation=recipe.activation,
+        dropout=recipe.dropout,
+        zero_last=recipe.zero_last,
+        free_vectors=recipe.free_vectors,
+        logit_scale=recipe.logit_scale,
+    )
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[torch.Generator]:
+    """A seeded generator for starts and orders; torch's own, which dropout draws from, is seeded too
+    and put back afterwards."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield torch.Generator().manual_seed(seed)
+
+
+def joint_logits(views: Sequence[ViewTerms], fixed: Tensor | None) -> Tensor:
+    """(n, K) weighted sum of the views' logits and of the fixed ones."""
+    terms = [view.weight * view.calibrator(view.queries, view.classes) for view in views]
+    return torch.stack(terms).sum(0) if fixed is None else torch.stack(terms).sum(0) + fixed
+
+
+def rows_of(views: Sequence[ViewTerms], rows: Tensor) -> list[ViewTerms]:
+    """The same views with some of the samples."""
+    return [ViewTerms(v.calibrator, v.queries[rows], v.classes, v.weight) for v in views]
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """What one round of training did."""
+
+    loss: float  # weighted mean over the epoch, before each step
+    learning_rate: float
+
+
+class RoundTrainer:
+    """Adam over all views' parameters; its state is kept over rounds, the rate annealed by rounds."""
+
+    def __init__(self, calibrators: Sequence[Calibrator], recipe: Recipe, rounds: int) -> None:
+        self._recipe = recipe
+        parameters = [p for calibrator in calibrators for p in calibrator.parameters()]
+        self._optimiser = _optimiser(parameters, recipe)
+        self._rounds = max(rounds, 1)
+        self._round = 0
+
+    def epoch(
+        self,
+        views: Sequence[ViewTerms],
+        class_index: Tensor,  # (n,)
+        weight: Tensor,  # (n,)
+        fixed: Tensor | None,  # (n, K)
+        generator: torch.Generator,
+    ) -> EpochReport:
+        """One pass over the samples in mini-batches, in an order drawn from `generator`."""
+        rate = self._rate()
+        for group in self._optimiser.param_groups:
+            group["lr"] = rate
+        n = len(class_index)
+        size = n if self._recipe.full_gradient else min(self._recipe.batch_size or n, n)
+        total = 0.0
+        for rows in torch.split(torch.randperm(n, generator=generator), size):
+            logits = joint_logits(rows_of(views, rows), None if fixed is None else fixed[rows])
+            losses = functional.cross_entropy(logits, class_index[rows], reduction="none")
+            loss = (losses * weight[rows]).sum() / weight[rows].sum()
+            self._optimiser.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            self._optimiser.step()
+            total += float(loss.detach()) * len(rows)
+        self._round += 1
+        return EpochReport(total / n, rate)
+
+    def _rate(self) -> float:
+        """Cosine from the first rate to `final_rate` of it, one step a round."""
+        first, last = self._recipe.learning_rate, self._recipe.learning_rate * self._recipe.final_rate
+        progress = min(self._round / self._rounds, 1.0)
+        return last + (first - last) * (1 + math.cos(math.pi * progress)) / 2
+
+
+def train_heads(
+    queries: Tensor,  # (M, n, r)
+    classes: Tensor,  # (M, K, r)
+    class_index: Tensor,  # (n,)
+    weight: Tensor,  # (M, n): 0 holds a sample out of a member
+    recipe: Recipe,
+    *,
+    seed: int,
+    at_checkpoint: Callable[[int, Calibrator], bool],
+) -> None:
+    """Train M heads of one view as one batch, full-batch.
+
+    `at_checkpoint` sees the model at each of the recipe's checkpoints and says whether to go on.
+    """
+    members, n, width = queries.shape
+    share = weight / weight.sum(1, keepdim=True).clamp_min(1e-12)
+    target = class_index.expand(members, n).flatten()
+    with seeded(seed) as generator:
+        shape = architecture(recipe)
+        model = Calibrator(width, classes.shape[1], shape, members=(members,), generator=generator)
+        optimiser = _optimiser(list(model.parameters()), recipe)
+        for step in range(max(recipe.checkpoints) + 1):
+            if step in recipe.checkpoints:
+                with torch.no_grad():
+                    go_on = at_checkpoint(step, model.eval())
+                if not go_on:
+                    return
+                model.train()
+            logits = model(queries, classes).flatten(0, 1)
+            losses = functional.cross_entropy(logits, target, reduction="none").view(members, n)
+            optimiser.zero_grad()
+            (losses * share).sum().backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+
+
+def _optimiser(parameters: list[torch.nn.Parameter], recipe: Recipe) -> torch.optim.Optimizer:
+    if recipe.full_gradient:  # the theorem's plain gradient descent
+        return torch.optim.SGD(parameters, lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
+    kind = torch.optim.AdamW if recipe.optimiser == "adamw" else torch.optim.Adam
+    return kind(parameters, lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
+
+
+def as_tensor(array: NDArray[np.float32] | NDArray[np.int64]) -> Tensor:
+    """A tensor that shares the array's memory."""
+    return torch.from_numpy(np.ascontiguousarray(array))

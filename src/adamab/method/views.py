@@ -1,0 +1,188 @@
+"""How a view is prepared for its head: centre, length, span; and what the classes look like in it.
+
+Everything here is learned from the training rows alone, and learned again inside each fold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from adamab.task.recipe import Recipe
+
+Floats: TypeAlias = NDArray[np.float32]
+Rows: TypeAlias = Any  # Floats or a scipy CSR matrix of float32, which has no static type
+RELATIVE_RANK = 1e-6  # directions with less of the largest variance are rounding
+SPAN_ROWS = 1000  # rows that a span is learned from: with more, its strongest directions hardly change
+
+
+class RawView(Protocol):
+    """One view of all samples as it comes from the outside.
+
+    `rows` may depend on which samples may be learned from: a vocabulary is fitted on them, and a
+    class wording may quote them.
+    """
+
+    @property
+    def name(self) -> str:
+        """The view's name."""
+
+    def rows(self, learned_from: NDArray[np.bool_]) -> tuple[Rows, Rows | None]:
+        """Vectors of all samples (n, d) and of the class descriptions (K, d), if it has those."""
+
+
+@dataclass(frozen=True)
+class ViewTransform:
+    """x -> basisᵀ (x - centre) / ‖x - centre‖; each part may be absent."""
+
+    centre: Floats | None  # (d,)
+    normalise: bool
+    basis: Floats | None  # (d, r)
+
+    def __call__(self, x: Rows) -> Floats:  # (n, d) -> (n, r)
+        """Prepare rows for the head."""
+        projected = _dense(x if self.basis is None else x @ self.basis)
+        if self.centre is not None:
+            projected = projected - (self.centre if self.basis is None else self.centre @ self.basis)
+        if self.normalise:
+            projected = projected / _lengths(x, self.centre)[:, None]
+        return projected.astype(np.float32, copy=False)
+
+
+@dataclass(frozen=True)
+class PreparedView:
+    """A view ready for its head."""
+
+    transform: ViewTransform
+    queries: Floats  # (n, r)
+    classes: Floats  # (K, r) input of the class tower
+    described: Floats | None  # (K, r) unit description vectors, for untrained similarity
+
+
+def prepare(
+    x: Rows,  # (n, d)
+    described: Rows | None,  # (K, d)
+    class_index: NDArray[np.int64],  # (n,)
+    learned_from: NDArray[np.bool_],  # (n,)
+    n_classes: int,
+    recipe: Recipe,
+) -> PreparedView:
+    """Learn a view's transform from some rows and apply it to all."""
+    centre = _mean(x, learned_from) if recipe.centre else None
+    units = None if described is None else _unit_descriptions(described, recipe)
+    basis = None
+    if recipe.max_width is not None and (sp.issparse(x) or x.shape[1] > recipe.max_width):
+        rows = x[_spread(np.flatnonzero(learned_from))]
+        spanning = ViewTransform(centre, recipe.normalise, None)(rows)
+        basis = span_basis(spanning if units is None else _stack(spanning, units), recipe.max_width)
+    transform = ViewTransform(centre, recipe.normalise, basis)
+    queries = transform(x)
+    if units is not None and basis is not None:
+        units = units @ basis
+    means = class_means(queries, class_index, learned_from, n_classes)
+    return PreparedView(transform, queries, class_inputs(means, units, recipe), units)
+
+
+def class_inputs(means: Floats, described: Floats | None, recipe: Recipe) -> Floats:
+    """(K, r) what the class tower sees; a class without samples has a zero mean."""
+    if described is None or recipe.class_input == "mean":
+        return _unit(means)
+    if recipe.class_input == "description":
+        return described
+    return _unit(_unit(means) + _unit(described))
+
+
+def class_means(
+    queries: Floats, class_index: NDArray[np.int64], learned_from: NDArray[np.bool_], n_classes: int
+) -> Floats:
+    """(K, r) mean of the learned-from rows of each class; zero where there is none."""
+    sums = np.zeros((n_classes, queries.shape[1]), dtype=np.float64)
+    np.add.at(sums, class_index[learned_from], queries[learned_from])
+    counts = np.bincount(class_index[learned_from], minlength=n_classes)
+    return (sums / np.maximum(counts, 1)[:, None]).astype(np.float32)
+
+
+def span_basis(rows: Floats, width: int) -> Floats:  # (n, d) -> (d, r), r <= width
+    """Orthonormal basis of the rows' span, or of its `width` strongest directions."""
+    if len(rows) < rows.shape[1]:
+        values, vectors = np.linalg.eigh(rows.astype(np.float64) @ rows.T)
+        keep = _strongest(values, width)
+        basis = rows.T @ (vectors[:, keep] / np.sqrt(values[keep]))
+    else:
+        values, vectors = np.linalg.eigh(rows.T.astype(np.float64) @ rows)
+        basis = vectors[:, _strongest(values, width)]
+    return np.ascontiguousarray(basis, dtype=np.float32)
+
+
+def isometric(x: Rows, described: Rows | None) -> tuple[Rows, Rows | None]:
+    """The same rows in coordinates of their own span: all inner products stay, the width shrinks.
+
+    Folds then work on n + K columns instead of thousands. Nothing is learned here that could leak:
+    it is a rotation.
+    """
+    together = x if described is None else _stack(x, described)
+    if together.shape[0] >= min(together.shape[1], SPAN_ROWS):
+        return x, described
+    values, vectors = np.linalg.eigh(_dense(together @ together.T).astype(np.float64))
+    keep = _strongest(values, len(values))
+    rotated = (vectors[:, keep] * np.sqrt(values[keep])).astype(np.float32)
+    n = x.shape[0]
+    return rotated[:n], None if described is None else rotated[n:]
+
+
+def _unit_descriptions(described: Rows, recipe: Recipe) -> Floats:
+    """Descriptions are centred on their own mean: they are worded alike and unlike the queries."""
+    vectors = _dense(described)
+    if recipe.centre:
+        vectors = vectors - vectors.mean(axis=0)
+    return _unit(vectors) if recipe.normalise else vectors
+
+
+def _strongest(values: NDArray[np.float64], width: int) -> NDArray[np.intp]:
+    order = np.argsort(-values, kind="stable")[:width]
+    strong: NDArray[np.intp] = order[values[order] > RELATIVE_RANK**2 * max(values.max(), 1e-30)]
+    return strong if len(strong) else order[:1]
+
+
+def _spread(rows: NDArray[np.intp]) -> NDArray[np.intp]:
+    """At most SPAN_ROWS of the rows, evenly spread."""
+    return rows[np.linspace(0, len(rows) - 1, min(len(rows), SPAN_ROWS)).astype(np.intp)]
+
+
+def _stack(x: Rows, described: Rows) -> Rows:
+    if sp.issparse(x):
+        return sp.csr_matrix(sp.vstack([x, described]))
+    return np.concatenate([x, described])
+
+
+def _dense(x: Rows) -> Floats:
+    return np.asarray(x.toarray() if sp.issparse(x) else x, dtype=np.float32)
+
+
+def _mean(x: Rows, rows: NDArray[np.bool_]) -> Floats:
+    if not rows.any():
+        return np.zeros(x.shape[1], dtype=np.float32)
+    return np.asarray(x[rows].mean(axis=0), dtype=np.float32).ravel()
+
+
+def _lengths(x: Rows, centre: Floats | None) -> Floats:
+    """(n,) ‖x - centre‖ without making a sparse x dense."""
+    if not sp.issparse(x):
+        return _safe(np.linalg.norm(x if centre is None else x - centre, axis=1))
+    squares = np.asarray(x.multiply(x).sum(axis=1)).ravel()
+    if centre is not None:
+        squares = squares - 2 * (x @ centre) + centre @ centre
+    return _safe(np.sqrt(np.maximum(squares, 0)))
+
+
+def _unit(x: Floats) -> Floats:
+    return np.asarray(x / _safe(np.linalg.norm(x, axis=1))[:, None], dtype=np.float32)
+
+
+def _safe(lengths: NDArray[np.floating]) -> Floats:
+    safe: Floats = np.maximum(lengths, 1e-12).astype(np.float32)
+    return safe

@@ -1,0 +1,121 @@
+import numpy as np
+import pytest
+
+from adamab.method.evidence import (
+    Component,
+    choose_shares,
+    estimate_accuracy,
+    stack_weights,
+    stratified_folds,
+)
+from adamab.method.heads import fit_views
+from adamab.run.training_set import DenseView
+from adamab.task.recipe import Recipe
+
+RNG = np.random.default_rng(1)
+FAST = Recipe(checkpoints=(0, 5, 20))
+
+
+def cross_entropy(logits, y):
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    return (np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(y)), y]).mean()
+
+
+def informative(y, n_classes, strength):
+    return (strength * np.eye(n_classes)[y] + RNG.standard_normal((len(y), n_classes))).astype(np.float32)
+
+
+def view_of(matrix, name="pooled"):
+    return DenseView(name, matrix, lambda _: None)
+
+
+def test_folds_hold_every_sample_out_once_and_never_the_only_one_of_a_class():
+    y = np.array([0] * 7 + [1] * 5 + [2])
+    folds = stratified_folds(y, 5, np.random.default_rng(0))
+    assert folds[-1] == -1
+    assert (folds[:-1] >= 0).all()
+    for c, count in ((0, 7), (1, 5)):
+        sizes = np.bincount(folds[y == c], minlength=5)
+        assert sizes.sum() == count
+        assert sizes.max() - sizes.min() <= 1
+
+
+def test_stacking_finds_the_view_that_knows_and_silences_noise():
+    y = np.arange(2000) % 4
+    logits = np.stack([informative(y, 4, 3), informative(y, 4, 0)])
+    weights = stack_weights(logits, y, pull=0.0)
+    assert weights[0] > 0.5
+    assert weights[1] < 0.2
+    best = min(
+        cross_entropy(a * logits[0] + b * logits[1], y)
+        for a in np.linspace(0, 4, 41)
+        for b in np.linspace(0, 1, 11)
+    )
+    assert cross_entropy(np.tensordot(weights, logits, 1), y) <= best + 1e-3
+
+
+def test_the_pull_brings_weights_together():
+    y = np.arange(200) % 4
+    logits = np.stack([informative(y, 4, 3), informative(y, 4, 0)])
+    free, pulled = stack_weights(logits, y, 0.0), stack_weights(logits, y, 10.0)
+    assert abs(np.diff(pulled)) < 0.2 * abs(np.diff(free))
+
+
+def test_steps_and_scale_come_from_held_out_loss():
+    y = np.arange(90) % 3
+    good = informative(y, 3, 1)
+    component = Component("pooled", False, (0, 6, 12), np.stack([good * 0, 30 * good, informative(y, 3, 0)]))
+    (share,) = choose_shares([component], y, 0.01)
+    assert share.step == 6
+    assert cross_entropy(share.weight * 30 * good, y) < cross_entropy(30 * good, y)
+
+
+def test_no_evidence_at_all_leaves_equal_weights():
+    y = np.arange(30) % 3
+    logits = -np.stack([np.eye(3, dtype=np.float32)[y]] * 2)  # worse than nothing
+    np.testing.assert_allclose(stack_weights(logits, y, 0.0), [0.5, 0.5])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_shuffled_labels_are_estimated_at_chance(seed):
+    rng = np.random.default_rng(seed)
+    n_classes, each = 6, 15
+    y = np.repeat(np.arange(n_classes), each)
+    x = (3 * np.eye(n_classes)[y] + rng.standard_normal((len(y), n_classes))).astype(np.float32)
+    wide = np.concatenate([x, rng.standard_normal((len(y), 300))], axis=1).astype(np.float32)
+    given = np.ones(len(y), dtype=bool)
+    views = [view_of(x), view_of(wide, "layers")]
+    honest = fit_views(views, y, given, n_classes, FAST, seed=seed).estimate
+    shuffled = fit_views(views, rng.permutation(y), given, n_classes, FAST, seed=seed).estimate
+    assert honest.accuracy > 0.6
+    assert shuffled.low <= 1 / n_classes
+    assert shuffled.accuracy < 1 / n_classes + 0.12
+    assert honest.low < honest.accuracy < honest.high
+
+
+def test_estimate_judges_each_fold_by_the_others():
+    # One component is right on fold 0 only, the other on fold 1 only: whoever looks at its own fold
+    # would pick the right one each time; judged by the other fold it is always wrong.
+    y = np.arange(40) % 2
+    folds = np.repeat([0, 1], 20)
+    right, wrong = np.eye(2, dtype=np.float32)[y] * 9, np.eye(2, dtype=np.float32)[1 - y] * 9
+    a = Component("a", False, (0,), np.where((folds == 0)[:, None], right, wrong)[None])
+    b = Component("b", False, (0,), np.where((folds == 1)[:, None], right, wrong)[None])
+    assert estimate_accuracy([a, b], y, folds, 0.0).accuracy < 0.5
+
+
+def test_without_a_second_example_there_is_no_estimate():
+    fitted = fit_views(
+        [view_of(np.eye(4, dtype=np.float32))], np.arange(4), np.ones(4, dtype=bool), 4, FAST, seed=0
+    )
+    assert fitted.estimate is None
+    assert [share.weight > 0 for share in fitted.shares] == [True]
+
+
+def test_synthetic_samples_are_never_held_out():
+    y = np.concatenate([np.arange(3), np.arange(30) % 3])
+    given = np.arange(33) < 3
+    x = informative(y, 3, 5)
+    assert fit_views([view_of(x)], y, given, 3, FAST, seed=0).estimate is None
+    given[:6] = True
+    assert fit_views([view_of(x)], y, given, 3, FAST, seed=0).estimate.n == 6

@@ -1,0 +1,379 @@
+"""δ² against the slow reference: one backward pass a class over all parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from adamab.method import gradient_shift
+from adamab.method.calibrator import ACTIVATIONS, Architecture, Calibrator
+from adamab.method.gradient_shift import GradientShift, ViewTerms
+from adamab.method.policies import Arms, GradientShiftUCB, Greedy, TightUCB
+
+EPSILON = {torch.float32: 1e-5, torch.float64: 1e-10}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Matrices this small only wait for a second thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@dataclass
+class Problem:
+    """What a shift is computed from, and the reference's answer."""
+
+    views: list[ViewTerms]
+    y: torch.Tensor
+    n_classes: int
+    batch: float
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def shift(self) -> GradientShift:
+        return GradientShift(self.views, self.y, n_classes=self.n_classes, batch=self.batch, **self.options)
+
+    def reference(self) -> tuple[np.ndarray, np.ndarray]:
+        """(K,) δ² and (u‖g_C‖ + ‖h‖)² in float64, NaN for classes without samples."""
+        copies = [
+            {name: p.detach().double().requires_grad_() for name, p in v.calibrator.named_parameters()}
+            for v in self.views
+        ]
+        leaves = [p for own in copies for p in own.values()]
+        weight = self.options.get("sample_weight")
+        weight = torch.ones(len(self.y), dtype=torch.float64) if weight is None else weight.double()
+        gradients, totals = {}, {}
+        for c in torch.unique(self.y).tolist():
+            rows = torch.nonzero(self.y == c).flatten()
+            losses = functional.cross_entropy(self._logits(copies, rows), self.y[rows], reduction="none")
+            totals[c] = float(weight[rows].sum())
+            parts = torch.autograd.grad((losses * weight[rows]).sum() / totals[c], leaves)
+            gradients[c] = torch.cat([g.flatten() for g in parts])
+        total = float(weight.sum())
+        g_d = sum(gradients[c] * totals[c] / total for c in gradients)
+        g_b = sum(gradients.values()) / len(gradients)
+        u = self.batch / (total + self.batch)
+        h = total / (total + self.batch) * g_d - g_b
+        delta2, size = np.full(self.n_classes, np.nan), np.full(self.n_classes, np.nan)
+        for c, g in gradients.items():
+            delta2[c] = float((u * g + h).square().sum())
+            size[c] = float((u * g.norm() + h.norm()) ** 2)
+        return delta2, size
+
+    def _logits(self, copies: list[dict[str, torch.Tensor]], rows: torch.Tensor) -> torch.Tensor:
+        fixed = self.options.get("fixed_logits")
+        logits = torch.zeros(len(rows), self.n_classes, dtype=torch.float64) if fixed is None else fixed[rows]
+        for view, own in zip(self.views, copies, strict=True):
+            training = view.calibrator.training
+            view.calibrator.eval()
+            arguments = (view.queries[rows].double(), view.classes.double())
+            logits = logits + view.weight * torch.func.functional_call(view.calibrator, own, arguments)
+            view.calibrator.train(training)
+        return logits
+
+
+def make(
+    counts: list[int],
+    *,
+    widths: tuple[int, ...] = (12,),
+    dtype: torch.dtype = torch.float64,
+    seed: int = 0,
+    batch: float = 2,
+    weights: tuple[float, ...] = (),
+    spread: float = 1.0,
+    sample_weight: bool = False,
+    fixed: bool = False,
+    **shape: Any,
+) -> Problem:
+    g = torch.Generator().manual_seed(seed)
+    k = len(counts)
+    y = torch.repeat_interleave(torch.arange(k), torch.tensor(counts))
+    y = y[torch.randperm(len(y), generator=g)]
+    views = []
+    for i, width in enumerate(widths):
+        model = Calibrator(width, k, Architecture(**shape), generator=g)
+        if model.free is not None:
+            torch.nn.init.normal_(model.free, generator=g)
+        queries = spread * torch.randn(len(y), width, generator=g)
+        classes = spread * torch.randn(k, width, generator=g)
+        weight = weights[i] if weights else 1.0
+        views.append(ViewTerms(model.to(dtype), queries.to(dtype), classes.to(dtype), weight))
+    options: dict[str, Any] = {}
+    if sample_weight:
+        options["sample_weight"] = torch.rand(len(y), generator=g, dtype=torch.float64) + 0.05
+    if fixed:
+        options["fixed_logits"] = torch.randn(len(y), k, generator=g, dtype=torch.float64)
+    return Problem(views, y, k, batch, options)
+
+
+def agree(problem: Problem) -> GradientShift:
+    """The shift and its bounds are the reference's, as METHOD.md defines agreement."""
+    shift = problem.shift()
+    expected, size = problem.reference()
+    present = np.flatnonzero(~np.isnan(expected))
+    allowed = EPSILON[problem.views[0].queries.dtype] * size[present]
+    exact = shift.exact(present)
+    assert exact.dtype == shift.lower.dtype == np.float64
+    assert np.isfinite(exact).all()
+    assert np.flatnonzero(shift.present).tolist() == present.tolist()
+    assert (np.abs(exact - expected[present]) <= allowed).all()
+    assert (shift.lower[present] <= exact + allowed).all()
+    assert (shift.lower[~shift.present] == 0).all()
+    assert np.isfinite(shift.scale)
+    assert shift.scale >= 0
+    # Whatever the cutoffs: exact below, a bound above the cutoff otherwise.
+    for cutoffs in (exact * 0.9, exact * 1.1, np.full_like(exact, np.median(exact)), np.zeros_like(exact)):
+        values, known = shift.refine(present, cutoffs)
+        assert np.allclose(values[known], exact[known], rtol=1e-9, atol=allowed.min())
+        assert known[exact <= cutoffs - allowed].all()
+        assert (values[~known] > cutoffs[~known]).all()
+        assert (values[~known] <= exact[~known] + allowed[~known]).all()
+        assert (values >= shift.lower[present] - allowed).all()
+    return shift
+
+
+@pytest.mark.parametrize("dtype", EPSILON, ids=str)
+@pytest.mark.parametrize("seed", range(40))
+def test_random_shapes(dtype: torch.dtype, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    k = int(rng.integers(2, 30))
+    counts = rng.integers(0 if seed % 4 == 0 else 1, rng.choice([2, 6, 30]), k)
+    counts[:2] += counts[:2] == 0
+    n_views = int(rng.integers(1, 4))
+    agree(
+        make(
+            counts.tolist(),
+            widths=tuple(int(w) for w in rng.integers(2, 60, n_views)),
+            weights=tuple(rng.random(n_views) + 0.1),
+            dtype=dtype,
+            seed=seed,
+            batch=float(rng.integers(1, 20)),
+            spread=float(rng.choice([0.1, 1.0])),
+            sample_weight=bool(rng.integers(2)),
+            fixed=bool(rng.integers(2)),
+            layers=int(rng.integers(1, 6)),
+            bottleneck=int(rng.choice([1, 2, 4])),
+            activation=str(rng.choice(list(ACTIVATIONS))),
+            free_vectors=bool(rng.integers(2)),
+            logit_scale=float(rng.choice([1.0, 16.0])),
+            zero_last=bool(rng.integers(4) == 0),
+            dropout=float(rng.choice([0.0, 0.5])),
+        )
+    )
+
+
+@pytest.mark.parametrize("dtype", EPSILON, ids=str)
+@pytest.mark.parametrize("layers", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_every_depth_and_activation(dtype: torch.dtype, layers: int, activation: str) -> None:
+    # fewer classes than inputs in the first layer, more than hidden units in the others
+    agree(make([3, 1, 4, 2, 5, 1], widths=(20,), dtype=dtype, layers=layers, activation=activation))
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "one sample a class": {"counts": [1] * 9},
+    "heavily unbalanced": {"counts": [1, 400, 3]},
+    "large classes, narrow layers": {"counts": [150, 90, 2], "widths": (4,)},
+    "two classes": {"counts": [5, 2]},
+    "two classes, one sample each": {"counts": [1, 1]},
+    "classes without samples": {"counts": [0, 3, 0, 1, 5, 0]},
+    "a single class with samples": {"counts": [0, 4, 0]},
+    "free vectors": {"counts": [2, 3, 4], "free_vectors": True},
+    "sample weights": {"counts": [2, 3, 40], "sample_weight": True},
+    "fixed logits": {"counts": [2, 3, 4], "fixed": True},
+    "several views": {"counts": [2, 3, 4], "widths": (24, 9, 5), "weights": (1.0, 0.2, 3.0)},
+    "a view of weight 0": {"counts": [2, 3, 4], "widths": (24, 9), "weights": (1.0, 0.0)},
+    "zero last layer": {"counts": [2, 3, 4], "zero_last": True},
+    "more classes than inputs": {"counts": [2] * 30, "widths": (8,)},
+    "wide": {"counts": [2] * 5, "widths": (200,)},
+    "large batch": {"counts": [2, 3, 4], "batch": 1000},
+}
+
+
+@pytest.mark.parametrize("dtype", EPSILON, ids=str)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_cases(dtype: torch.dtype, case: dict[str, Any]) -> None:
+    agree(make(dtype=dtype, **case))
+
+
+@pytest.mark.parametrize("dtype", EPSILON, ids=str)
+def test_a_thousand_classes(dtype: torch.dtype) -> None:
+    counts = np.random.default_rng(0).integers(1, 3, 1000).tolist()
+    agree(make(counts, widths=(16,), dtype=dtype, free_vectors=True))
+
+
+@pytest.mark.parametrize("dtype", EPSILON, ids=str)
+def test_classes_with_dependent_inputs(dtype: torch.dtype) -> None:
+    """Equal and zero class inputs: their Gram matrix has no inverse."""
+    problem = make([3, 2, 4, 1], widths=(16,), dtype=dtype, activation="relu")
+    problem.views[0].classes[1] = problem.views[0].classes[0]
+    problem.views[0].classes[3] = 0
+    agree(problem)
+    problem.views[0].classes[1] += 1e-4 * torch.randn(16, dtype=dtype)  # nearly singular
+    problem.views[0].classes[3] += 1e-6
+    agree(problem)
+
+
+@pytest.mark.parametrize("dtype", EPSILON, ids=str)
+@pytest.mark.parametrize("right", [True, False])
+def test_saturated_softmax(dtype: torch.dtype, right: bool) -> None:
+    """Logits of ±300: residuals of 0 and 1, finite everywhere."""
+    problem = make([3, 2, 4, 1], widths=(16,), dtype=dtype)
+    signs = functional.one_hot(problem.y, 4).double() * 2 - 1
+    problem.options["fixed_logits"] = 300 * (signs if right else -signs)
+    shift = problem.shift()
+    exact = shift.exact(np.arange(4))
+    assert np.isfinite(exact).all()
+    if right:
+        assert (np.abs(exact) < 1e-30).all()
+    else:
+        agree(problem)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "margin"),  # autograd's own probability − 1 has too few digits for float64's bar beyond 8
+    [(torch.float64, 8.0), (torch.float32, 8.0), (torch.float32, 15.0), (torch.float32, 25.0)],
+)
+def test_tiny_residuals_keep_their_digits(dtype: torch.dtype, margin: float) -> None:
+    """Where a class is almost certain, probability − 1 in float32 would be rounding only."""
+    problem = make([3, 2, 4, 1], widths=(16,), dtype=dtype, spread=0.1)
+    problem.options["fixed_logits"] = margin * functional.one_hot(problem.y, 4).double()
+    agree(problem)
+
+
+def test_small_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = make([3, 1, 4, 2, 5, 1] * 3, widths=(20, 8))
+    before = problem.shift().exact(np.arange(18))
+    monkeypatch.setattr(gradient_shift, "INNER_NUMBERS", 1)
+    np.testing.assert_allclose(problem.shift().exact(np.arange(18)), before, rtol=1e-12)
+    agree(problem)
+
+
+def test_dropout_is_off_and_no_random_numbers_are_drawn() -> None:
+    plain = make([3, 2, 4], widths=(16,), dropout=0.0)
+    noisy = make([3, 2, 4], widths=(16,), dropout=0.5)
+    noisy.views[0].calibrator.train()
+    state = torch.get_rng_state()
+    shift = noisy.shift()
+    values = shift.exact(np.arange(3))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert np.array_equal(values, plain.shift().exact(np.arange(3)))
+    assert noisy.views[0].calibrator.training
+    assert all(p.grad is None for p in noisy.views[0].calibrator.parameters())
+
+
+def test_inputs_and_parameters_are_left_alone() -> None:
+    problem = make([3, 2, 4], widths=(16,), fixed=True, sample_weight=True)
+    view = problem.views[0]
+    tensors = [
+        view.queries,
+        view.classes,
+        problem.y,
+        *problem.options.values(),
+        *(p.detach() for p in view.calibrator.parameters()),
+    ]
+    before = [t.clone() for t in tensors]
+    problem.shift().refine(np.arange(3), np.array([0.0, 1e-9, np.inf]))
+    assert all(torch.equal(a, b) for a, b in zip(tensors, before, strict=True))
+
+
+@pytest.mark.parametrize("dtype", EPSILON, ids=str)
+def test_a_batch_that_balances_the_counts_has_no_shift(dtype: torch.dtype) -> None:
+    shift = agree(make([5, 3, 5, 5], widths=(16,), dtype=dtype, batch=2))
+    values = shift.exact(np.arange(4))
+    assert abs(values[1]) < EPSILON[dtype] * values.max()
+    assert (values[[0, 2, 3]] > 1e-3 * values.max()).all()
+
+
+def test_scale_is_the_query_towers_mean_square() -> None:
+    problem = make([2, 2, 2], widths=(8,), batch=3)
+    view = problem.views[0]
+    squares = []
+    for c in range(3):
+        mine = problem.y == c
+        loss = functional.cross_entropy(view.calibrator(view.queries[mine], view.classes), problem.y[mine])
+        parts = torch.autograd.grad(loss, list(view.calibrator.query_tower.parameters()))
+        squares.append(sum(float(p.square().sum()) for p in parts))
+    assert problem.shift().scale == pytest.approx((3 / 9) ** 2 * np.mean(squares), rel=1e-9)
+
+
+@pytest.mark.parametrize("dtype", EPSILON, ids=str)
+def test_equal_counts_the_shift_alone_decides(dtype: torch.dtype) -> None:
+    """α = 100: float64 scores tell the classes apart where float32 ones would tie."""
+    problem = make([6] * 12, widths=(32,), dtype=dtype, spread=0.02)
+    arms = Arms(np.full(12, 6), np.ones(12, dtype=np.bool_), 2)
+    policy, rng = GradientShiftUCB(100.0), np.random.default_rng(0)
+    expected, _ = problem.reference()
+    choice = policy.choose(arms, rng=rng, shift=problem.shift(), all_exact=True)
+    assert choice.score is not None
+    assert choice.arm == int(np.argmin(expected)) != 0
+    assert len(np.unique(choice.score)) == 12
+    rounded = policy.bonus(arms).astype(np.float32) - expected.astype(np.float32)
+    assert len(np.unique(rounded)) == 1
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_lazy_choice_is_the_full_choice(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    k = int(rng.integers(2, 60))
+    counts = np.full(k, 3) if seed % 2 else rng.integers(1, 6, k)
+    problem = make(
+        counts.tolist(), widths=(int(rng.choice([8, 40, 90])),), seed=seed, dtype=[*EPSILON][seed % 4 // 2]
+    )
+    open_ = rng.random(k) < 0.8
+    open_[rng.integers(k)] = True
+    arms = Arms(counts, open_, int(problem.batch))
+    for policy in (
+        GradientShiftUCB(0.0),
+        GradientShiftUCB(1.0),
+        GradientShiftUCB(100.0),
+        GradientShiftUCB(1.0, relative=True),
+        TightUCB(1.0),
+        Greedy(),
+        Greedy(relative=True),
+    ):
+        lazy = policy.choose(arms, rng=rng, shift=problem.shift())
+        full = policy.choose(arms, rng=rng, shift=problem.shift(), all_exact=True)
+        shift = problem.shift()
+        unit = shift.scale if policy.relative else 1.0
+        scores = policy.bonus(arms) - shift.exact(np.arange(k)) / unit
+        assert lazy.arm == full.arm
+        assert lazy.score is not None
+        assert lazy.exact is not None
+        best = scores[open_].max()
+        assert scores[lazy.arm] >= best - 1e-6 * abs(best - policy.bonus(arms)[lazy.arm])
+        assert lazy.exact[lazy.arm]
+
+
+def test_lazy_evaluation_skips_classes() -> None:
+    """At a random start with more inputs than classes the own-row bound spares most classes."""
+    problem = make([4] * 60, widths=(256,), dtype=torch.float32, spread=1 / 16)
+    arms = Arms(np.full(60, 4), np.ones(60, dtype=np.bool_), 2)
+    choice = Greedy().choose(arms, rng=np.random.default_rng(0), shift=problem.shift())
+    assert choice.exact is not None
+    assert 0 < choice.exact.sum() < 40
+
+
+def test_duplicate_classes_share_their_shift() -> None:
+    """Classes c and 5 - c have the same input and the same samples."""
+    problem = make([2] * 6, widths=(16,), activation="tanh")
+    view = problem.views[0]
+    problem.y = torch.arange(6).repeat_interleave(2)
+    for c in range(3):
+        view.classes[5 - c] = view.classes[c]
+        view.queries[2 * (5 - c) : 2 * (5 - c) + 2] = view.queries[2 * c : 2 * c + 2]
+    expected, _ = problem.reference()
+    arms = Arms(np.full(6, 2), np.ones(6, dtype=np.bool_), 2)
+    choice = Greedy().choose(arms, rng=np.random.default_rng(0), shift=problem.shift(), all_exact=True)
+    assert choice.score is not None
+    np.testing.assert_allclose(choice.score, choice.score[::-1], rtol=1e-12)
+    assert choice.arm == int(np.argmax(choice.score))
+    assert expected[choice.arm] == pytest.approx(expected.min(), rel=1e-9)

@@ -1,0 +1,117 @@
+import numpy as np
+import torch
+
+from adamab.method import heads
+from adamab.method.heads import fit_views
+from adamab.method.training import as_tensor, train_heads
+from adamab.run.assemble import heads_of_fit
+from adamab.run.training_set import DenseView, DescribedClasses
+from adamab.task.recipe import Recipe
+
+RNG = np.random.default_rng(2)
+Y = np.arange(24) % 3
+X = (2 * np.eye(3, 20)[Y] + RNG.standard_normal((24, 20))).astype(np.float32)
+GIVEN = np.ones(24, dtype=bool)
+FAST = Recipe(checkpoints=(0, 5, 20))
+
+
+def described_view(matrix, vectors):
+    return DenseView("pooled", matrix, lambda _: DescribedClasses((), {"pooled": vectors}))
+
+
+def test_a_member_trained_with_others_is_the_member_trained_alone():
+    recipe = Recipe(dropout=0.0, checkpoints=(8,))
+    queries = as_tensor(np.stack([X, X[::-1]]))
+    classes = as_tensor(np.stack([X[:3], X[3:6]]))
+    weight = as_tensor(np.stack([np.ones(24), np.arange(24) % 2]).astype(np.float32))
+    seen = {}
+
+    def keep(name):
+        def at_checkpoint(step, model):
+            seen[name] = model
+            return False
+
+        return at_checkpoint
+
+    train_heads(queries, classes, as_tensor(Y), weight, recipe, seed=0, at_checkpoint=keep("both"))
+    both = seen["both"](queries, classes)
+    held_out = weight[1] == 0
+    changed = queries.clone()
+    changed[1, held_out] = 0  # what a member does not see cannot change it
+    train_heads(changed, classes, as_tensor(Y), weight, recipe, seed=0, at_checkpoint=keep("changed"))
+    torch.testing.assert_close(seen["changed"](queries, classes), both)
+
+
+def test_training_leaves_the_global_random_state_alone():
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    fit_views([DenseView("pooled", X, lambda _: None)], Y, GIVEN, 3, FAST, seed=0)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_same_seed_same_heads_other_seed_other_heads():
+    views = [DenseView("pooled", X, lambda _: None)]
+
+    def linear(seed):
+        recipe = Recipe(checkpoints=(20,))
+        (head,) = heads_of_fit(fit_views(views, Y, GIVEN, 3, recipe, seed=seed), recipe)
+        return head.linear
+
+    np.testing.assert_array_equal(linear(1), linear(1))
+    assert not np.array_equal(linear(1), linear(2))
+
+
+def test_training_stops_when_held_out_loss_has_risen_twice():
+    noise = RNG.standard_normal((24, 3)).astype(np.float32)
+    good = 4 * np.eye(3, dtype=np.float32)[Y]
+    story = [(0, noise), (6, good), (12, good + noise), (25, good + 4 * noise), (50, good)]
+    patience = heads._Patience(Y, [GIVEN], last=200)
+    assert [patience.goes_on(step, logits) for step, logits in story[:4]] == [True, True, True, False]
+    no_folds = heads._Patience(Y, [], last=50)
+    assert [no_folds.goes_on(step, logits) for step, logits in story] == [True] * 4 + [False]
+
+
+def test_untrained_similarity_is_a_component_of_its_own():
+    fitted = fit_views([described_view(X, np.eye(3, 20, dtype=np.float32))], Y, GIVEN, 3, FAST, seed=0)
+    assert [(s.view, s.similarity) for s in fitted.shares] == [("pooled", False), ("pooled", True)]
+
+
+def test_descriptions_alone_give_a_zero_shot_classifier():
+    vectors = np.eye(3, 20, dtype=np.float32)
+    recipe = Recipe(checkpoints=(0,))
+    fitted = fit_views([described_view(X[:0], vectors)], Y[:0], GIVEN[:0], 3, recipe, seed=0)
+    (head,) = heads_of_fit(fitted, recipe)
+    assert (np.argmax(head.logits(vectors), axis=1) == np.arange(3)).all()
+
+
+def test_large_tasks_get_fewer_folds(monkeypatch):
+    monkeypatch.setattr(heads, "MEMBER_NUMBERS", 24 * 3 * 4)
+    folds = heads._folds(Y, GIVEN, 3, Recipe(), 0)
+    assert set(folds) == {0, 1, 2}
+
+
+def test_folded_heads_compute_what_the_calibrators_compute():
+    recipe = Recipe(checkpoints=(20,), pull=100.0, layers=4, activation="gelu")
+    vectors = np.eye(3, 20, dtype=np.float32)
+    fitted = fit_views([described_view(X, vectors)], Y, GIVEN, 3, recipe, seed=3)
+    trained, untrained = fitted.shares
+    (head,) = heads_of_fit(fitted, recipe)
+    state, prepared = fitted.heads[0].states[trained.step], fitted.heads[0].prepared
+    q = prepared.queries
+    padded = np.pad(q, ((0, 0), (0, state.class_vectors.shape[1] - q.shape[1])))
+    hidden = torch.from_numpy(padded)
+    for weight in state.tower[:-1]:
+        hidden = torch.nn.functional.gelu(hidden @ torch.from_numpy(weight).T)
+    calibrated = padded + (hidden @ torch.from_numpy(state.tower[-1]).T).numpy()
+    expected = trained.weight * calibrated @ state.class_vectors.T
+    expected += untrained.weight * recipe.similarity_scale * q @ prepared.described.T
+    np.testing.assert_allclose(head.logits(X), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_single_layer_folds_into_a_linear_head():
+    recipe = Recipe(checkpoints=(20,), layers=1)
+    fitted = fit_views([DenseView("pooled", X, lambda _: None)], Y, GIVEN, 3, recipe, seed=0)
+    (head,) = heads_of_fit(fitted, recipe)
+    assert head.tower == ()
+    assert head.hidden is None
+    assert (np.argmax(head.logits(X), axis=1) == Y).mean() > 0.8

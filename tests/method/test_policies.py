@@ -1,0 +1,196 @@
+"""Policies: the lazy argmax is the argmax, empty classes come first, the baselines are what they say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from adamab.errors import RecipeError
+from adamab.method.policies import (
+    POLICIES,
+    Arms,
+    Choice,
+    GradientShiftUCB,
+    Greedy,
+    Policy,
+    Random,
+    RoundRobin,
+    TightUCB,
+    make_policy,
+)
+from adamab.testing import KnownShift, check_policy
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("name", [name for name in POLICIES if name != "none"])
+@pytest.mark.parametrize("relative", [False, True])
+@pytest.mark.parametrize("alpha", [0.0, 1.0, 100.0])
+def test_conformance(name: str, relative: bool, alpha: float) -> None:
+    policy = make_policy(name, alpha=alpha, relative=relative)
+    assert policy is not None
+    assert policy.name == name
+    check_policy(policy)
+
+
+def test_none_never_generates_and_unknown_names_are_refused() -> None:
+    assert make_policy("none", alpha=1, relative=False) is None
+    with pytest.raises(RecipeError, match=r"unknown policy 'best'.*round-robin"):
+        make_policy("best", alpha=1, relative=False)
+
+
+def test_bandit_without_a_shift_is_refused() -> None:
+    arms = Arms(np.array([1, 2]), np.ones(2, dtype=np.bool_), 1)
+    with pytest.raises(RecipeError, match="needs the gradient shift"):
+        Greedy().choose(arms, rng=RNG)
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_lazy_argmax_is_the_full_argmax(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    k = int(rng.integers(1, 120))
+    counts = rng.integers(1, 4, k) if seed % 3 else np.full(k, 5)
+    open_ = rng.random(k) < rng.choice([0.2, 1.0])
+    open_[rng.integers(k)] = True
+    values = rng.random(k) * 10.0 ** rng.integers(-17, 3)  # the smallest tie once the bonus is added
+    if seed % 2:  # ties: few distinct values, so that classes are exact duplicates of each other
+        values = rng.choice(values[:3], k)
+    slack = values * rng.random(k) * rng.choice([0.0, 0.1, 1.0])
+    arms = Arms(counts, open_, int(rng.integers(1, 9)))
+    alpha, relative = float(rng.choice([0.0, 1.0, 100.0])), bool(rng.integers(2))
+    total = counts.sum() + arms.batch
+    for policy, bonus in (
+        (GradientShiftUCB(alpha, relative), alpha / np.sqrt(total * counts)),
+        (TightUCB(alpha, relative), alpha / (total * np.sqrt(counts))),
+        (Greedy(relative=relative), np.zeros(k)),
+    ):
+        shift = KnownShift(values, slack, scale=0.01)
+        choice = policy.choose(arms, rng=RNG, shift=shift)
+        expected = bonus - values / (0.01 if relative else 1.0)
+        assert choice.arm == int(np.argmax(np.where(open_, expected, -np.inf)))
+        assert choice.bonus is not None
+        np.testing.assert_allclose(choice.bonus, bonus, rtol=1e-14)
+        assert len(set(shift.refined)) == len(shift.refined), "a class was evaluated twice"
+        assert open_[shift.refined].all(), "a closed class was evaluated"
+        full = policy.choose(arms, rng=RNG, shift=shift, all_exact=True)
+        assert full.arm == choice.arm
+        assert full.score is not None
+        np.testing.assert_allclose(full.score, expected, rtol=1e-12)
+
+
+def test_lazy_evaluation_skips_what_cannot_win() -> None:
+    values = np.linspace(1, 2, 100)
+    shift = KnownShift(values, np.full(100, 0.05))
+    arms = Arms(np.full(100, 3), np.ones(100, dtype=np.bool_), 2)
+    choice = Greedy().choose(arms, rng=RNG, shift=shift)
+    assert choice.arm == 0
+    assert len(shift.refined) < 15
+    assert choice.exact is not None
+    assert choice.exact.sum() <= len(shift.refined)
+
+
+def test_equal_counts_the_shift_alone_decides_even_with_a_large_alpha() -> None:
+    """Scores are float64: in float32 the bonus would round the differences away."""
+    values = np.array([3e-8, 2e-8, 1e-8, 4e-8])
+    arms = Arms(np.full(4, 6), np.ones(4, dtype=np.bool_), 2)
+    policy = GradientShiftUCB(100.0)
+    choice = policy.choose(arms, rng=RNG, shift=KnownShift(values, values / 2), all_exact=True)
+    assert choice.arm == 2
+    assert choice.score is not None
+    assert len(np.unique(choice.score)) == 4
+    rounded = policy.bonus(arms).astype(np.float32) - values.astype(np.float32)
+    assert len(np.unique(rounded)) == 1, "float32 would have tied and chosen class 0"
+
+
+def test_more_samples_smaller_bonus() -> None:
+    arms = Arms(np.array([1, 4, 0]), np.ones(3, dtype=np.bool_), 5)
+    np.testing.assert_allclose(GradientShiftUCB(30.0).bonus(arms)[:2], [30 / 10**0.5, 30 / 40**0.5])
+    np.testing.assert_allclose(TightUCB(30.0).bonus(arms)[:2], [3.0, 1.5])
+    assert np.isnan(GradientShiftUCB(30.0).bonus(arms)[2])
+
+
+def test_relative_scale_divides_the_shift() -> None:
+    arms = Arms(np.array([1, 2]), np.ones(2, dtype=np.bool_), 1)
+    shift = KnownShift(np.array([2.0, 1.0]), np.zeros(2), scale=10.0)
+    assert GradientShiftUCB(1.0).choose(arms, rng=RNG, shift=shift).arm == 1
+    assert GradientShiftUCB(1.0, relative=True).choose(arms, rng=RNG, shift=shift).arm == 0
+    shift.scale = 0.0  # all gradients vanished: no unit to divide by
+    assert GradientShiftUCB(1.0, relative=True).choose(arms, rng=RNG, shift=shift).arm == 1
+
+
+def test_random_is_uniform_over_open_classes() -> None:
+    arms = Arms(np.array([9, 1, 1, 5]), np.array([True, True, False, True]), 1)
+    rng = np.random.default_rng(0)
+    drawn = np.bincount([Random().choose(arms, rng=rng).arm for _ in range(6000)], minlength=4)
+    assert drawn[2] == 0
+    assert (np.abs(drawn[[0, 1, 3]] - 2000) < 150).all()  # 4 standard deviations
+
+
+def test_round_robin_takes_the_fewest_samples_and_ends_balanced() -> None:
+    counts, open_ = np.array([5, 0, 2, 2, 9]), np.array([True, True, True, True, False])
+    chosen = []
+    for _ in range(11):
+        arm = RoundRobin().choose(Arms(counts, open_, 1), rng=RNG).arm
+        chosen.append(arm)
+        counts[arm] += 1
+    assert chosen == [1, 1, 1, 2, 3, 1, 2, 3, 1, 2, 3]
+    assert counts.tolist() == [5, 5, 5, 5, 9]
+
+
+@dataclass(frozen=True)
+class Broken(Policy):
+    """A policy with one fault, to show that the suite finds it."""
+
+    fault: str
+    name: ClassVar[str] = "broken"
+    needs_shift: ClassVar[bool] = True
+
+    def _choose(self, arms, *, rng, shift, all_exact):  # type: ignore[no-untyped-def]
+        good = GradientShiftUCB(1.0).choose(arms, rng=rng, shift=shift, all_exact=all_exact)
+        first = int(np.flatnonzero(arms.open)[0])
+        match self.fault:
+            case "closed":
+                return Choice(int(np.argmin(arms.open)))
+            case "erratic":
+                return Choice(int(np.random.default_rng().choice(np.flatnonzero(arms.open))))
+            case "mutates":
+                arms.counts[0] += 1
+            case "float32":
+                return Choice(good.arm, good.bonus, good.score.astype(np.float32), good.exact)
+            case "infinite":
+                return Choice(good.arm, good.bonus, good.score + np.inf, good.exact)
+            case "first":
+                exact = np.ones_like(good.exact)
+                full = GradientShiftUCB(1.0).choose(arms, rng=rng, shift=shift, all_exact=True)
+                return Choice(first, good.bonus, full.score, exact)
+            case "inexact":
+                return Choice(good.arm, good.bonus, good.score, np.zeros_like(good.exact))
+        return good
+
+
+class EmptyLast(RoundRobin):
+    def choose(self, arms, **_):  # type: ignore[no-untyped-def]
+        return Choice(int(np.argmax(np.where(arms.open, arms.counts, -1))))
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (Broken("closed"), "closed class"),
+        (Broken("erratic"), "gave another class|changed the choice"),
+        (Broken("mutates"), "state was changed"),
+        (Broken("float32"), "float64"),
+        (Broken("infinite"), "finite"),
+        (Broken("first"), "highest score"),
+        (Broken("inexact"), "must be exact"),
+        (EmptyLast(), "without samples come first"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_conformance_suite_finds_faults(policy: Policy, message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        check_policy(policy)
+    check_policy(Broken("none"))

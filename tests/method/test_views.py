@@ -1,0 +1,105 @@
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from adamab.method import views
+from adamab.method.views import ViewTransform, class_inputs, class_means, isometric, prepare, span_basis
+from adamab.task.recipe import Recipe
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((12, 40)).astype(np.float32) + 3
+DESCRIBED = RNG.standard_normal((3, 40)).astype(np.float32)
+Y = np.arange(12) % 3
+ALL = np.ones(12, dtype=bool)
+
+
+def test_centre_and_length_are_learned_from_the_chosen_rows_only():
+    some = ALL.copy()
+    some[6:] = False
+    changed = X.copy()
+    changed[6:] *= 7
+    first = prepare(X, DESCRIBED, Y, some, 3, Recipe())
+    second = prepare(changed, DESCRIBED, Y, some, 3, Recipe())
+    np.testing.assert_array_equal(first.transform.centre, second.transform.centre)
+    np.testing.assert_array_equal(first.queries[:6], second.queries[:6])
+    np.testing.assert_array_equal(first.classes, second.classes)
+    np.testing.assert_allclose(first.transform.centre, X[:6].mean(axis=0), rtol=1e-6)
+
+
+def test_training_rows_keep_their_geometry_in_the_span():
+    prepared = prepare(X, DESCRIBED, Y, ALL, 3, Recipe(max_width=20))
+    centred = X - X.mean(axis=0)
+    units = centred / np.linalg.norm(centred, axis=1, keepdims=True)
+    assert prepared.queries.shape[1] <= 15
+    np.testing.assert_allclose(prepared.queries @ prepared.queries.T, units @ units.T, atol=1e-5)
+
+
+def test_sparse_rows_give_what_dense_rows_give():
+    dense = np.where(RNG.random((12, 40)) < 0.2, X, 0).astype(np.float32)
+    recipe = Recipe(max_width=20)
+    a = prepare(dense, DESCRIBED, Y, ALL, 3, recipe)
+    b = prepare(sp.csr_matrix(dense), sp.csr_matrix(DESCRIBED), Y, ALL, 3, recipe)
+    np.testing.assert_allclose(a.queries @ a.classes.T, b.queries @ b.classes.T, atol=1e-5)
+    new = np.where(RNG.random((5, 40)) < 0.2, 1, 0).astype(np.float32)
+    scores_a, scores_b = a.transform(new) @ a.classes.T, b.transform(sp.csr_matrix(new)) @ b.classes.T
+    np.testing.assert_allclose(scores_a, scores_b, atol=1e-5)
+
+
+def test_the_paper_takes_vectors_as_they_are():
+    prepared = prepare(X, DESCRIBED, Y, ALL, 3, Recipe.preset("paper"))
+    np.testing.assert_array_equal(prepared.queries, X)
+    np.testing.assert_array_equal(prepared.classes, DESCRIBED)
+    assert prepared.transform == ViewTransform(None, False, None)
+
+
+@pytest.mark.parametrize("kind", ["description", "mean", "both"])
+def test_class_inputs(kind):
+    means = np.array([[2, 0], [0, 0]], np.float32)
+    described = np.array([[0, 1], [1, 0]], np.float32)
+    expected = {
+        "description": [[0, 1], [1, 0]],
+        "mean": [[1, 0], [0, 0]],
+        "both": [[0.5**0.5, 0.5**0.5], [1, 0]],
+    }
+    found = class_inputs(means, described, Recipe(class_input=kind))
+    np.testing.assert_allclose(found, expected[kind], rtol=1e-6)
+
+
+def test_class_means_of_a_class_without_rows_are_zero():
+    means = class_means(X, Y, Y != 1, 3)
+    np.testing.assert_allclose(means[0], X[Y == 0].mean(axis=0), rtol=1e-5)
+    assert not means[1].any()
+
+
+@pytest.mark.parametrize(("n", "d"), [(5, 30), (30, 5)])
+def test_span_basis_is_orthonormal_and_spans(n, d):
+    rows = RNG.standard_normal((n, d)).astype(np.float32)
+    basis = span_basis(rows, 100)
+    np.testing.assert_allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=1e-5)
+    np.testing.assert_allclose(rows @ basis @ basis.T, rows, atol=1e-4)
+    assert span_basis(rows, 2).shape == (d, 2)
+
+
+def test_isometric_coordinates_keep_every_inner_product():
+    rotated, described = isometric(X, DESCRIBED)
+    together, before = np.concatenate([rotated, described]), np.concatenate([X, DESCRIBED])
+    assert rotated.shape[1] <= 15
+    np.testing.assert_allclose(together @ together.T, before @ before.T, rtol=1e-4, atol=1e-3)
+
+
+def test_isometric_leaves_narrow_rows_alone():
+    x, described = isometric(X[:, :4], None)
+    assert x.shape == (12, 4)
+    assert described is None
+
+
+def test_a_span_is_learned_from_a_bounded_number_of_rows(monkeypatch):
+    monkeypatch.setattr(views, "SPAN_ROWS", 4)
+    prepared = prepare(X, None, Y, ALL, 3, Recipe(max_width=20))
+    assert prepared.queries.shape == (12, 4)
+
+
+def test_nothing_to_learn_from_leaves_descriptions():
+    prepared = prepare(X[:0], DESCRIBED, Y[:0], ALL[:0], 3, Recipe(max_width=20))
+    assert prepared.queries.shape[0] == 0
+    assert np.isfinite(prepared.classes).all()
