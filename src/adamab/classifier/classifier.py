@@ -1,0 +1,232 @@
+"""The result of a fit: views in, logits, probabilities and class names out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from adamab.classifier.checks import check_classes, check_metadata, check_text, check_width
+from adamab.errors import EmbedderError, FingerprintError, TaskError
+from adamab.task.messages import one_line, short
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from adamab.classifier.checks import Json
+    from adamab.classifier.heads import Array, Head, Rows
+    from adamab.task.words import Vocabulary
+
+WORDS = "words"  # the view that is made from the texts, not by the embedder
+_CHUNK = 4096  # rows at a time: intermediate results stay small, matrix products stay large
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Classifier:
+    """Everything a prediction needs, as plain data; the logits are the sum of the heads'.
+
+    Views map a view's name to its matrix, one row a sample. `texts` are the samples
+    themselves, unprompted, and needed only where there is a vocabulary.
+
+    Example:
+        >>> from adamab.classifier import Head
+        >>> head = Head(view="pooled", linear=np.eye(2, dtype=np.float32))
+        >>> model = Classifier(classes=("no", "yes"), heads=(head,))
+        >>> model.predict({"pooled": [[0.1, 0.9], [2, 1]]})
+        ['yes', 'no']
+    """
+
+    classes: tuple[str, ...]
+    heads: tuple[Head, ...]
+    vocabulary: Vocabulary | None = None
+    embedder_spec: str = ""
+    fingerprint: str = ""  # the embedder's
+    query_prompt: str = "{text}"  # how a sample is worded for the embedder
+    metadata: Mapping[str, Json] = field(default_factory=dict)  # recipe, versions, estimate
+
+    def __post_init__(self) -> None:
+        check_classes(self.classes)
+        for name in ("embedder_spec", "fingerprint", "query_prompt"):
+            check_text(getattr(self, name), name, empty=True)
+        check_metadata(self.metadata)
+        if not isinstance(self.heads, tuple) or not self.heads:
+            raise ValueError("one or more heads are needed")
+        for head in self.heads:
+            if head.classes != len(self.classes):
+                raise ValueError(
+                    f"head {short(head.view)} is made for {head.classes} classes, not {len(self.classes)}"
+                )
+        self._check_vocabulary()
+
+    def _check_vocabulary(self) -> None:
+        lexical = [head for head in self.heads if head.view == WORDS]
+        if bool(lexical) != (self.vocabulary is not None):
+            raise ValueError("a vocabulary and a head for the words go together")
+        if self.vocabulary is not None:
+            check_text("".join(self.vocabulary.terms), "the vocabulary", empty=True)
+            for head in lexical:
+                check_width("the words' head", head.width, len(self.vocabulary.terms))
+
+    @property
+    def views(self) -> tuple[str, ...]:
+        """The views that the embedder must deliver."""
+        return tuple(dict.fromkeys(head.view for head in self.heads if head.view != WORDS))
+
+    def logits(self, views: Mapping[str, object], texts: Sequence[str] | None = None) -> Array:
+        """One row of K logits a sample."""
+        batch = self._batch(views, texts)
+        out = np.empty((batch.size, len(self.classes)), np.float32)
+        for rows, block in self._blocks(batch):
+            out[rows] = block
+        return out
+
+    def predict_proba(self, views: Mapping[str, object], texts: Sequence[str] | None = None) -> Array:
+        """One row of K probabilities a sample, in the order of `classes`."""
+        batch = self._batch(views, texts)
+        out = np.empty((batch.size, len(self.classes)), np.float32)
+        for rows, block in self._blocks(batch):
+            out[rows] = _softmax(block)
+        return out
+
+    def predict(self, views: Mapping[str, object], texts: Sequence[str] | None = None) -> list[str]:
+        """The most probable class of each sample; of equals, the first."""
+        best, _ = self.top_k(views, 1, texts)
+        return [self.classes[index] for index in best[:, 0]]
+
+    def top_k(
+        self, views: Mapping[str, object], k: int, texts: Sequence[str] | None = None
+    ) -> tuple[NDArray[np.int64], Array]:
+        """The k most probable classes of each sample, best first: indices (n, k), probabilities (n, k).
+
+        Equals keep the order of `classes`; a k above K means K.
+        """
+        if k < 1:
+            raise ValueError(f"k is {k}; ask for one class or more")
+        k = min(k, len(self.classes))
+        batch = self._batch(views, texts)
+        indices = np.empty((batch.size, k), np.int64)
+        probabilities = np.empty((batch.size, k), np.float32)
+        for rows, block in self._blocks(batch):
+            _softmax(block)
+            indices[rows] = _best(block, k)
+            probabilities[rows] = np.take_along_axis(block, indices[rows], axis=1)
+        return indices, probabilities
+
+    def check_fingerprint(self, fingerprint: str) -> None:
+        """Refuse an embedder other than the one this classifier was fitted with."""
+        if fingerprint != self.fingerprint:
+            fitted, given = _told_apart(self.fingerprint, fingerprint)
+            raise FingerprintError(
+                f"the model was fitted with embedder {short(self.embedder_spec)} (fingerprint {fitted}), "
+                f"this one has fingerprint {given}; use that embedder or fit again"
+            )
+
+    def _batch(self, views: Mapping[str, object], texts: Sequence[str] | None) -> _Batch:
+        if self.vocabulary is None:
+            texts = None
+        elif texts is None or isinstance(texts, str):
+            raise TaskError("this model has a view of the words; pass a list of the texts beside the vectors")
+        matrices = {head.view: _matrix(head, views) for head in self.heads if head.view != WORDS}
+        sizes = {f"view {short(view)}": len(matrix) for view, matrix in matrices.items()}
+        if texts is not None:
+            sizes["texts"] = len(texts)
+        if len(set(sizes.values())) > 1:
+            counts = ", ".join(f"{what}: {size}" for what, size in sizes.items())
+            raise EmbedderError(f"the numbers of rows differ ({counts}); pass one row a sample everywhere")
+        return _Batch(matrices, texts, next(iter(sizes.values())))
+
+    def _blocks(self, batch: _Batch) -> Iterator[tuple[slice, Array]]:
+        for start in range(0, batch.size, _CHUNK):
+            rows = slice(start, min(start + _CHUNK, batch.size))
+            block = np.zeros((rows.stop - start, len(self.classes)), np.float32)
+            # What is not finite in a vector is not finite in its logits, which are fewer to look at.
+            with np.errstate(over="ignore", invalid="ignore"):
+                inputs = self._inputs(batch, rows)
+                for head in self.heads:
+                    head.add_logits(inputs[head.view], block)
+            if not np.isfinite(block).all():
+                raise _not_finite(inputs, block, start)
+            yield rows, block
+
+    def _inputs(self, batch: _Batch, rows: slice) -> dict[str, Rows]:
+        inputs: dict[str, Rows] = {}
+        for view, matrix in batch.matrices.items():
+            inputs[view] = matrix[rows].astype(np.float32, copy=False)
+        if self.vocabulary is not None and batch.texts is not None:
+            inputs[WORDS] = self.vocabulary.transform(_texts(batch.texts[rows], rows.start))
+        return inputs
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Checked input: every matrix has `size` rows."""
+
+    matrices: dict[str, NDArray[np.number]]
+    texts: Sequence[str] | None
+    size: int
+
+
+def _matrix(head: Head, views: Mapping[str, object]) -> NDArray[np.number]:
+    view = short(head.view)
+    if head.view not in views:
+        has = ", ".join(one_line(name) for name in views) or "none"
+        raise EmbedderError(f"the model needs view {view}, which is missing; given: {has}")
+    try:
+        matrix = np.asarray(views[head.view])
+    except (TypeError, ValueError):  # ragged rows
+        raise EmbedderError(f"view {view}: the vectors are not numbers of one width") from None
+    if len(matrix.shape) > 0 and len(matrix) == 0:
+        return np.zeros((0, head.width), np.float32)  # no samples have no width either
+    if matrix.dtype.kind not in "fiu" or matrix.ndim != 2:
+        raise EmbedderError(
+            f"view {view} is of type {matrix.dtype} and shape {matrix.shape}; a matrix of numbers is needed"
+        )
+    if matrix.shape[1] != head.width:
+        raise EmbedderError(
+            f"view {view} is {matrix.shape[1]} wide, the model was fitted on {head.width}; "
+            "use the embedder it was fitted with"
+        )
+    return matrix
+
+
+def _texts(texts: Sequence[str], start: int) -> Sequence[str]:
+    for number, text in enumerate(texts, start):
+        if not isinstance(text, str):
+            raise TaskError(f"text {number} is of type {type(text).__name__}; only str has words")
+    return texts
+
+
+def _not_finite(inputs: Mapping[str, Rows], block: Array, start: int) -> EmbedderError:
+    row = int(np.argmin(np.isfinite(block).all(axis=1)))
+    for view, x in inputs.items():
+        if isinstance(x, np.ndarray) and not np.isfinite(x[row]).all():
+            return EmbedderError(f"vector {start + row} of view {short(view)} is not finite; embed it again")
+    return EmbedderError(f"the logits of row {start + row} overflow; are its vectors the embedder's own?")
+
+
+def _softmax(block: Array) -> Array:
+    """In place; every row sums to 1."""
+    with np.errstate(over="ignore", under="ignore"):  # far below the maximum is 0
+        block -= block.max(axis=1, keepdims=True)
+        np.exp(block, out=block)
+    block /= block.sum(axis=1, keepdims=True)
+    return block
+
+
+def _best(block: Array, k: int) -> NDArray[np.int64]:
+    if k == 1:
+        best: NDArray[np.int64] = block.argmax(axis=1)[:, None]
+        return best
+    return np.argsort(-block, axis=1, kind="stable")[:, :k]
+
+
+def _told_apart(first: str, second: str, width: int = 40) -> tuple[str, str]:
+    """Both, cut to where they differ: fingerprints of one kind begin alike."""
+    if max(len(first), len(second)) <= width:
+        return short(first), short(second)
+    alike = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), 1 << 30)
+    start = max(12, min(alike, len(first), len(second)) - 4)
+    cut = [f"{text[:12]}…{text[start : start + 20]}" for text in (first, second)]
+    return short(cut[0]), short(cut[1])

@@ -1,0 +1,75 @@
+"""Small classifiers, and the formula they stand for written down once more."""
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from adamab.classifier import Classifier, Head
+from adamab.task.words import Vocabulary
+
+TEXTS = ["refund my order", "where is my parcel", "the parcel is late", "refund please", "cancel it all"]
+
+
+def random_head(
+    rng: np.random.Generator, *, view: str = "pooled", classes: int = 3, width: int = 7, **options: object
+) -> Head:
+    """`options`: layers (hidden widths), rank, centre, normalise, activation."""
+
+    def array(*shape: int) -> NDArray[np.float32]:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    rank = options.get("rank")
+    sizes = [rank or width, *options.get("layers", ())]  # type: ignore[misc]
+    return Head(
+        view=view,
+        linear=array(classes, sizes[0]),  # type: ignore[arg-type]
+        hidden=array(classes, sizes[-1]) if len(sizes) > 1 else None,  # type: ignore[arg-type]
+        tower=tuple(array(b, a) for a, b in itertools.pairwise(sizes)),  # type: ignore[arg-type]
+        activation=options.get("activation", "relu"),  # type: ignore[arg-type]
+        centre=array(width) if options.get("centre") else None,
+        normalise=bool(options.get("normalise")),
+        basis=array(width, rank) if rank else None,  # type: ignore[arg-type]
+    )
+
+
+@pytest.fixture
+def make_head() -> Callable[..., Head]:
+    rng = np.random.default_rng(0)
+    return lambda **options: random_head(rng, **options)
+
+
+@pytest.fixture(scope="session")
+def model() -> Classifier:
+    """Two views of the embedder's and the words."""
+    rng = np.random.default_rng(1)
+    vocabulary = Vocabulary.fit(TEXTS)
+    words = len(vocabulary.terms)
+    return Classifier(
+        classes=("billing", "délai", "配送"),
+        heads=(
+            random_head(rng, layers=(4, 5), centre=True, normalise=True),
+            random_head(rng, view="layers", width=5, rank=2, normalise=True),
+            random_head(rng, view="words", width=words, rank=3, layers=(2,), centre=True, activation="silu"),
+        ),
+        vocabulary=vocabulary,
+        embedder_spec="st:models/mini",
+        fingerprint="st:0123456789abcdef:head:1",
+        query_prompt="query: {text}",
+        metadata={"recipe": {"rate": 0.1, "views": ["pooled", None]}, "estimate": 0.75, "rounds": 3},
+    )
+
+
+@pytest.fixture(scope="session")
+def texts() -> list[str]:
+    return TEXTS
+
+
+@pytest.fixture(scope="session")
+def views() -> dict[str, NDArray[np.float32]]:
+    rng = np.random.default_rng(2)
+    return {
+        name: rng.standard_normal((5, d)).astype(np.float32) for name, d in {"pooled": 7, "layers": 5}.items()
+    }
