@@ -148,6 +148,10 @@ class CachedEmbedder(Embedder):
         """Those of the embedder."""
         return self.embedder.views
 
+    def has(self, texts: Sequence[str]) -> NDArray[np.bool_]:
+        """What the embedder says."""
+        return self.embedder.has(texts)
+
     async def _embed(self, texts: Sequence[str], *, kind: Kind, views: Sequence[str]) -> Embedded:
         if not self.cacheable:
             return await self.embedder.embed(texts, kind=kind, views=views)

@@ -67,6 +67,10 @@ class Embedder(ABC):
         rows = np.fromiter((position[text] for text in texts), np.int64, len(texts))
         return Embedded({view: x[rows] for view, x in answer.views.items()}, answer.overlong[rows])
 
+    def has(self, texts: Sequence[str]) -> NDArray[np.bool_]:
+        """Which texts it can embed: all, unless its vectors were computed elsewhere."""
+        return np.ones(len(texts), np.bool_)
+
     def __str__(self) -> str:
         return type(self).__name__
 

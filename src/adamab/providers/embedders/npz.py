@@ -53,9 +53,9 @@ class NpzEmbedder(Embedder):
     def __str__(self) -> str:
         return f"npz:{self._path}"
 
-    def has(self, keys: Sequence[str]) -> NDArray[np.bool_]:
-        """Which of `keys` the file has vectors for."""
-        return np.fromiter((key in self._row for key in keys), np.bool_, len(keys))
+    def has(self, texts: Sequence[str]) -> NDArray[np.bool_]:
+        """Which ids the file has vectors for."""
+        return np.fromiter((key in self._row for key in texts), np.bool_, len(texts))
 
     async def _embed(self, texts: Sequence[str], *, kind: Kind, views: Sequence[str]) -> Embedded:
         missing = [key for key in texts if key not in self._row]

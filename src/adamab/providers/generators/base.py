@@ -50,6 +50,7 @@ class Generator(ABC):
     """Writes new samples of a class. `fingerprint` names what wrote them."""
 
     fingerprint: str
+    yields_vectors: bool = False  # True where batches hold vectors of the pooled view instead of texts
 
     @abstractmethod
     async def generate(self, request: Request) -> Batch:

@@ -24,6 +24,8 @@ class NoiseGenerator(Generator):
     median length. The same seed, class and number of the call give the same vectors.
     """
 
+    yields_vectors = True
+
     def __init__(self, *, seed: int = 0) -> None:
         if seed < 0:
             raise GeneratorError(f"noise: seed is {seed}; use 0 or more")

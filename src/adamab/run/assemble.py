@@ -1,0 +1,84 @@
+"""From trained heads to the finished classifier: fold everything that is constant at prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adamab.classifier import Head
+from adamab.method.heads import FittedViews, HeadState
+from adamab.method.training import as_tensor
+from adamab.method.views import PreparedView
+from adamab.run.joint_model import JointModel
+from adamab.task.recipe import Recipe
+
+Floats = NDArray[np.float32]
+
+
+def heads_of_fit(fitted: FittedViews, recipe: Recipe) -> tuple[Head, ...]:
+    """Heads of the views that count; a view with weight zero is not asked for at prediction."""
+    heads = []
+    for trained in fitted.heads:
+        linear, state, weight = None, None, 0.0
+        for share in fitted.shares_of(trained.name):
+            if share.similarity and share.weight and trained.prepared.described is not None:
+                linear = share.weight * recipe.similarity_scale * trained.prepared.described
+            elif not share.similarity and share.weight:
+                state, weight = trained.states[share.step], share.weight
+        if linear is not None or state is not None:
+            heads.append(_head(trained.name, trained.prepared, recipe, state, weight, linear))
+    return tuple(heads)
+
+
+def heads_of_loop(model: JointModel, recipe: Recipe) -> tuple[Head, ...]:
+    """The loop's own calibrators as heads, each with weight one: the `paper` recipe."""
+    heads = []
+    for name, calibrator in model.calibrators.items():
+        prepared = model.prepared(name)
+        vectors = calibrator.class_vectors(as_tensor(prepared.classes))
+        state = HeadState(
+            tuple(w.detach().numpy() for w in calibrator.query_tower.weights),
+            (calibrator.scale * vectors).detach().numpy(),
+        )
+        heads.append(_head(name, prepared, recipe, state, 1.0, None))
+    return tuple(heads)
+
+
+def _head(
+    name: str,
+    prepared: PreparedView,
+    recipe: Recipe,
+    state: HeadState | None,
+    weight: float,
+    linear: NDArray[np.floating] | None,  # (K, r) of the untrained similarity
+) -> Head:
+    """w (q + W a) . p + s . q is one product with q and one with the last hidden units a."""
+    width = prepared.queries.shape[1]
+    tower: Sequence[Floats] = ()
+    hidden: NDArray[np.floating] | None = None
+    if state is not None:
+        vectors = weight * state.class_vectors
+        linear = vectors[:, :width] if linear is None else linear + vectors[:, :width]
+        pulled = vectors @ state.tower[-1]  # (K, inputs of the last layer)
+        tower = state.tower[:-1]
+        if tower:
+            tower, hidden = (tower[0][:, :width], *tower[1:]), pulled
+        else:
+            linear = linear + pulled[:, :width]
+    transform = prepared.transform
+    return Head(
+        view=name,
+        centre=transform.centre,
+        normalise=transform.normalise,
+        basis=transform.basis,
+        tower=tuple(_plain(w) for w in tower),
+        activation=recipe.activation,
+        linear=_plain(np.asarray(linear)),
+        hidden=None if hidden is None else _plain(hidden),
+    )
+
+
+def _plain(array: NDArray[np.floating]) -> Floats:
+    return np.ascontiguousarray(array, dtype=np.float32)

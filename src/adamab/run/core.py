@@ -1,0 +1,92 @@
+"""A fit on arrays: rounds, evidence, heads; text tasks and array estimators both end here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from adamab.classifier import Head
+from adamab.errors import TaskError
+from adamab.method.evidence import Estimate
+from adamab.method.heads import FittedViews, fit_views
+from adamab.method.policies import make_policy
+from adamab.run.assemble import heads_of_fit, heads_of_loop
+from adamab.run.joint_model import JointModel
+from adamab.run.loop import Source, augment
+from adamab.run.records import History, RoundRecord
+from adamab.run.training_set import TrainingSet
+from adamab.task.recipe import Recipe
+
+OnRound = Callable[[RoundRecord], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a fit on arrays yields."""
+
+    heads: tuple[Head, ...]
+    history: History
+    estimate: Estimate | None
+
+
+class _Models:
+    """Makes the loop's model when the loop wants it, from the evidence at that moment."""
+
+    def __init__(self, samples: TrainingSet, recipe: Recipe, seed: int) -> None:
+        self._samples, self._recipe, self._seed = samples, recipe, seed
+        self.first: FittedViews | None = None
+        self.n_first = -1
+        self.loop: JointModel | None = None
+
+    def make(self) -> JointModel:
+        if self._recipe.refit:
+            self.first, self.n_first = self.fit(), len(self._samples)
+        rounds = self._recipe.n_rounds(self._samples.n_classes)
+        self.loop = JointModel(self._samples, self._recipe, self.first, seed=self._seed, rounds=rounds)
+        return self.loop
+
+    def fit(self) -> FittedViews:
+        """The views on all samples that there are; what was fitted on the same samples is reused."""
+        if self.first is not None and self.n_first == len(self._samples):
+            return self.first
+        samples = self._samples
+        views = samples.raw_views(self._recipe)
+        return fit_views(
+            views, samples.class_index, samples.given, samples.n_classes, self._recipe, seed=self._seed
+        )
+
+
+def fit_samples(
+    samples: TrainingSet,
+    recipe: Recipe,
+    source: Source | None,
+    policy: str,
+    *,
+    seed: int,
+    all_scores: bool = False,
+    on_round: OnRound | None = None,
+) -> Outcome:
+    """Augment `samples` from `source` and train; the estimate is that of the given samples alone.
+
+    With synthetic samples in the folds the estimate would flatter: whatever wrote them had seen the
+    held-out samples. So it is taken before the first round.
+    """
+    chooser = make_policy(policy, alpha=recipe.alpha, relative=recipe.relative_shift)
+    generating = source is not None and chooser is not None
+    models = _Models(samples, recipe, seed)
+    records = []
+    if generating or not recipe.refit:
+        rng = np.random.default_rng(seed)
+        for record in augment(samples, models.make, source, chooser, recipe, rng=rng, all_scores=all_scores):
+            records.append(record)
+            if on_round is not None:
+                on_round(record)
+    if recipe.refit:
+        fitted = models.fit()
+        first = models.first or fitted
+        return Outcome(heads_of_fit(fitted, recipe), History(records), first.estimate)
+    if models.loop is None:
+        raise TaskError("no class has an example, so there is nothing to train on; add some")
+    return Outcome(heads_of_loop(models.loop, recipe), History(records), None)

@@ -1,0 +1,76 @@
+"""A finished classifier with its embedder: rows of text in, probabilities out. No torch of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from adamab.classifier import Classifier, load
+from adamab.errors import EmbedderError, FingerprintError
+from adamab.run.resolve import HasText, embedder_key, open_embedder
+from adamab.task.prompts import Prompts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from adamab.providers.embedders.base import Embedder
+
+
+class Inference:
+    """Embeds rows as the classifier's task words them; `overlong` counts texts that were too long."""
+
+    def __init__(self, classifier: Classifier, embedder: Embedder | None) -> None:
+        self.classifier = classifier
+        self.overlong = 0
+        self._embedder = embedder
+        self._prompts = Prompts(query=classifier.query_prompt)
+        if embedder is not None:
+            classifier.check_fingerprint(embedder.fingerprint)
+            lacking = [view for view in classifier.views if view not in embedder.views]
+            if lacking:
+                raise EmbedderError(
+                    f"{embedder} has no view {lacking[0]!r}, which the model needs; "
+                    f"it has: {', '.join(embedder.views)}"
+                )
+
+    @classmethod
+    def open(
+        cls, run: str | PathLike[str], embedder: str | Embedder | None = None, *, cache: bool = True
+    ) -> Inference:
+        """The model in `run` with the embedder that it remembers, or with another of the same kind."""
+        classifier = load(run)
+        if not classifier.views:  # words alone count: there is nothing to embed
+            return cls(classifier, None)
+        if embedder is not None:
+            return cls(classifier, open_embedder(embedder, cache=cache))
+        try:
+            return cls(classifier, open_embedder(classifier.embedder_spec, cache=cache))
+        except FingerprintError:
+            raise
+        except EmbedderError as error:
+            raise EmbedderError(f"{error}; or name the embedder with --embedder") from None
+
+    def predict_proba(self, rows: Sequence[HasText]) -> NDArray[np.float32]:
+        """One row of K probabilities a text."""
+        return self.classifier.predict_proba(self._views(rows), self._texts(rows))
+
+    def top_k(self, rows: Sequence[HasText], k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Indices and probabilities of the k most probable classes of each text."""
+        return self.classifier.top_k(self._views(rows), k, self._texts(rows))
+
+    def _texts(self, rows: Sequence[HasText]) -> list[str]:
+        return [row.text for row in rows]
+
+    def _views(self, rows: Sequence[HasText]) -> dict[str, NDArray[np.float32]]:
+        if self._embedder is None:
+            return {}
+        # Starting an event loop's module is for those who embed.
+        from adamab.providers.sync import run_sync
+
+        keys = [embedder_key(row, self._embedder, self._prompts) for row in rows]
+        answer = run_sync(self._embedder.embed(keys, views=self.classifier.views))
+        self.overlong += int(answer.overlong.sum())
+        return answer.views

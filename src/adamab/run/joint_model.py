@@ -1,0 +1,145 @@
+"""The loop's own calibrators: trained on the joint loss, they score classes and choose."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from adamab.method.calibrator import Calibrator
+from adamab.method.gradient_shift import GradientShift, ViewTerms
+from adamab.method.heads import FittedViews
+from adamab.method.training import EpochReport, RoundTrainer, architecture, as_tensor, seeded
+from adamab.method.views import PreparedView, Rows, class_inputs, class_means, prepare
+from adamab.run.training_set import WORDS, TrainingSet, WordsView
+from adamab.task.recipe import Recipe
+
+Floats = NDArray[np.float32]
+
+
+class JointModel:
+    """One calibrator a view and the fixed weights of the views.
+
+    How a view is prepared (centre, span, vocabulary) is learned from the samples at the start and
+    stays for the whole loop, so that δ² compares like with like from round to round; class means
+    move with the samples.
+    """
+
+    def __init__(
+        self, samples: TrainingSet, recipe: Recipe, fitted: FittedViews | None, *, seed: int, rounds: int
+    ):
+        self._samples, self._recipe = samples, recipe
+        learned = np.ones(len(samples), dtype=np.bool_)
+        self._prepared: dict[str, PreparedView] = {}
+        self._queries: dict[str, Floats] = {}
+        self._weights = _weights(fitted)
+        self._similarity = _similarity_weights(fitted)
+        self._vocabulary = None
+        for view in samples.raw_views(recipe):
+            if fitted is not None and not (self._weights.get(view.name) or self._similarity.get(view.name)):
+                continue
+            if isinstance(view, WordsView):
+                self._vocabulary = view.vocabulary(learned)
+            x, described = view.rows(learned)
+            prepared = prepare(x, described, samples.class_index, learned, samples.n_classes, recipe)
+            self._prepared[view.name], self._queries[view.name] = prepared, prepared.queries
+        self._seed = seed
+        with seeded(seed) as generator:
+            shape = architecture(recipe)
+            self.calibrators = {
+                name: Calibrator(p.queries.shape[1], samples.n_classes, shape, generator=generator)
+                for name, p in self._prepared.items()
+                if fitted is None or self._weights.get(name)
+            }
+        self._order = torch.Generator().manual_seed(seed)
+        self._trainer = RoundTrainer(list(self.calibrators.values()), recipe, rounds)
+
+    def follow(self) -> None:
+        """Take in the samples that were added since the last call."""
+        for name, prepared in self._prepared.items():
+            known = len(self._queries[name])
+            if known < len(self._samples):
+                rows = self._new_rows(name, known)
+                self._queries[name] = np.concatenate([self._queries[name], prepared.transform(rows)])
+
+    def _new_rows(self, name: str, known: int) -> Rows:
+        if name == WORDS and self._vocabulary is not None:
+            return self._vocabulary.transform(self._samples.texts[known:])
+        return self._samples.views[name][known:]
+
+    def shift(self, batch: int) -> GradientShift:
+        """δ² of every class for a batch of that size."""
+        return GradientShift(
+            self._terms(),
+            as_tensor(self._samples.class_index),
+            n_classes=self._samples.n_classes,
+            batch=batch * self._recipe.synthetic_weight,
+            sample_weight=self._sample_weight(),
+            fixed_logits=self._fixed(),
+        )
+
+    def epoch(self, round_: int) -> EpochReport:
+        """One round of training; `round_` seeds dropout, so that a round can be replayed alone."""
+        for calibrator in self.calibrators.values():
+            calibrator.train()
+        with seeded(self._seed + round_):
+            report = self._trainer.epoch(
+                self._terms(),
+                as_tensor(self._samples.class_index),
+                self._sample_weight().float(),
+                self._fixed(),
+                self._order,
+            )
+        for calibrator in self.calibrators.values():
+            calibrator.eval()
+        return report
+
+    def prepared(self, name: str) -> PreparedView:
+        """The view as it is now, class inputs included."""
+        start = self._prepared[name]
+        return PreparedView(start.transform, self._queries[name], self._class_inputs(name), start.described)
+
+    def _terms(self) -> list[ViewTerms]:
+        return [
+            ViewTerms(
+                calibrator,
+                as_tensor(self._queries[name]),
+                as_tensor(self._class_inputs(name)),
+                self._weights.get(name, 1.0),
+            )
+            for name, calibrator in self.calibrators.items()
+        ]
+
+    def _class_inputs(self, name: str) -> Floats:
+        everything = np.ones(len(self._samples), dtype=np.bool_)
+        queries, described = self._queries[name], self._prepared[name].described
+        means = class_means(queries, self._samples.class_index, everything, self._samples.n_classes)
+        return class_inputs(means, described, self._recipe)
+
+    def _sample_weight(self) -> Tensor:
+        return torch.from_numpy(np.where(self._samples.given, 1.0, self._recipe.synthetic_weight))
+
+    def _fixed(self) -> Tensor | None:
+        """Weighted logits of the views without parameters."""
+        total: NDArray[np.floating] | None = None
+        for name, weight in self._similarity.items():
+            described = self._prepared[name].described if name in self._prepared else None
+            if weight and described is not None:
+                logits = weight * self._recipe.similarity_scale * self._queries[name] @ described.T
+                total = logits if total is None else total + logits
+        return None if total is None else as_tensor(total.astype(np.float32))
+
+
+def _weights(fitted: FittedViews | None) -> dict[str, float]:
+    """Weights of the trained views; all equal if the evidence silenced every one of them."""
+    if fitted is None:
+        return {}
+    weights = {share.view: share.weight for share in fitted.shares if not share.similarity}
+    if not any(weights.values()):
+        return dict.fromkeys(weights, 1 / len(weights))
+    return weights
+
+
+def _similarity_weights(fitted: FittedViews | None) -> dict[str, float]:
+    return {} if fitted is None else {s.view: s.weight for s in fitted.shares if s.similarity}

@@ -1,0 +1,85 @@
+"""A task's texts as vectors: samples, synthetic samples, and the wordings of the classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adamab.errors import EmbedderError
+from adamab.providers.embedders.base import Embedder
+from adamab.providers.sync import run_sync
+from adamab.run.resolve import embedder_key
+from adamab.run.training_set import ClassSide, DescribedClasses, TrainingSet
+from adamab.task.recipe import Recipe
+from adamab.task.spec import Task
+
+Floats = NDArray[np.float32]
+
+
+class TextSide:
+    """Embeds what a fit needs and counts the texts that were too long for the embedder."""
+
+    def __init__(self, task: Task, embedder: Embedder, recipe: Recipe) -> None:
+        self._task, self._embedder = task, embedder
+        self._views = recipe.views or embedder.views
+        self.overlong = 0
+
+    def training_set(self) -> TrainingSet:
+        """The given samples."""
+        index = {name: i for i, name in enumerate(self._task.class_names)}
+        samples = TrainingSet(len(index), self._class_side())
+        keys = [embedder_key(s, self._embedder, self._task.prompts) for s in self._task.samples]
+        views = self._embed(keys) if keys else self._empty_views()
+        samples.add(
+            [index[s.class_name] for s in self._task.samples],
+            views,
+            given=True,
+            texts=[s.text for s in self._task.samples],
+        )
+        return samples
+
+    def embed(self, texts: Sequence[str]) -> dict[str, Floats]:
+        """Views of new texts."""
+        return self._embed([self._task.prompts.query_text(text) for text in texts])
+
+    def _embed(self, keys: Sequence[str]) -> dict[str, Floats]:
+        answer = run_sync(self._embedder.embed(keys, kind="query", views=self._views))
+        self.overlong += int(answer.overlong.sum())
+        return answer.views
+
+    def _empty_views(self) -> dict[str, Floats]:
+        widths = self._class_vectors(self._wordings(()))
+        if not widths:
+            raise EmbedderError("the task has no example and the embedder no vector of a class; add examples")
+        return {view: np.zeros((0, x.shape[1]), np.float32) for view, x in widths.items()}
+
+    def _class_side(self) -> ClassSide:
+        """Wordings and vectors of the classes; worked out anew only where wordings quote examples."""
+
+        def side(learned_from: tuple[bool, ...]) -> DescribedClasses:
+            wordings = self._wordings(learned_from)
+            return DescribedClasses(wordings, self._class_vectors(wordings))
+
+        known = cache(side)
+        quoting = self._task.prompts.with_examples
+        return lambda learned_from: known(tuple(learned_from.tolist()) if quoting else ())
+
+    def _wordings(self, learned_from: Sequence[bool]) -> tuple[str, ...]:
+        """Given samples come first in a training set, so the mask's head is theirs."""
+        examples: dict[str, list[str]] = {name: [] for name in self._task.class_names}
+        for sample, use in zip(self._task.samples, learned_from, strict=False):
+            if use:
+                examples[sample.class_name].append(sample.text)
+        return tuple(self._task.prompts.class_text(c, examples[c.name]) for c in self._task.classes)
+
+    def _class_vectors(self, wordings: Sequence[str]) -> dict[str, Floats]:
+        """Vectors of the classes by wording or, for an embedder of stored vectors, by name."""
+        for keys in (wordings, self._task.class_names):
+            if self._embedder.has(keys).all():
+                answer = run_sync(self._embedder.embed(keys, kind="class", views=self._views))
+                self.overlong += int(answer.overlong.sum())
+                return answer.views
+        return {}

@@ -1,0 +1,123 @@
+"""The samples of a run, given and synthetic, in all their views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adamab.task.recipe import Recipe
+from adamab.task.words import Vocabulary
+
+if TYPE_CHECKING:
+    from adamab.method.views import RawView, Rows
+
+Floats = NDArray[np.float32]
+WORDS = "words"
+
+
+@dataclass(frozen=True)
+class DescribedClasses:
+    """The class side of a match: wordings and their vectors in the views that have them."""
+
+    texts: tuple[str, ...]
+    views: Mapping[str, Floats]  # (K, d) each
+
+
+# Which samples may be learned from -> the class side; it depends on them where wordings quote examples.
+ClassSide = Callable[[NDArray[np.bool_]], "DescribedClasses | None"]
+
+
+class TrainingSet:
+    """Samples in the order in which they came; grows by whole batches."""
+
+    def __init__(self, n_classes: int, class_side: ClassSide) -> None:
+        self.n_classes = n_classes
+        self.class_side = class_side
+        self.texts: list[str] = []
+        self.class_index: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self.given: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self.views: dict[str, Floats] = {}
+
+    def __len__(self) -> int:
+        return len(self.class_index)
+
+    def add(
+        self,
+        class_index: Sequence[int],
+        views: Mapping[str, Floats],
+        *,
+        given: bool,
+        texts: Sequence[str] = (),
+    ) -> None:
+        """Append samples; a set whose samples are vectors only has no texts."""
+        self.texts += texts
+        self.class_index = np.concatenate([self.class_index, np.asarray(class_index, dtype=np.int64)])
+        self.given = np.concatenate([self.given, np.full(len(class_index), given)])
+        for name, matrix in views.items():
+            before = self.views.get(name)
+            self.views[name] = (
+                matrix if before is None or not len(before) else np.concatenate([before, matrix])
+            )
+
+    def counts(self) -> NDArray[np.int64]:
+        """(K,) samples of each class."""
+        return np.bincount(self.class_index, minlength=self.n_classes)
+
+    def texts_of(self, class_index: int, *, given: bool) -> tuple[str, ...]:
+        """Texts of one class and one source."""
+        rows = np.flatnonzero((self.class_index == class_index) & (self.given == given))
+        return tuple(self.texts[i] for i in rows) if self.texts else ()
+
+    def raw_views(self, recipe: Recipe) -> list[RawView]:
+        """The views that heads are trained on: the embedder's, then the words."""
+        described = next(iter(self.views))
+        views: list[RawView] = [
+            DenseView(name, matrix, self.class_side if name == described else _no_class_side)
+            for name, matrix in self.views.items()
+        ]
+        if recipe.words and self.texts:
+            views.append(WordsView(tuple(self.texts), self.class_side))
+        return views
+
+
+def _no_class_side(learned_from: NDArray[np.bool_]) -> DescribedClasses | None:
+    """Layer and token summaries of a description say nothing about those of a message."""
+    return None
+
+
+@dataclass(frozen=True)
+class DenseView:
+    """A view that the embedder delivers."""
+
+    name: str
+    matrix: Floats  # (n, d)
+    class_side: ClassSide
+
+    def rows(self, learned_from: NDArray[np.bool_]) -> tuple[Rows, Rows | None]:
+        """The embedder's vectors; they depend on no sample but their own."""
+        side = self.class_side(learned_from)
+        return self.matrix, None if side is None else side.views.get(self.name)
+
+
+@dataclass(frozen=True)
+class WordsView:
+    """TF-IDF of words and pairs, fitted on the samples that may be learned from and the wordings."""
+
+    texts: tuple[str, ...]
+    class_side: ClassSide
+    name: str = WORDS
+
+    def vocabulary(self, learned_from: NDArray[np.bool_]) -> Vocabulary:
+        """The vocabulary that those samples give."""
+        side = self.class_side(learned_from)
+        learned = [text for text, use in zip(self.texts, learned_from, strict=True) if use]
+        return Vocabulary.fit([*learned, *(() if side is None else side.texts)])
+
+    def rows(self, learned_from: NDArray[np.bool_]) -> tuple[Rows, Rows | None]:
+        """Sparse rows of all samples, and of the wordings."""
+        vocabulary, side = self.vocabulary(learned_from), self.class_side(learned_from)
+        return vocabulary.transform(self.texts), None if side is None else vocabulary.transform(side.texts)

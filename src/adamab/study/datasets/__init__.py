@@ -1,0 +1,1 @@
+"""Data sets that studies run on."""

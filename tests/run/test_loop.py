@@ -1,0 +1,253 @@
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from adamab.errors import AdamabError, RecipeError, TaskError
+from adamab.providers.generators.base import Batch, Generator
+from adamab.providers.generators.noise import NoiseGenerator
+from adamab.run.fit import fit_task
+from adamab.task.recipe import Recipe
+from adamab.task.spec import ClassSpec, Sample, Task
+from adamab.testing import HashEmbedder
+
+CLASSES = ("refund", "praise", "outage")
+GIVEN = {
+    "refund": ["give me my money back", "i want a refund of the fee", "refund the double charge"],
+    "praise": ["what a lovely product", "i love your lovely team", "great work, lovely"],
+    "outage": ["the site is down again", "nothing loads, site down", "down for an hour now"],
+}
+DESCRIPTIONS = {"refund": "wants money back", "praise": "is happy", "outage": "the site is down"}
+FAST = Recipe(checkpoints=(0, 5, 20), batch=2, passes=3)
+PAPER = Recipe.preset("paper").with_options(batch=2, rounds=12)
+
+
+def make_task(given=GIVEN, **options):
+    return Task.from_mapping(given, descriptions=DESCRIPTIONS, **options)
+
+
+class Writer(Generator):
+    """Writes numbered texts; per class at most `limit`, then it says that it is dry."""
+
+    fingerprint = "writer"
+
+    def __init__(self, limit=100, per_call=100):
+        self.limit, self.per_call, self.requests = limit, per_call, []
+        self.written = {}
+
+    async def generate(self, request):
+        self.requests.append(request)
+        have = self.written.get(request.spec.name, 0)
+        count = min(request.count, self.limit - have, self.per_call)
+        self.written[request.spec.name] = have + count
+        words = GIVEN[request.spec.name][0].split()
+        texts = tuple(f"{words[i % len(words)]} {request.spec.name} {i}" for i in range(have, have + count))
+        return Batch(texts, closed="dry" if have + count >= self.limit else None)
+
+
+def run(task=None, generator=None, recipe=FAST, **options):
+    options.setdefault("seed", 0)
+    return fit_task(task or make_task(), HashEmbedder(), generator=generator, recipe=recipe, **options)
+
+
+def test_every_round_is_recorded_with_what_was_known():
+    result = run(generator=Writer())
+    assert len(result.history) == FAST.n_augmentation_rounds(3) == 9
+    for number, record in enumerate(result.history, 1):
+        assert record.round == number
+        assert record.chosen in CLASSES
+        assert record.accepted == record.asked == 2
+        assert len(record.scores) == 3
+        counts = [score.count for score in record.scores]
+        assert sum(counts) == record.n_samples - 2
+        best = max(score.score for score in record.scores)
+        chosen = record.scores[CLASSES.index(record.chosen)]
+        assert chosen.exact
+        assert chosen.score == best
+        total = sum(counts) + 2
+        assert chosen.bonus == pytest.approx(FAST.alpha / np.sqrt(total * chosen.count))
+        assert min(vars(record.seconds).values()) >= 0
+        json.dumps(record.to_json(), allow_nan=False)
+
+
+def test_all_scores_are_exact_on_demand_and_change_nothing():
+    lazy = run(generator=Writer(), recipe=PAPER)
+    full = run(generator=Writer(), recipe=PAPER, all_scores=True)
+    assert [r.chosen for r in lazy.history] == [r.chosen for r in full.history]
+    assert all(score.exact for r in full.history if r.chosen for score in r.scores)
+    for a, b in zip(lazy.history, full.history, strict=True):
+        for bound, exact in zip(a.scores, b.scores, strict=True):
+            if bound.score is not None and not bound.exact:
+                assert bound.score >= exact.score - 1e-12
+
+
+@pytest.mark.parametrize("policy", ["adamab", "tight", "greedy", "random", "round-robin"])
+@pytest.mark.parametrize("recipe", [FAST, PAPER], ids=["default", "paper"])
+def test_each_policy_runs_and_repeats_itself(policy, recipe):
+    first = run(generator=Writer(), policy=policy, recipe=recipe)
+    second = run(generator=Writer(), policy=policy, recipe=recipe)
+    assert [r.chosen for r in first.history] == [r.chosen for r in second.history]
+    for a, b in zip(first.classifier.heads, second.classifier.heads, strict=True):
+        np.testing.assert_array_equal(a.linear, b.linear)
+    counts = first.history.samples_by_class(CLASSES)
+    if policy == "round-robin":
+        assert len(set(counts.values())) == 1
+
+
+def test_policy_none_and_no_generator_are_the_same():
+    a, b = run(generator=Writer(), policy="none"), run()
+    assert a.history == b.history == ()
+    np.testing.assert_array_equal(a.classifier.heads[0].linear, b.classifier.heads[0].linear)
+
+
+def test_another_process_gets_the_same_result(tmp_path):
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "import hashlib, test_loop as t\n"
+        "for recipe in (t.FAST, t.PAPER):\n"
+        "    result = t.run(generator=t.Writer(), recipe=recipe, seed=3)\n"
+        "    digest = hashlib.sha256(b''.join(h.linear.tobytes() for h in result.classifier.heads))\n"
+        "    print([r.chosen for r in result.history], digest.hexdigest())\n"
+    )
+    command = [sys.executable, "-c", script, str(__file__).rsplit("/", 1)[0]]
+    outputs = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2)]
+    assert outputs[0] == outputs[1]
+    assert outputs[0].count("[") == 2
+
+
+def test_a_dry_class_is_closed_and_never_asked_again():
+    generator = Writer(limit=2)
+    result = run(generator=generator)
+    assert result.closed == dict.fromkeys(CLASSES, "dry")
+    assert len(generator.requests) == 3
+    assert len(result.synthetic) == 6
+    assert len(result.history) == 3  # with every class closed the rounds end
+
+
+def test_paper_trains_on_to_the_last_round_when_classes_are_dry():
+    result = run(generator=Writer(limit=2), recipe=PAPER)
+    assert len(result.history) == 12
+    assert [r.chosen is None for r in result.history] == [False] * 3 + [True] * 9
+    assert result.history[-1].loss < result.history[0].loss
+
+
+def test_a_round_refills_a_bounded_number_of_times():
+    generator = Writer(per_call=1)
+    result = run(generator=generator, recipe=FAST.with_options(batch=5, passes=1))
+    assert all(record.accepted == 3 for record in result.history)  # one request and two refills
+    assert len(generator.requests) == 9
+
+
+class Parrot(Generator):
+    fingerprint = "parrot"
+    calls = 0
+
+    async def generate(self, request):
+        self.calls += 1
+        return Batch((request.given[0], "  " + request.given[0].upper(), ""))
+
+
+def test_repeats_and_empty_texts_are_no_samples_and_close_the_class():
+    parrot = Parrot()
+    result = run(generator=parrot)
+    assert result.synthetic == ()
+    assert set(result.closed.values()) == {"the generator gave nothing new"}
+    assert parrot.calls == 9
+
+
+def test_the_budget_is_a_cap():
+    generator = Writer()
+    result = run(generator=generator, budget=7)
+    assert len(result.synthetic) == 7
+    assert sum(r.asked for r in result.history) == 7
+    fixed = run(generator=Writer(), recipe=PAPER.with_options(augmentation_rounds=9), budget=5)
+    assert len(fixed.synthetic) == 5
+
+
+def test_classes_without_samples_come_first_lowest_index_first():
+    given = {"refund": [], "praise": GIVEN["praise"], "outage": []}
+    result = run(make_task(given), Writer())
+    assert [r.chosen for r in result.history][:2] == ["refund", "outage"]
+    assert result.history[0].scores[0].score is None
+    for record in result.history:
+        json.dumps(record.to_json(), allow_nan=False)
+
+
+@pytest.mark.parametrize("policy", ["adamab", "random"])
+def test_with_nothing_given_every_class_is_asked_once_first(policy):
+    result = run(make_task({c: [] for c in CLASSES}), Writer(), policy=policy)
+    assert [r.chosen for r in result.history][:3] == list(CLASSES)
+    assert result.history[0].loss is None
+    assert result.history[-1].loss is not None
+    assert result.estimate is None
+    assert result.classifier.heads
+
+
+def test_descriptions_alone_make_a_zero_shot_classifier():
+    result = run(make_task({c: [] for c in CLASSES}))
+    views = {"pooled": np.eye(3, 64, dtype=np.float32)}
+    assert result.classifier.predict_proba(views, ["a", "b", "c"]).shape == (3, 3)
+
+
+def test_paper_without_any_sample_says_so():
+    with pytest.raises(TaskError, match="no class has an example"):
+        run(make_task({c: [] for c in CLASSES}), recipe=PAPER)
+
+
+def test_noise_works_in_the_pooled_view_only():
+    with pytest.raises(RecipeError, match="views=pooled and words=false"):
+        run(generator=NoiseGenerator(seed=0))
+    pooled = FAST.with_options(views=("pooled",), words=False)
+    result = run(generator=NoiseGenerator(seed=0), recipe=pooled)
+    assert sum(r.accepted for r in result.history) == 18
+    assert result.synthetic == ()
+    assert result.classifier.vocabulary is None
+
+
+def test_unknown_policy_and_view_are_one_line():
+    with pytest.raises(RecipeError, match="unknown policy"):
+        run(policy="psychic")
+    with pytest.raises(AdamabError, match="no view 'layers'"):
+        run(recipe=FAST.with_options(views=("layers",)))
+
+
+def test_wordings_that_quote_examples_are_made_anew_in_each_fold():
+    embedder = HashEmbedder()
+    seen = []
+    original = embedder.embed
+
+    async def spy(texts, *, kind="query", views=None):
+        if kind == "class":
+            seen.append(tuple(texts))
+        return await original(texts, kind=kind, views=views)
+
+    embedder.embed = spy
+    from adamab.task.prompts import Prompts
+
+    task = make_task(prompts=Prompts(with_examples=True))
+    fit_task(task, embedder, recipe=FAST, seed=0)
+    quoted = [sum(text in " ".join(wording) for s in GIVEN.values() for text in s) for wording in seen]
+    assert max(quoted) == 9
+    assert sorted(quoted)[0] < 9  # a fold's wordings lack what the fold holds out
+
+
+def test_vectors_by_id_need_no_class_vectors(tmp_path):
+    from adamab.providers.embedders.npz import NpzEmbedder
+
+    rng = np.random.default_rng(0)
+    ids = [f"img{i}" for i in range(9)]
+    path = tmp_path / "vectors.npz"
+    vectors = np.repeat(np.eye(3, 8), 3, axis=0) + 0.1 * rng.standard_normal((9, 8))
+    np.savez(path, ids=np.array(ids), **{"view/pooled": vectors.astype(np.float32)})
+    samples = tuple(Sample(f"text {i}", CLASSES[i // 3], id=ids[i]) for i in range(9))
+    task = Task(tuple(ClassSpec(c) for c in CLASSES), samples)
+    result = fit_task(task, NpzEmbedder(path), recipe=FAST.with_options(words=False))
+    assert result.classifier.predict({"pooled": vectors}) == [c for c in CLASSES for _ in range(3)]
+
+
+def test_texts_that_are_too_long_are_counted():
+    given = {**GIVEN, "praise": [*GIVEN["praise"], "lovely " * 50]}
+    result = fit_task(make_task(given), HashEmbedder(max_words=20), recipe=FAST)
+    assert result.overlong == 1
