@@ -1,0 +1,269 @@
+"""scikit-learn estimators: texts in (`ADAMABClassifier`) or arrays in (`EmbeddingCalibrator`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from os import PathLike
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
+
+from adamab.classifier import Classifier, save
+from adamab.errors import TaskError
+from adamab.providers.embedders.base import Embedder
+from adamab.providers.generators.base import Generator
+from adamab.providers.registry import resolve_generator
+from adamab.run import torch_required
+from adamab.run.inference import Inference
+from adamab.run.resolve import open_embedder, parse_budget
+from adamab.task.recipe import Recipe
+from adamab.task.spec import ClassSpec, Sample, Task
+
+Floats = NDArray[np.float32]
+
+
+class ADAMABClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier for raw texts with any embedder and, if there is one, any generator.
+
+    Parameters
+    ----------
+    embedder : a spec such as "local", "st:PATH" or "npz:FILE", or an `Embedder`
+    generator : a spec such as "replay:FILE", or a `Generator`; None generates nothing
+    policy : "adamab", "tight", "greedy", "random", "round-robin" or "none"
+    recipe : a preset's name or a `Recipe`
+    budget : synthetic samples in all, as a number or as "200 samples"; None leaves it to the recipe
+    random_state : seed of everything random
+    cache : keep vectors on disk, so that no text is embedded twice
+
+    Attributes
+    ----------
+    classes_ : the labels, sorted
+    classifier_ : the `Classifier`, NumPy only
+    history_ : one record a round
+    estimate_ : out-of-fold accuracy on the given samples, or None
+
+    Examples
+    --------
+    >>> from adamab import ADAMABClassifier
+    >>> from adamab.testing import HashEmbedder
+    >>> texts = ["cash back please", "refund my cash", "great product", "really great work"]
+    >>> clf = ADAMABClassifier(HashEmbedder(), random_state=0)
+    >>> clf.fit(texts, ["refund", "refund", "praise", "praise"]).predict(["refund please"])
+    array(['refund'], dtype='<U6')
+    """
+
+    def __init__(
+        self,
+        embedder: str | Embedder = "local",
+        *,
+        generator: str | Generator | None = None,
+        policy: str = "adamab",
+        recipe: str | Recipe = "default",
+        budget: int | str | None = None,
+        random_state: int | None = None,
+        cache: bool = True,
+    ) -> None:
+        self.embedder = embedder
+        self.generator = generator
+        self.policy = policy
+        self.recipe = recipe
+        self.budget = budget
+        self.random_state = random_state
+        self.cache = cache
+
+    def fit(
+        self,
+        X: Sequence[str],
+        y: ArrayLike,
+        *,
+        descriptions: Mapping[Any, str] | None = None,  # noqa: N803
+    ) -> Self:
+        """Fit on texts and their labels; `descriptions` says what a label means, in a sentence."""
+        with torch_required():
+            from adamab.run.fit import fit_task
+        texts, labels = _texts(X), np.asarray(y)
+        if len(texts) != len(labels):
+            raise TaskError(f"{len(texts)} texts and {len(labels)} labels; give one label a text")
+        check_classification_targets(labels)
+        classes = np.unique(labels)
+        seed = _seed(self.random_state)
+        result = fit_task(
+            _task(texts, labels, classes, descriptions or {}),
+            self._open_embedder(),
+            embedder_spec=self.embedder if isinstance(self.embedder, str) else "",
+            generator=resolve_generator(self.generator),
+            policy=self.policy,
+            recipe=_recipe(self.recipe),
+            budget=parse_budget(self.budget) if isinstance(self.budget, str) else self.budget,
+            seed=seed,
+        )
+        self.classes_ = classes
+        self.classifier_ = result.classifier
+        self.history_ = result.history
+        self.estimate_ = result.estimate
+        self.synthetic_ = result.synthetic
+        return self
+
+    def predict(self, X: Sequence[str]) -> NDArray[Any]:  # noqa: N803
+        """The most probable label of each text."""
+        return _labels_of(self, self.predict_proba(X))
+
+    def predict_proba(self, X: Sequence[str]) -> Floats:  # noqa: N803
+        """(n, K) probabilities, columns in the order of `classes_`."""
+        check_is_fitted(self)
+        model = Inference(self.classifier_, self._open_embedder())
+        rows = [Sample(text, "") for text in _texts(X)]
+        return model.predict_proba(rows)
+
+    def save(self, directory: str | PathLike[str]) -> None:
+        """Write the classifier as safetensors and JSON; `adamab.load` reads it."""
+        check_is_fitted(self)
+        labels = self.classes_.tolist()
+        if not all(isinstance(label, (str, int, float, bool)) for label in labels):
+            raise TaskError(f"labels of type {self.classes_.dtype} cannot be saved; use strings or numbers")
+        classifier: Classifier = self.classifier_
+        save(replace(classifier, metadata={**classifier.metadata, "labels": labels}), directory)
+
+    def _open_embedder(self) -> Embedder:
+        return open_embedder(self.embedder, cache=self.cache)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        tags.input_tags.one_d_array = True
+        return tags
+
+
+class EmbeddingCalibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """The calibrator on vectors that you have already: one view, class means as the class side.
+
+    Parameters
+    ----------
+    recipe : a preset's name or a `Recipe`; its views and words do not matter here
+    policy, generator, budget : as in `ADAMABClassifier`; only generators of vectors such as "noise"
+    random_state : seed of everything random
+
+    Attributes
+    ----------
+    classes_, classifier_, history_, estimate_ : as in `ADAMABClassifier`
+    n_features_in_ : width of the vectors
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from adamab import EmbeddingCalibrator
+    >>> X = np.array([[1, 0.1], [0.9, 0], [0, 1], [0.2, 0.8]])
+    >>> EmbeddingCalibrator(random_state=0).fit(X, ["a", "a", "b", "b"]).predict([[0.7, 0.1]])
+    array(['a'], dtype='<U1')
+    """
+
+    def __init__(
+        self,
+        *,
+        recipe: str | Recipe = "default",
+        policy: str = "adamab",
+        generator: str | Generator | None = None,
+        budget: int | str | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.recipe = recipe
+        self.policy = policy
+        self.generator = generator
+        self.budget = budget
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike, *, class_vectors: ArrayLike | None = None) -> Self:  # noqa: N803
+        """Fit on vectors (n, d) and labels; `class_vectors` (K, d), in the order of the sorted labels,
+        are embedded descriptions, if there are any."""
+        with torch_required():
+            from adamab.run.fit import fit_vectors
+        vectors, labels = validate_data(self, X, y, dtype=np.float32)
+        check_classification_targets(labels)
+        self.classes_, class_index = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"y has {len(self.classes_)} class; a classifier needs at least two")
+        result = fit_vectors(
+            vectors,
+            class_index,
+            classes=[ClassSpec(str(label)) for label in self.classes_],
+            class_vectors=None if class_vectors is None else np.asarray(class_vectors, np.float32),
+            generator=resolve_generator(self.generator),
+            policy=self.policy,
+            recipe=_recipe(self.recipe),
+            budget=parse_budget(self.budget) if isinstance(self.budget, str) else self.budget,
+            seed=_seed(self.random_state),
+        )
+        self.classifier_ = result.classifier
+        self.history_ = result.history
+        self.estimate_ = result.estimate
+        return self
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
+        """The most probable label of each vector."""
+        return _labels_of(self, self.predict_proba(X))
+
+    def predict_proba(self, X: ArrayLike) -> Floats:  # noqa: N803
+        """(n, K) probabilities, columns in the order of `classes_`."""
+        check_is_fitted(self)
+        vectors = validate_data(self, X, dtype=np.float32, reset=False)
+        classifier: Classifier = self.classifier_
+        return classifier.predict_proba({"pooled": vectors})
+
+
+def load(directory: str | PathLike[str], *, embedder: str | Embedder | None = None) -> ADAMABClassifier:
+    """A saved classifier as an estimator that predicts.
+
+    The embedder that the model remembers is opened, or the one given; if it is not the one that the
+    model was fitted with, `FingerprintError` says so now rather than at the first wrong prediction.
+    """
+    model = Inference.open(directory, embedder)
+    classifier = model.classifier
+    estimator = ADAMABClassifier(embedder or classifier.embedder_spec)
+    labels = classifier.metadata.get("labels")
+    estimator.classes_ = np.array(labels if isinstance(labels, list) else list(classifier.classes))
+    estimator.classifier_ = classifier
+    return estimator
+
+
+def _texts(X: Sequence[str]) -> list[str]:  # noqa: N803
+    if isinstance(X, str):
+        raise TaskError("X is one string; give a list of texts")
+    texts = list(X)
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TaskError(f"X[{i}] is {type(text).__name__}, not a text; ADAMABClassifier takes raw texts")
+    return texts
+
+
+def _task(
+    texts: Sequence[str], labels: NDArray[Any], classes: NDArray[Any], descriptions: Mapping[Any, str]
+) -> Task:
+    """The same as a task; labels of any type become names."""
+    unknown = [label for label in descriptions if label not in classes]
+    if unknown:
+        raise TaskError(f"description of {unknown[0]!r}, which is not among the labels")
+    specs = tuple(ClassSpec(str(label), descriptions.get(label)) for label in classes.tolist())
+    samples = tuple(Sample(text, str(label)) for text, label in zip(texts, labels.tolist(), strict=True))
+    return Task(specs, samples)
+
+
+def _recipe(recipe: str | Recipe) -> Recipe:
+    return Recipe.preset(recipe) if isinstance(recipe, str) else recipe
+
+
+def _seed(random_state: Any) -> int:
+    """A seed from what scikit-learn allows: None, a number, or a RandomState."""
+    if isinstance(random_state, (int, np.integer)):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def _labels_of(estimator: Any, probabilities: Floats) -> NDArray[Any]:
+    labels: NDArray[Any] = estimator.classes_[np.argmax(probabilities, axis=1)]
+    return labels

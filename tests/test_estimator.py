@@ -1,0 +1,145 @@
+import asyncio
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+
+import adamab
+from adamab import ADAMABClassifier, EmbeddingCalibrator, Recipe
+from adamab.errors import AdamabError, FingerprintError, RecipeError, TaskError
+from adamab.testing import HashEmbedder
+
+FAST = Recipe(checkpoints=(0, 5, 20))
+TEXTS = [
+    *[
+        "money back",
+        "my money back please",
+        "refund my money",
+        "a refund",
+        "money refund now",
+        "refund please",
+    ],
+    *["lovely work", "what lovely people", "love this", "great, love it", "lovely and great", "great work"],
+]
+LABELS = ["refund"] * 6 + ["praise"] * 6
+
+
+def texts_classifier(**options):
+    return ADAMABClassifier(HashEmbedder(), recipe=FAST, random_state=0, **options)
+
+
+def test_fit_predict_and_what_is_learned():
+    clf = texts_classifier().fit(TEXTS, LABELS, descriptions={"refund": "wants money back"})
+    assert list(clf.classes_) == ["praise", "refund"]
+    assert list(clf.predict(["money please", "such lovely work"])) == ["refund", "praise"]
+    probabilities = clf.predict_proba(["money please"])
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-5)
+    assert 0 <= clf.estimate_.low <= clf.estimate_.accuracy <= clf.estimate_.high <= 1
+    assert clf.history_ == ()
+
+
+def test_labels_keep_their_type():
+    clf = texts_classifier().fit(TEXTS, [7] * 6 + [3] * 6)
+    assert clf.predict(["money please"]).dtype.kind == "i"
+    assert clf.predict(["money please"])[0] == 7
+
+
+def test_pipeline_cross_validation_and_clone():
+    strip = FunctionTransformer(lambda texts: [t.strip() for t in texts])
+    pipeline = Pipeline([("strip", strip), ("classify", texts_classifier())])
+    assert pipeline.fit(TEXTS, LABELS).score(TEXTS, LABELS) > 0.8
+    scores = cross_val_score(texts_classifier(), TEXTS, LABELS, cv=2)
+    assert scores.shape == (2,)
+    assert scores.mean() > 0.5
+    copy = clone(texts_classifier(budget=5))
+    assert copy.budget == 5
+    assert not hasattr(copy, "classifier_")
+
+
+def test_arrays_in_a_pipeline():
+    x = np.repeat(np.eye(3), 6, axis=0) + 0.05 * np.random.default_rng(0).standard_normal((18, 3))
+    y = np.repeat(["a", "b", "c"], 6)
+    pipeline = make_pipeline(StandardScaler(), EmbeddingCalibrator(recipe=FAST, random_state=0))
+    assert cross_val_score(pipeline, x, y, cv=3).mean() > 0.9
+
+
+def test_arrays_with_noise_and_described_classes():
+    x = np.repeat(np.eye(3, 8), 3, axis=0) + 0.05 * np.random.default_rng(0).standard_normal((9, 8))
+    y = np.repeat([0, 1, 2], 3)
+    calibrator = EmbeddingCalibrator(recipe=FAST, generator="noise", budget="9 samples", random_state=0)
+    calibrator.fit(x, y, class_vectors=np.eye(3, 8))
+    assert sum(record.accepted for record in calibrator.history_) == 9
+    assert (calibrator.predict(x) == y).all()
+    with pytest.raises(RecipeError, match="generator of vectors"):
+        EmbeddingCalibrator(generator=_text_generator()).fit(x, y)
+
+
+def _text_generator():
+    from adamab.providers.generators.base import Batch, Generator
+
+    class Texts(Generator):
+        fingerprint = "texts"
+
+        async def generate(self, request):
+            return Batch(("x",))
+
+    return Texts()
+
+
+def test_it_works_inside_a_running_event_loop():
+    async def notebook():
+        return texts_classifier().fit(TEXTS, LABELS).predict(["money please"])
+
+    assert asyncio.run(notebook())[0] == "refund"
+
+
+def test_estimators_are_picklable():
+    clf = texts_classifier().fit(TEXTS, LABELS)
+    again = pickle.loads(pickle.dumps(clf))
+    np.testing.assert_array_equal(again.predict_proba(TEXTS), clf.predict_proba(TEXTS))
+
+
+def test_save_and_load(tmp_path):
+    clf = texts_classifier().fit(TEXTS, [7] * 6 + [3] * 6)
+    clf.save(tmp_path / "run")
+    again = adamab.load(tmp_path / "run", embedder=HashEmbedder())
+    np.testing.assert_array_equal(again.predict_proba(TEXTS), clf.predict_proba(TEXTS))
+    np.testing.assert_array_equal(again.predict(TEXTS), clf.predict(TEXTS))
+    with pytest.raises(FingerprintError):
+        adamab.load(tmp_path / "run", embedder=HashEmbedder(width=32))
+
+
+def test_labels_that_json_cannot_hold_are_refused_at_saving(tmp_path):
+    clf = texts_classifier().fit(TEXTS, LABELS)
+    clf.classes_ = np.array([1j, 2j])
+    with pytest.raises(TaskError, match="cannot be saved"):
+        clf.save(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels", "message"),
+    [
+        ("one string", ["a"], "list of texts"),
+        ([1, 2], ["a", "b"], "not a text"),
+        (["x"], ["a", "b"], "one label a text"),
+        (["x", "y"], ["a", "a"], "at least two"),
+    ],
+)
+def test_wrong_input_is_one_line(texts, labels, message):
+    with pytest.raises(TaskError, match=message):
+        texts_classifier().fit(texts, labels)
+
+
+def test_description_of_an_unknown_label():
+    with pytest.raises(AdamabError, match="not among the labels"):
+        texts_classifier().fit(TEXTS, LABELS, descriptions={"churn": "leaves"})
+
+
+def test_random_state_may_be_a_generator_object():
+    x, y = np.eye(4), [0, 0, 1, 1]
+    state = np.random.RandomState(0)
+    assert EmbeddingCalibrator(recipe=FAST, random_state=state).fit(x, y).predict(x).shape == (4,)
