@@ -119,3 +119,13 @@ def test_synthetic_samples_are_never_held_out():
     assert fit_views([view_of(x)], y, given, 3, FAST, seed=0).estimate is None
     given[:6] = True
     assert fit_views([view_of(x)], y, given, 3, FAST, seed=0).estimate.n == 6
+
+
+@pytest.mark.parametrize("n", [12, 60, 600])
+def test_a_perfect_record_is_not_certainty(n):
+    y = np.arange(n) % 3
+    component = Component("pooled", False, (0,), 50 * np.eye(3, dtype=np.float32)[y][None])
+    (share,) = choose_shares([component], y, 0.01)
+    logits = share.weight * component.logits[0]
+    probability = np.exp(logits[:, :].max(axis=1)) / np.exp(logits).sum(axis=1)
+    np.testing.assert_allclose(1 - probability, 2 / 3 / (n + 2), rtol=0.1)

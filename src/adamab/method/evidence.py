@@ -2,6 +2,10 @@
 
 A component is anything that has logits: a trained view at one of its checkpoints, or an untrained
 similarity. Its out-of-fold logits on the given samples, and nothing else, decide here.
+
+Losses count a share 1/(n+2) of each of the n held-out samples as spread over all classes. A perfect
+record of n samples proves no better odds than that (Laplace's rule), and without it separable folds
+would make the classifier infinitely sure of itself.
 """
 
 from __future__ import annotations
@@ -105,17 +109,17 @@ def stack_weights(logits: Floats, class_index: NDArray[np.int64], pull: float) -
 
     Minimises mean cross-entropy + pull * Σ (w_v - mean w)².
     """
-    n_views, n, _ = logits.shape
-    own = (np.arange(n), class_index)
+    n_views, n, n_classes = logits.shape
+    target = _targets(class_index, n_classes)
 
     def objective(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         joint = np.tensordot(weights, logits, 1)
         joint -= joint.max(axis=1, keepdims=True)
         residual = np.exp(joint)
         sums = residual.sum(axis=1)
-        loss = float((np.log(sums) - joint[own]).mean())
+        loss = float((np.log(sums) - (target * joint).sum(axis=1)).mean())
         residual /= sums[:, None]
-        residual[own] -= 1
+        residual -= target
         gradient = np.tensordot(logits, residual, ([1, 2], [0, 1])) / n
         apart = weights - weights.mean()
         return loss + pull * float(apart @ apart), gradient + 2 * pull * apart
@@ -145,5 +149,13 @@ def _of_share(component: Component, share: Share) -> Floats:
 
 def _cross_entropy(logits: Floats, class_index: NDArray[np.int64]) -> float:
     shifted = logits - logits.max(axis=1, keepdims=True)
-    own = shifted[np.arange(len(logits)), class_index]
-    return float((np.log(np.exp(shifted).sum(axis=1)) - own).mean())
+    expected = (_targets(class_index, logits.shape[1]) * shifted).sum(axis=1)
+    return float((np.log(np.exp(shifted).sum(axis=1)) - expected).mean())
+
+
+def _targets(class_index: NDArray[np.int64], n_classes: int) -> Floats:
+    """(n, K) the own class, less what n samples cannot prove."""
+    doubt = 1 / (len(class_index) + 2)
+    target = np.full((len(class_index), n_classes), doubt / n_classes, dtype=np.float32)
+    target[np.arange(len(class_index)), class_index] += 1 - doubt
+    return target

@@ -17,6 +17,8 @@ from adamab.method.calibrator import Architecture, Calibrator
 from adamab.method.gradient_shift import ViewTerms
 from adamab.task.recipe import Recipe
 
+SMALL_PRODUCT = 100_000_000  # floating point operations; one thread does this in a few milliseconds
+
 
 def architecture(recipe: Recipe) -> Architecture:
     """The calibrator's shape as the recipe has it."""
@@ -38,6 +40,23 @@ def seeded(seed: int) -> Iterator[torch.Generator]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield torch.Generator().manual_seed(seed)
+
+
+@contextmanager
+def threads_for(rows: int, width: int, columns: int) -> Iterator[None]:
+    """One thread where products are small, torch's own number where they are not.
+
+    Threads that wait for each other after every small product gain nothing on a quiet machine, and
+    on a busy one each wait lasts until the other thread gets its turn: a fit of seconds becomes one
+    of minutes.
+    """
+    before = torch.get_num_threads()
+    small = 2 * rows * width * columns < SMALL_PRODUCT
+    torch.set_num_threads(1 if small else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def joint_logits(views: Sequence[ViewTerms], fixed: Tensor | None) -> Tensor:
@@ -119,7 +138,10 @@ def train_heads(
     members, n, width = queries.shape
     share = weight / weight.sum(1, keepdim=True).clamp_min(1e-12)
     target = class_index.expand(members, n).flatten()
-    with seeded(seed) as generator:
+    with (
+        seeded(seed) as generator,
+        threads_for(members * n, width, max(width // recipe.bottleneck, classes.shape[1])),
+    ):
         shape = architecture(recipe)
         model = Calibrator(width, classes.shape[1], shape, members=(members,), generator=generator)
         optimiser = _optimiser(list(model.parameters()), recipe)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -10,7 +12,7 @@ from torch import Tensor
 from adamab.method.calibrator import Calibrator
 from adamab.method.gradient_shift import GradientShift, ViewTerms
 from adamab.method.heads import FittedViews
-from adamab.method.training import EpochReport, RoundTrainer, architecture, as_tensor, seeded
+from adamab.method.training import EpochReport, RoundTrainer, architecture, as_tensor, seeded, threads_for
 from adamab.method.views import PreparedView, Rows, class_inputs, class_means, prepare
 from adamab.run.training_set import WORDS, TrainingSet, WordsView
 from adamab.task.recipe import Recipe
@@ -83,7 +85,7 @@ class JointModel:
         """One round of training; `round_` seeds dropout, so that a round can be replayed alone."""
         for calibrator in self.calibrators.values():
             calibrator.train()
-        with seeded(self._seed + round_):
+        with seeded(self._seed + round_), self.threads():
             report = self._trainer.epoch(
                 self._terms(),
                 as_tensor(self._samples.class_index),
@@ -100,6 +102,12 @@ class JointModel:
         start = self._prepared[name]
         return PreparedView(start.transform, self._queries[name], self._class_inputs(name), start.described)
 
+    def threads(self) -> AbstractContextManager[None]:
+        """As many threads as the work of a round is worth."""
+        width = max(queries.shape[1] for queries in self._queries.values())
+        n, n_classes = len(self._samples), self._samples.n_classes
+        return threads_for(n, width, max(width // self._recipe.bottleneck, n_classes))
+
     def _terms(self) -> list[ViewTerms]:
         return [
             ViewTerms(
@@ -112,8 +120,10 @@ class JointModel:
         ]
 
     def _class_inputs(self, name: str) -> Floats:
-        everything = np.ones(len(self._samples), dtype=np.bool_)
         queries, described = self._queries[name], self._prepared[name].described
+        if described is not None and self._recipe.class_input == "description":
+            return described  # no need to work out class means every round
+        everything = np.ones(len(self._samples), dtype=np.bool_)
         means = class_means(queries, self._samples.class_index, everything, self._samples.n_classes)
         return class_inputs(means, described, self._recipe)
 

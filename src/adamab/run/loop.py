@@ -109,10 +109,10 @@ def _choose(
 ) -> Choice:
     arms = Arms(counts, source.open(), size)
     forced = bool((arms.open & (counts == 0)).any())  # no gradient is needed to choose an empty class
-    shift = None
-    if policy.needs_shift and not forced and model is not None:
-        shift = model.shift(size)
-    return policy.choose(arms, rng=rng, shift=shift, all_exact=all_scores)
+    if forced or model is None or not policy.needs_shift:
+        return policy.choose(arms, rng=rng)
+    with model.threads():
+        return policy.choose(arms, rng=rng, shift=model.shift(size), all_exact=all_scores)
 
 
 @dataclass

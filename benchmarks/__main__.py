@@ -1,0 +1,37 @@
+"""`python -m benchmarks [GROUP ...]`: measure all groups, or those named."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+
+from benchmarks.report import figures_table, write
+
+GROUPS = (
+    "choosing",
+    "paper_run",
+    "prediction",
+    "startup",
+)  # modules of this package, each with run() -> Group
+
+
+def main(names: list[str]) -> int:
+    unknown = [name for name in names if name not in GROUPS]
+    if unknown:
+        print(f"unknown group {unknown[0]!r}; choose from: {', '.join(GROUPS)}", file=sys.stderr)
+        return 2
+    held = True
+    for name in names or GROUPS:
+        start = time.perf_counter()
+        group = importlib.import_module(f"benchmarks.{name}").run()
+        write(name, group)
+        print(f"\n## {name} ({time.perf_counter() - start:.0f} s)\n", figures_table(group.figures), sep="\n")
+        for text in group.tables:
+            print("", text, sep="\n")
+        held &= all(figure.holds for figure in group.figures)
+    return 0 if held else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

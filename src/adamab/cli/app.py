@@ -1,0 +1,90 @@
+"""The commands by name; each one's module is imported when it is asked for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from adamab.cli.console import show_help
+from adamab.cli.errors import exit_code
+from adamab.version import __version__
+
+COMMANDS = {
+    "demo": "adamab.cli.demo:demo",
+    "init": "adamab.cli.init:init",
+    "fit": "adamab.cli.fit:fit",
+    "evaluate": "adamab.cli.evaluate:evaluate",
+    "predict": "adamab.cli.predict:predict",
+    "doctor": "adamab.cli.doctor:doctor",
+    "cache": "adamab.cli.cache:app",
+}
+
+
+class LazyGroup(TyperGroup):
+    """A group that loads its commands when they are named, and reports every error in one line."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """All names, in the order in which a newcomer needs them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of that name; an unknown name loads all, so that the nearest can be suggested."""
+        for name in [cmd_name] if cmd_name in COMMANDS else COMMANDS:
+            if name not in self.commands:
+                self.commands[name] = _load(name)
+        return self.commands.get(cmd_name)
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run and exit; `standalone_mode` is off inside, so that exceptions arrive here."""
+        run = super().main
+        sys.exit(exit_code(lambda: run(args, prog_name, complete_var, False, windows_expand_args, **extra)))
+
+
+def _load(name: str) -> Any:
+    module, _, attribute = COMMANDS[name].partition(":")
+    found = getattr(import_module(module), attribute)
+    if not isinstance(found, typer.Typer):
+        command, found = found, typer.Typer(add_completion=False)
+        found.command(name)(command)
+    made = get_command(found)
+    made.name = name
+    return made
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"adamab {__version__}")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    cls=LazyGroup, add_completion=False, context_settings={"help_option_names": ["-h", "--help"]}
+)
+
+
+@app.callback(invoke_without_command=True)
+def adamab(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Text classifiers from a few examples a class, on embeddings that stay as they are.
+
+    Start with: adamab demo, or adamab init DIR and adamab fit DIR/task.yaml --run DIR/run
+    """
+    show_help(context)

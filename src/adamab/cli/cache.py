@@ -1,0 +1,93 @@
+"""`adamab cache`: what is stored on this machine, since it may be private."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from adamab.cli.console import print_json, print_table, show_help, size
+
+if TYPE_CHECKING:
+    from adamab.providers.cache import VectorCache
+
+app = typer.Typer(add_completion=False, help="List and purge the vectors that are stored on this machine.")
+Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
+
+
+@app.callback(invoke_without_command=True)
+def cache(context: typer.Context) -> None:
+    """List and purge the vectors that are stored on this machine."""
+    show_help(context)
+
+
+@app.command("list")
+def list_(as_json: Json = False) -> None:
+    """What is stored: by embedder and view. Texts are not stored, only vectors of them."""
+    from adamab.providers.cache import VectorCache
+
+    stored = VectorCache()
+    entries = stored.entries()
+    if as_json:
+        found = [asdict(entry) for entry in entries]
+        print_json({"path": str(stored.path), "bytes": stored.size, "entries": found})
+        return
+    typer.echo(f"{stored.path}: {size(stored.size)}" if entries else f"{stored.path}: nothing is stored")
+    if entries:
+        rows = [(_brief(e.fingerprint), e.view, e.rows, size(e.bytes), _day(e.last_used)) for e in entries]
+        print_table(("embedder", "view", "vectors#", "size#", "last used"), rows)
+
+
+@app.command()
+def purge(
+    embedder: Annotated[
+        str | None, typer.Option(metavar="FINGERPRINT", help="Only of the embedder that begins so.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Delete what is stored, for good."""
+    from adamab.providers.cache import VectorCache
+
+    stored = VectorCache()
+    chosen = None if embedder is None else _fingerprints(stored, embedder)
+    what = "all vectors" if chosen is None else f"the vectors of {', '.join(chosen)}"
+    if not yes:
+        _confirm(f"Delete {what} in {stored.path}?")
+    freed = stored.purge() if chosen is None else sum(stored.purge(name) for name in chosen)
+    if as_json:
+        print_json({"path": str(stored.path), "freed": freed, "embedders": chosen})
+    else:
+        typer.echo(f"deleted {what}; {size(freed)} are free again")
+
+
+def _fingerprints(stored: VectorCache, prefix: str) -> list[str]:
+    from adamab.errors import CacheError
+    from adamab.task.messages import short
+
+    found = sorted({e.fingerprint for e in stored.entries() if e.fingerprint.startswith(prefix)})
+    if not found or not prefix:
+        raise CacheError(f"no embedder in the cache begins with {short(prefix)}; see: adamab cache list")
+    return found
+
+
+def _confirm(question: str) -> None:
+    from adamab.errors import CacheError
+
+    if not sys.stdin.isatty():
+        raise CacheError("nobody is there to confirm that vectors may be deleted; add --yes")
+    if not typer.confirm(question):
+        typer.echo("nothing was deleted")
+        raise typer.Exit
+
+
+def _brief(fingerprint: str) -> str:
+    """Short enough for a table; what stands before the ellipsis is a prefix that purge takes."""
+    return fingerprint if len(fingerprint) <= 36 else f"{fingerprint[:22]}…{fingerprint[-12:]}"
+
+
+def _day(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d")

@@ -1,0 +1,101 @@
+"""What people see: notes and progress on stderr, results on stdout, tables without colour when piped."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import typer
+
+
+class Bar(Protocol):
+    """Where a long command tells how far it is."""
+
+    def step(self, count: int = 1) -> None:
+        """So much more is done."""
+
+    def phase(self, description: str, total: int | None = None) -> None:
+        """Something else begins."""
+
+
+class _NoBar:
+    def step(self, count: int = 1) -> None: ...
+
+    def phase(self, description: str, total: int | None = None) -> None: ...
+
+
+def say(text: str) -> None:
+    """A line for the person at the terminal, on stderr."""
+    typer.echo(text, err=True)
+
+
+def show_help(context: typer.Context) -> None:
+    """The help of a group that was called without a command."""
+    if context.invoked_subcommand is None:
+        # With rich, typer prints while it is asked and returns nothing.
+        if text := context.get_help():
+            typer.echo(text)
+        raise typer.Exit
+
+
+def print_json(value: object) -> None:
+    """One JSON document on stdout."""
+    typer.echo(json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
+    """A table on stdout; a column whose header ends in `#` is aligned to the right."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
+    for column in columns:
+        right = column.endswith("#")
+        table.add_column(column.rstrip("#"), justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(str(cell)) for cell in row))  # Text: brackets in names are no markup
+    console = Console(highlight=False)
+    console.print(table)
+
+
+def percent(share: float) -> str:
+    """`62.5 %`."""
+    return f"{100 * share:.1f} %"
+
+
+def size(count: int) -> str:
+    """Bytes for people."""
+    value, units = float(count), ["B", "kB", "MB", "GB"]
+    while value >= 1000 and len(units) > 1:
+        value, units = value / 1000, units[1:]
+    return f"{value:.0f} {units[0]}" if units[0] == "B" else f"{value:.1f} {units[0]}"
+
+
+@contextmanager
+def progress(description: str, *, quiet: bool = False) -> Iterator[Bar]:
+    """A bar on stderr while there is a person to see it; nothing is left of it at the end."""
+    if quiet or not sys.stderr.isatty():
+        yield _NoBar()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TimeElapsedColumn
+
+    columns: list[Any] = [SpinnerColumn(), "{task.description}", BarColumn(), MofNCompleteColumn()]
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as shown:
+        yield _RichBar(shown, shown.add_task(description, total=None))
+
+
+class _RichBar:
+    def __init__(self, shown: Any, task: Any) -> None:
+        self._shown, self._task = shown, task
+
+    def step(self, count: int = 1) -> None:
+        self._shown.advance(self._task, count)
+
+    def phase(self, description: str, total: int | None = None) -> None:
+        self._shown.reset(self._task, description=description, total=total)

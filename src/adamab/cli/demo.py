@@ -1,0 +1,71 @@
+"""`adamab demo`: the whole story, offline, on the built-in task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from adamab.cli.console import print_json, print_table, progress
+
+if TYPE_CHECKING:
+    from adamab.study.demo import Plan
+    from adamab.study.demo_summary import Summary
+
+SEEDS = 3
+
+
+def demo(
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help=f"Seeds to average over; {SEEDS}, or 1 with --quick.")
+    ] = None,
+    output: Annotated[Path, typer.Option(help="Where figures and tables are written.")] = Path("adamab-demo"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A first look: one seed, no point in the middle of the curve.")
+    ] = False,
+) -> None:
+    """Compare zero-shot, linear probe, calibrator and policies on the built-in support-desk task."""
+    from adamab.study.demo import Plan
+    from adamab.study.demo_report import write_report
+    from adamab.study.figures import check_matplotlib
+
+    check_matplotlib()
+    n_seeds = seeds if seeds is not None else 1 if quick else SEEDS
+    plan = Plan(tuple(range(n_seeds)), per_class=(10,) if quick else (5, 10))
+    output.mkdir(parents=True, exist_ok=True)  # a place that cannot be written to fails now
+    summary = _run(plan)
+    written = write_report(summary, output, command=_command(n_seeds, output, quick))
+    if as_json:
+        print_json({**summary.to_json(), "files": [str(path) for path in written]})
+    else:
+        _print(summary, written)
+
+
+def _run(plan: Plan) -> Summary:
+    from adamab.providers.cache import CachedEmbedder, VectorCache
+    from adamab.providers.registry import resolve_embedder
+    from adamab.study.demo import gather, measure
+    from adamab.study.demo_summary import summarise
+
+    with progress("Embedding") as bar:
+        materials = gather(CachedEmbedder(resolve_embedder("local"), VectorCache()), plan.recipe)
+        bar.phase("Fitting", len(plan.jobs()))
+        return summarise(list(measure(plan, materials, on_job=bar.step)))
+
+
+def _command(seeds: int, output: Path, quick: bool) -> str:
+    return f"adamab demo --seeds {seeds} --output {output}" + (" --quick" if quick else "")
+
+
+def _print(summary: Summary, written: list[Path]) -> None:
+    from adamab.study.demo_report import HEADER, caption, cells
+    from adamab.study.demo_summary import findings
+
+    columns = [HEADER[0], *(f"{name}#" for name in HEADER[1:])]
+    print_table(columns, cells(summary), title="Support desk: which class is this message?")
+    for line in (caption(summary), *findings(summary)):
+        typer.echo(fill(line, 88, subsequent_indent="  ", initial_indent="- "))
+    typer.echo(f"Written to {written[0].parent}: {', '.join(path.name for path in written)}")

@@ -1,0 +1,110 @@
+"""`adamab evaluate`: how good a run is on labelled texts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from adamab.cli.console import percent, print_json, print_table, progress, say
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from adamab.run.inference import Inference
+    from adamab.study.evaluation import Evaluation, Figure
+    from adamab.task import Sample
+
+CHUNK = 512
+_SHOWN = 10
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, or a saved model's.")],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="JSONL, CSV or TSV with text and label.")],
+    embedder: Annotated[
+        str | None, typer.Option(metavar="SPEC", help="Instead of the one that the model names.")
+    ] = None,
+    skip_unknown: Annotated[
+        bool, typer.Option("--skip-unknown", help="Leave out rows of classes that the model does not know.")
+    ] = False,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Neither read nor store vectors.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Accuracy, macro-F1 and calibration on labelled texts, with intervals, and what is confused."""
+    import numpy as np
+
+    from adamab.cli.fit_summary import long_text_warning
+    from adamab.run.inference import Inference
+    from adamab.study.evaluation import evaluate as judge
+    from adamab.task import read_samples
+
+    inference = Inference.open(run, embedder, cache=not no_cache)
+    classes = inference.classifier.classes
+    samples = read_samples(data)
+    known = _known(data, samples, classes, skip_unknown)
+    index = {name: number for number, name in enumerate(classes)}
+    truth = np.array([index[sample.class_name] for sample in known], np.int64)
+    result = judge(_probabilities(inference, known), truth, classes)
+    skipped = len(samples) - len(known)
+    if as_json:
+        print_json({**result.to_json(), "skipped": skipped, "overlong": inference.overlong})
+        return
+    _print(result, skipped)
+    if warning := long_text_warning(inference.overlong, inference.classifier.embedder_spec):
+        say(warning)
+
+
+def _known(
+    data: Path, samples: Sequence[Sample], classes: Sequence[str], skip_unknown: bool
+) -> Sequence[Sample]:
+    from adamab.errors import TaskError
+    from adamab.task.messages import place, short
+
+    known = [sample for sample in samples if sample.class_name in set(classes)]
+    unknown = Counter(sample.class_name for sample in samples if sample.class_name not in set(classes))
+    if unknown and not (skip_unknown and known):
+        named = ", ".join(f"{short(name)} ({count})" for name, count in unknown.most_common(3))
+        remedy = "leave them out with --skip-unknown" if known else "is this the right file?"
+        raise TaskError(
+            f"{place(data)}: {unknown.total()} of {len(samples)} rows are of classes that the model "
+            f"does not know: {named}{', …' if len(unknown) > 3 else ''}; {remedy}"
+        )
+    return known
+
+
+def _probabilities(inference: Inference, samples: Sequence[Sample]) -> NDArray[np.float32]:
+    import numpy as np
+
+    parts = []
+    with progress("embedding and predicting") as bar:
+        bar.phase("embedding and predicting", len(samples))
+        for start in range(0, len(samples), CHUNK):
+            parts.append(inference.predict_proba(samples[start : start + CHUNK]))
+            bar.step(len(parts[-1]))
+    return np.concatenate(parts)
+
+
+def _print(result: Evaluation, skipped: int) -> None:
+    typer.echo(f"{result.n} texts" + (f", {skipped} of unknown classes left out" if skipped else ""))
+    typer.echo(f"accuracy           {_figure(result.accuracy)}")
+    typer.echo(f"macro-F1           {_figure(result.macro_f1)}")
+    typer.echo(f"calibration error  {percent(result.calibration_error)} (15 bins)")
+    print_table(("class", "texts#", "precision#", "recall#"), _class_rows(result))
+    if result.confusions:
+        rows = [(c.true, c.predicted, c.count, percent(c.share)) for c in result.confusions[:_SHOWN]]
+        print_table(("is", "was taken for", "times#", "of the class#"), rows)
+
+
+def _figure(figure: Figure) -> str:
+    return f"{percent(figure.value)} (95 % interval {percent(figure.low)} to {percent(figure.high)})"
+
+
+def _class_rows(result: Evaluation) -> Iterator[tuple[Any, ...]]:
+    for c in result.classes:
+        precision, recall = ("-" if share is None else percent(share) for share in (c.precision, c.recall))
+        yield c.name, c.n, precision, recall

@@ -1,0 +1,30 @@
+"""`adamab init`: a commented task file to fill in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+FILE_NAME = "task.yaml"
+
+
+def init(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where to put it; made if need be.")],
+) -> None:
+    """Write a commented task file that can be fitted at once and then filled in."""
+    from importlib.resources import files
+
+    from adamab.errors import TaskError
+    from adamab.task.messages import place
+
+    path = directory / FILE_NAME
+    template = files("adamab.task").joinpath("template.yaml").read_text("utf-8")
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        with open(path, "x", encoding="utf-8") as stream:
+            stream.write(template)
+    except FileExistsError:
+        raise TaskError(f"{place(path)}: is there already and stays as it is; name another folder") from None
+    typer.echo(f"wrote {path}; fill it in, then: adamab fit {path} --run {directory / 'run'}")

@@ -1,0 +1,107 @@
+"""`adamab predict`: classes for texts or for vectors, as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from adamab.cli.console import Bar, progress, say
+
+if TYPE_CHECKING:
+    from adamab.cli.prediction_files import Row
+    from adamab.run.inference import Inference
+
+CHUNK = 512
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, or a saved model's.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="INPUT",
+            help="CSV, TSV or JSONL with text, TXT with one a line, NPZ with vectors, or - for stdin.",
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="OUT", help="CSV, TSV or JSONL file; else CSV on stdout."),
+    ] = None,
+    top_k: Annotated[int, typer.Option(min=1, help="So many classes a text, the best first.")] = 1,
+    embedder: Annotated[
+        str | None, typer.Option(metavar="SPEC", help="Instead of the one that the model names.")
+    ] = None,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Neither read nor store vectors.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSONL on stdout instead of CSV.")] = False,
+) -> None:
+    """Name the class of each text and its probability; the input's own fields are kept.
+
+    A field of the input that is called like one of ours is kept as input_NAME.
+    """
+    from adamab.cli.prediction_files import check_output, output_format, written
+
+    check_output(source, output)
+    kind = output_format(output, as_json)
+    with progress("predicting") as bar:
+        rows = _predictions(run, source, top_k, embedder, cache=not no_cache, bar=bar)
+        first = next(rows, None)  # whatever is wrong with the input shows before the output is touched
+        with written(output, kind) as write:
+            while first is not None:
+                write(first)
+                first = next(rows, None)
+
+
+def _predictions(
+    run: Path, source: str, k: int, embedder: str | None, *, cache: bool, bar: Bar
+) -> Iterator[dict[str, Any]]:
+    if source.lower().endswith(".npz"):
+        yield from _of_vectors(run, Path(source), k, bar)
+        return
+    from adamab.cli.fit_summary import long_text_warning
+    from adamab.cli.prediction_files import read_rows
+    from adamab.run.inference import Inference
+
+    inference = Inference.open(run, embedder, cache=cache)
+    for rows in _chunks(read_rows(source)):
+        yield from _answers(inference, rows, k)
+        bar.step(len(rows))
+    if warning := long_text_warning(inference.overlong, inference.classifier.embedder_spec):
+        say(warning)
+
+
+def _answers(inference: Inference, rows: list[Row], k: int) -> Iterator[dict[str, Any]]:
+    from adamab.cli.prediction_files import answer
+
+    indices, probabilities = inference.top_k(rows, k)
+    names = inference.classifier.classes
+    for row, best, shares in zip(rows, indices.tolist(), probabilities.tolist(), strict=True):
+        yield answer(row.fields, [names[index] for index in best], shares, k)
+
+
+def _of_vectors(run: Path, path: Path, k: int, bar: Bar) -> Iterator[dict[str, Any]]:
+    from adamab.classifier import load
+    from adamab.cli.prediction_files import answer, read_vectors
+
+    classifier = load(run)
+    vectors = read_vectors(path, classifier)
+    bar.phase("predicting", len(vectors.ids))
+    for start in range(0, len(vectors.ids), CHUNK):
+        part = vectors.part(start, start + CHUNK)
+        indices, probabilities = classifier.top_k(part.views, k, part.texts)
+        for fields, best, shares in zip(part.fields(), indices.tolist(), probabilities.tolist(), strict=True):
+            yield answer(fields, [classifier.classes[index] for index in best], shares, k)
+        bar.step(len(part.ids))
+
+
+def _chunks(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    chunk: list[Row] = []
+    for row in rows:
+        chunk.append(row)
+        if len(chunk) == CHUNK:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk

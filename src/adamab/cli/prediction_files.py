@@ -1,0 +1,237 @@
+"""What `adamab predict` reads and writes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+
+from adamab.errors import EmbedderError, TaskError
+from adamab.task.messages import checked, place, short
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from adamab.classifier import Classifier
+
+STDIN = "-"
+_FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+_OURS = ("class", "probability", "classes", "probabilities")
+_LONGEST_LINE = 16 * 2**20
+
+
+class Row(Protocol):
+    """A text to classify and the fields that it came with."""
+
+    @property
+    def text(self) -> str:
+        """The text."""
+
+    @property
+    def id(self) -> str | None:
+        """What its vector is looked up by."""
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """Everything that stood in its row."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of stdin."""
+
+    text: str
+    id: None = None
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """The text, as in a row of a file."""
+        return {"text": self.text}
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Rows of an npz file: ids, views and, where the file has them, texts."""
+
+    ids: Sequence[str]
+    views: Mapping[str, NDArray[np.float32]]
+    texts: Sequence[str] | None
+
+    def part(self, start: int, stop: int) -> Vectors:
+        """Some of the rows."""
+        texts = None if self.texts is None else self.texts[start:stop]
+        return Vectors(self.ids[start:stop], {v: x[start:stop] for v, x in self.views.items()}, texts)
+
+    def fields(self) -> Iterator[dict[str, object]]:
+        """What the answers repeat of each row."""
+        for number, id_ in enumerate(self.ids):
+            yield {"id": id_} if self.texts is None else {"id": id_, "text": self.texts[number]}
+
+
+def read_rows(source: str) -> Iterator[Row]:
+    """Texts of a data file, or the lines of stdin."""
+    if source == STDIN:
+        return _lines(sys.stdin.buffer)
+    from adamab.task import read_texts
+
+    return read_texts(source)
+
+
+def _lines(stream: BinaryIO) -> Iterator[Row]:
+    number = 0
+    while raw := stream.readline(_LONGEST_LINE):
+        number += 1
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError:
+            raise TaskError(
+                f"stdin:{number}: is not UTF-8 (or longer than 16 MB); convert it first"
+            ) from None
+        if text.strip():
+            yield Line(checked(text, f"stdin:{number}", "the line"))
+    if number == 0:
+        raise TaskError("stdin: is empty; write one text a line")
+
+
+def read_vectors(path: Path, classifier: Classifier) -> Vectors:
+    """An npz file of vectors that the classifier's embedder made."""
+    from adamab.providers.embedders.npz import read_npz
+
+    found = read_npz(path)
+    # A file may say that its vectors are from the very embedder that the model was fitted with.
+    if found.model is None or found.model != classifier.fingerprint:
+        classifier.check_fingerprint(found.fingerprint)
+    texts = None if classifier.vocabulary is None else _texts(path, len(found.ids))
+    return Vectors(found.ids, found.views, texts)
+
+
+def _texts(path: Path, rows: int) -> list[str]:
+    import numpy as np
+
+    with np.load(path, allow_pickle=False) as archive:
+        texts = archive["texts"] if "texts" in archive.files else None
+    if texts is None:
+        raise EmbedderError(
+            f"{place(path)}: the model looks at words as well; add an array 'texts', one a row, "
+            "or fit with --set words=false"
+        )
+    if texts.dtype.kind != "U" or texts.shape != (rows,):
+        raise EmbedderError(
+            f"{place(path)}: 'texts' is {texts.dtype} of shape {texts.shape}; {rows} strings are needed"
+        )
+    found: list[str] = texts.tolist()
+    return found
+
+
+def answer(
+    fields: Mapping[str, object], classes: Sequence[str], probabilities: Sequence[float], k: int
+) -> dict[str, Any]:
+    """The output row: the input's fields, then ours."""
+    shares = [round(share, 6) for share in probabilities]
+    kept = {f"input_{name}" if name in _OURS else name: value for name, value in fields.items()}
+    first = {"class": classes[0], "probability": shares[0]}
+    return (
+        {**kept, **first} if k == 1 else {**kept, **first, "classes": list(classes), "probabilities": shares}
+    )
+
+
+def check_output(source: str, output: Path | None) -> None:
+    """Refuse what would destroy the input."""
+    if output is None or source == STDIN:
+        return
+    if output.exists() and Path(source).exists() and os.path.samefile(source, output):
+        raise TaskError(f"{place(output)}: is the input as well; name another file for the output")
+
+
+def output_format(output: Path | None, as_json: bool) -> str:
+    """`csv`, `tsv` or `jsonl`: by the output's ending, on stdout by `--json`."""
+    if output is None or _is_special(output):
+        return "jsonl" if as_json else "csv"
+    if output.is_dir():
+        raise TaskError(f"{place(output)}: is a directory; name a file in it")
+    kind = _FORMATS.get(output.suffix.lower())
+    if kind is None:
+        raise TaskError(
+            f"{place(output)}: unknown ending {short(output.suffix)}; use one of {', '.join(_FORMATS)}"
+        )
+    if as_json and kind != "jsonl":
+        raise TaskError(f"{place(output)}: --json does not go with this ending; use .jsonl, or leave it out")
+    return kind
+
+
+def _is_special(path: Path) -> bool:
+    """A device or a pipe: written to, never replaced by a file."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+@contextmanager
+def written(output: Path | None, kind: str) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Something that writes rows; a file appears under its name only when all are written."""
+    make = _jsonl if kind == "jsonl" else _csv_writer("\t" if kind == "tsv" else ",")
+    if output is None:
+        yield make(sys.stdout.buffer)
+        return
+    target = Path(os.path.realpath(output))  # a link stays a link
+    direct = _is_special(target)
+    path = target if direct else target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with open(path, "wb") as stream:
+            yield make(stream)
+        if not direct:
+            os.replace(path, target)
+    except BaseException as error:
+        if not direct:
+            path.unlink(missing_ok=True)
+        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+            raise TaskError(f"{place(output)}: cannot be written ({error.strerror or error})") from None
+        raise
+
+
+def _jsonl(stream: BinaryIO) -> Callable[[dict[str, Any]], None]:
+    def write(row: dict[str, Any]) -> None:
+        stream.write((json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
+
+    return write
+
+
+def _csv_writer(delimiter: str) -> Callable[[BinaryIO], Callable[[dict[str, Any]], None]]:
+    def make(stream: BinaryIO) -> Callable[[dict[str, Any]], None]:
+        columns: list[str] = []
+        line = io.StringIO()
+        writer = csv.writer(line, delimiter=delimiter, lineterminator="\n")
+
+        def put(cells: Sequence[str]) -> None:
+            writer.writerow(cells)
+            stream.write(line.getvalue().encode("utf-8", "backslashreplace"))
+            line.seek(0)
+            line.truncate()
+
+        def write(row: dict[str, Any]) -> None:
+            if not columns:
+                columns.extend(row)
+                put(columns)
+            new = [name for name in row if name not in columns]
+            if new:
+                raise TaskError(
+                    f"field {short(new[0])} stands in a later row and not in the first, so it has no column; "
+                    "write JSONL instead"
+                )
+            put([_cell(row.get(name)) for name in columns])
+
+        return write
+
+    return make
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

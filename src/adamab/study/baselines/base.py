@@ -1,0 +1,84 @@
+"""The contract of a baseline: fit on training samples, then probabilities of classes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from adamab.errors import TaskError
+
+Floats: TypeAlias = NDArray[np.floating[Any]]
+POOLED = "pooled"
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Everything a baseline may learn from; there is no place for test samples.
+
+    `classes` fixes the order of the probabilities' columns. `class_views` are the vectors of the
+    classes' wordings, one row a class, where the embedder has them.
+    """
+
+    views: Mapping[str, Floats]  # (n, d) each
+    labels: Sequence[str]  # (n,)
+    classes: tuple[str, ...]
+    texts: Sequence[str] = ()
+    class_views: Mapping[str, Floats] = field(default_factory=dict)  # (K, d) each
+
+    @classmethod
+    def of_arrays(cls, x: ArrayLike, y: Sequence[str]) -> TrainingData:
+        """Pooled vectors and their labels; classes in sorted order, as scikit-learn has it."""
+        labels = [str(label) for label in y]
+        return cls({POOLED: np.asarray(x)}, labels, tuple(sorted(set(labels))))
+
+    def class_index(self) -> NDArray[np.int64]:
+        """(n,) the labels as numbers."""
+        index = {name: i for i, name in enumerate(self.classes)}
+        unknown = [label for label in self.labels if label not in index]
+        if unknown:
+            raise TaskError(f"label {unknown[0]!r} is not among the classes; add it to them")
+        return np.array([index[label] for label in self.labels], dtype=np.int64)
+
+
+class Baseline(ABC):
+    """A classifier to compare with. An implementation sets `name` and writes two methods.
+
+    `fit` takes `TrainingData`, or a matrix of pooled vectors and their labels; `predict` takes
+    views, or a matrix of pooled vectors. `texts` are for baselines that read the words.
+    """
+
+    name: ClassVar[str]
+
+    def fit(self, data: TrainingData | ArrayLike, y: Sequence[str] | None = None) -> Self:
+        """Learn from training samples and nothing else."""
+        if not isinstance(data, TrainingData):
+            if y is None:
+                raise TaskError(f"{self.name}: vectors without labels; pass both")
+            data = TrainingData.of_arrays(data, y)
+        self.classes_ = data.classes
+        self._fit(data)
+        return self
+
+    def predict_proba(
+        self, views: Mapping[str, Floats] | ArrayLike, texts: Sequence[str] = ()
+    ) -> NDArray[np.float64]:
+        """(n, K) probabilities, columns in the order of `classes_`."""
+        known = views if isinstance(views, Mapping) else {POOLED: np.asarray(views)}
+        return self._predict_proba(known, texts)
+
+    def predict(self, views: Mapping[str, Floats] | ArrayLike, texts: Sequence[str] = ()) -> list[str]:
+        """The most probable class of each sample; of equals, the first."""
+        return [self.classes_[i] for i in np.argmax(self.predict_proba(views, texts), axis=1)]
+
+    @abstractmethod
+    def _fit(self, data: TrainingData) -> None:
+        """Learn."""
+
+    @abstractmethod
+    def _predict_proba(self, views: Mapping[str, Floats], texts: Sequence[str]) -> NDArray[np.float64]:
+        """(n, K) probabilities."""

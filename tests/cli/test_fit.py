@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from adamab.classifier import load
+from adamab.cli.fit_summary import long_text_warning
+from adamab.cli.recipe_options import recipe_of
+from adamab.errors import RecipeError
+from adamab.run.directory import FILES
+from adamab.testing import HashEmbedder
+
+FAST = ("--set", "folds=2", "--set", "checkpoints=0,6", "--no-cache")
+NPZ = ("--embedder", "npz:vectors.npz")
+
+
+def test_summary_and_files(adamab, folder):
+    result = adamab("fit", "task.yaml", "--run", "run", *NPZ, *FAST)
+    assert result.exit_code == 0, result.output
+    assert "toy: 3 classes, 9 given samples\n" in result.output
+    assert "without the synthetic ones" in result.output
+    assert "adamab predict run" in result.output
+    assert sorted(path.name for path in (folder / "run").iterdir()) == sorted(FILES)
+    assert load("run").embedder_spec == "npz:vectors.npz"
+
+
+def test_generator_budget_and_closed_classes(adamab, folder):
+    result = adamab(
+        "fit", "task.yaml", "--run", "run", *NPZ, *FAST, "--generator", "replay:new.jsonl",
+        "--budget", "8 samples", "--policy", "round-robin", "--set", "batch=3", "--all-scores", "--json",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    summary = json.loads(result.stdout)
+    assert summary["synthetic"] == sum(summary["synthetic_by_class"].values()) == 8
+    assert summary["budget"] == 8
+    assert len((folder / "run" / "history.jsonl").read_text().splitlines()) == summary["rounds"] == 3
+    rows = [json.loads(line) for line in (folder / "run" / "synthetic.jsonl").read_text().splitlines()]
+    assert len(rows) == 8
+    assert set(rows[0]) == {"label", "text"}
+    again = adamab(
+        "fit", "task.yaml", "--run", "run", *NPZ, *FAST, "--generator", "pool:new.jsonl", "--overwrite"
+    )
+    assert again.exit_code == 0, again.output
+    assert "9 synthetic ones" in again.output
+    assert "(pool exhausted)" in again.output
+
+
+def test_noise_and_quiet(adamab, refused, folder):
+    assert "set views=pooled" in refused(
+        "fit", "task.yaml", "--run", "run", *NPZ, *FAST, "--generator", "noise"
+    )
+    only_vectors = ("--set", "views=pooled", "--set", "words=false")
+    options = (*NPZ, *FAST, "--generator", "noise", "--quiet", "--budget", "4", *only_vectors)
+    result = adamab("fit", "task.yaml", "--run", "run", *options)
+    assert (result.exit_code, result.output) == (0, "")
+
+
+def test_paper_recipe_has_no_estimate(adamab, folder):
+    options = ("--recipe", "paper", "--set", "rounds=3", "--set", "augmentation_rounds=1", "--no-cache")
+    result = adamab("fit", "task.yaml", "--run", "run", *NPZ, *options)
+    assert result.exit_code == 0, result.output
+    assert "expected accuracy: unknown" in result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--budget", "5 samples"), "name what writes them"),
+        (("--generator", "noise", "--budget", "1.50 usd"), "usd are not counted yet"),
+        (("--generator", "noise", "--budget", "many"), "cannot be read"),
+        (("--generator", "noise", "--budget", "0"), "1 or more"),
+        (("--generator", "oracle"), "unknown generator"),
+        (("--generator", "replay:none.jsonl"), "no such file"),
+        (("--policy", "best"), "unknown policy"),
+        (("--recipe", "mine"), "unknown recipe"),
+        (("--set", "dropout"), "KEY=VALUE"),
+        (("--set", "dropuot=0.3"), "did you mean 'dropout'?"),
+        (("--set", "dropout=much"), "dropout"),
+        (("--embedder", "magic"), "unknown embedder"),
+        (("--embedder", "npz:none.npz"), "no such file"),
+        (("--embedder", "npz:vectors.npz", "--long-texts", "cut"), "long_texts"),
+    ],
+)
+def test_bad_options(refused, folder, options, told):
+    assert told in refused("fit", "task.yaml", "--run", "run", *NPZ, *FAST, *options)
+    assert not (folder / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "empty"),
+        (b"\xff\xfea\0", "UTF-16"),
+        (b"caf\xe9: [a]", "UTF-8"),
+        (b"a: [one]", "at least two classes"),
+        (b"a: [x]\nb: [x]", "same text"),
+        (b"classes: {a: x, b: y}\nexmples: []", "examples"),
+        (b"a: [one]\nb: [two]", "no vector for"),
+    ],
+)
+def test_bad_tasks(refused, folder, content, told):
+    (folder / "bad.yaml").write_bytes(content)
+    assert told in refused("fit", "bad.yaml", "--run", "run", *NPZ, *FAST)
+    assert not (folder / "run").exists()
+
+
+def test_missing_task_and_taken_directories(refused, folder):
+    assert "no such file" in refused("fit", "none.yaml", "--run", "run")
+    (folder / "run").mkdir()
+    (folder / "run" / "thesis.tex").write_text("all of it")
+    for extra in ((), ("--overwrite",)):
+        assert "something else than a run" in refused("fit", "task.yaml", "--run", "run", *extra)
+    assert "is a file" in refused("fit", "task.yaml", "--run", "task.yaml")
+
+
+def test_a_killed_fit_leaves_nothing(folder):
+    command = ["fit", "task.yaml", "--run", "run", *NPZ, "--recipe", "paper", "--set", "rounds=1000000"]
+    process = subprocess.Popen([sys.executable, "-m", "adamab", *command, "--no-cache"])
+    time.sleep(3)
+    process.kill()
+    assert process.wait() == -9
+    assert not (folder / "run").exists()
+
+
+def test_recipe_options():
+    recipe = recipe_of("default", ["views=pooled, layers", "words=false", "batch_size=none", "alpha=3"])
+    assert recipe.views == ("pooled", "layers")
+    assert (recipe.words, recipe.batch_size, recipe.alpha) == (False, None, 3.0)
+    with pytest.raises(RecipeError, match="checkpoints"):
+        recipe_of("default", ["checkpoints=a,b"])
+
+
+def test_long_texts_are_never_cut_in_silence():
+    assert long_text_warning(0, "local") == ""
+    assert "--long-texts average" in long_text_warning(3, "local")
+    assert "1 text is longer" in long_text_warning(1, "local?long_texts=average")
+
+
+def test_long_texts_are_told_by_every_command(adamab, folder, monkeypatch):
+    toy = HashEmbedder(width=16, max_words=3)
+    monkeypatch.setattr("adamab.run.resolve.resolve_embedder", lambda spec, **options: toy)
+    fitted = adamab("fit", "task.yaml", "--run", "run", "--embedder", "toy", *FAST)
+    assert fitted.stderr.startswith("warning: ")
+    assert "texts are longer than the embedder takes" in fitted.stderr
+    for command in ("evaluate", "predict"):
+        told = adamab(command, "run", "new.jsonl", "--no-cache").stderr
+        assert told.startswith("warning: 2 texts are longer"), told

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from adamab.cli import predict as predict_command
+from adamab.errors import MissingExtraError
+
+
+def rows_of(path):
+    with open(path, newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream, delimiter="\t" if path.suffix == ".tsv" else ","))
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl"])
+def test_formats_and_fields(adamab, folder, model, ending):
+    (folder / "in.csv").write_text('text,note\nmoney please,"a, ""b"""\ncannot sign in,\n')
+    result = adamab("predict", model, "in.csv", "-o", f"out.{ending}")
+    assert (result.exit_code, result.output) == (0, "")
+    if ending == "jsonl":
+        rows = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
+    else:
+        rows = rows_of(folder / f"out.{ending}")
+    assert list(rows[0]) == ["text", "note", "class", "probability"]
+    assert [row["class"] for row in rows] == ["refund", "login"]
+    assert rows[0]["note"] == 'a, "b"'
+    assert 0 < float(rows[0]["probability"]) <= 1
+    assert not list(folder.glob(".out*"))
+
+
+def test_stdout_stdin_and_top_k(adamab, folder, model):
+    text = "money please\n\n  cannot sign in \n"
+    plain = adamab("predict", model, "-", stdin=text)
+    assert plain.stdout.splitlines()[0] == "text,class,probability"
+    assert len(plain.stdout.splitlines()) == 3
+    result = adamab("predict", model, "-", "--json", "--top-k", "2", stdin=text)
+    first = json.loads(result.stdout.splitlines()[0])
+    assert first["classes"][0] == first["class"] == "refund"
+    assert len(first["classes"]) == len(first["probabilities"]) == 2
+
+
+def test_fields_called_like_ours_are_kept(adamab, folder, model):
+    (folder / "in.jsonl").write_text(
+        '{"text": "money please", "class": "x", "more": [1, null], "no": null}\n'
+    )
+    result = adamab("predict", model, "in.jsonl", "-o", "out.csv")
+    assert result.exit_code == 0, result.output
+    (row,) = rows_of(folder / "out.csv")
+    assert (row["input_class"], row["class"], row["more"], row["no"]) == ("x", "refund", "[1, null]", "")
+
+
+def test_rows_with_other_fields_need_jsonl(adamab, refused, folder, model):
+    (folder / "in.jsonl").write_text('{"text": "money please"}\n{"text": "cannot sign in", "x": 1}\n')
+    assert "write JSONL" in refused("predict", model, "in.jsonl", "-o", "out.csv")
+    assert not (folder / "out.csv").exists()
+    assert adamab("predict", model, "in.jsonl", "-o", "out.jsonl").exit_code == 0
+
+
+def test_large_inputs_come_in_chunks(adamab, folder, model, monkeypatch):
+    monkeypatch.setattr(predict_command, "CHUNK", 2)
+    result = adamab("predict", model, "new.jsonl")
+    assert len(result.stdout.splitlines()) == 10
+
+
+def test_vectors(adamab, refused, folder, model, vector_model, write_npz, new_texts):
+    texts = new_texts
+    write_npz(folder / "in.npz", texts)
+    result = adamab("predict", vector_model, "in.npz")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[0] == "id,class,probability"
+    assert len(result.stdout.splitlines()) == 10
+    assert "add an array 'texts'" in refused("predict", model, "in.npz")
+    write_npz(folder / "in.npz", texts, texts=np.array(texts))
+    with_texts = adamab("predict", model, "in.npz", "--json")
+    by_text = adamab("predict", model, "new.jsonl", "--json")
+    answers = [[json.loads(line)["class"] for line in r.stdout.splitlines()] for r in (with_texts, by_text)]
+    assert answers[0] == answers[1]
+    write_npz(folder / "in.npz", texts, texts=np.array(texts[:-1]))
+    assert "9 strings are needed" in refused("predict", model, "in.npz")
+
+
+def test_vectors_of_another_embedder(adamab, refused, folder, vector_model, write_npz):
+    write_npz(folder / "in.npz", ["a b"], model=np.array("another"))
+    assert "fitted with embedder" in refused("predict", vector_model, "in.npz")
+    write_npz(folder / "in.npz", ["a b"], model=np.array("npz:toy"))  # the fingerprint itself
+    assert adamab("predict", vector_model, "in.npz").exit_code == 0
+    (folder / "in.npz").write_bytes(b"PK")
+    assert "not an npz file" in refused("predict", vector_model, "in.npz")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("in.csv", b"", "no rows"),
+        ("in.csv", b"words\nhello\n", "no column 'text'"),
+        ("in.txt", b"caf\xe9\n", "UTF-8"),
+        ("in.jsonl", b"{\n", "not valid JSON"),
+        ("in.xlsx", b"PK", "unknown ending"),
+        ("in.txt", b"never seen before\n", "no vector for 1"),
+    ],
+)
+def test_bad_input(refused, folder, model, name, content, told):
+    (folder / name).write_bytes(content)
+    (folder / "out.csv").write_text("before")
+    assert told in refused("predict", model, name, "-o", "out.csv")
+    assert (folder / "out.csv").read_text() == "before"
+
+
+def test_bad_stdin(refused, folder, model):
+    assert "stdin: is empty" in refused("predict", model, "-", stdin="")
+    assert "stdin:1: is not UTF-8" in refused("predict", model, "-", stdin=b"caf\xe9\n")
+    assert "half a character" in refused("predict", model, "-", stdin=b"a\0b\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("-o", "new.jsonl"), "is the input as well"),
+        (("-o", "out.xml"), "unknown ending"),
+        (("-o", "."), "is a directory"),
+        (("-o", "none/out.csv"), "cannot be written (No such file"),
+        (("-o", "out.csv", "--json"), "--json does not go"),
+        (("-o", "/dev/full"), "/dev/full: cannot be written (No space"),
+        (("--top-k", "0"), "--top-k"),
+    ],
+)
+def test_bad_output(refused, folder, model, options, told):
+    assert told in refused("predict", model, "new.jsonl", *options)
+    assert (folder / "new.jsonl").read_text()
+
+
+def test_devices_are_written_not_replaced(adamab, folder, model):
+    assert adamab("predict", model, "new.jsonl", "-o", "/dev/null").exit_code == 0
+
+
+def test_links_stay_links(adamab, folder, model):
+    (folder / "link.csv").symlink_to("real.csv")
+    assert adamab("predict", model, "new.jsonl", "-o", "link.csv").exit_code == 0
+    assert (folder / "link.csv").is_symlink()
+    assert len(rows_of(folder / "real.csv")) == 9
+
+
+def test_closed_pipes_and_full_disks_in_processes(folder, model):
+    (folder / "many.txt").write_text("money please\n" * 20_000)
+    base = [sys.executable, "-m", "adamab", "predict", str(model)]
+    process = subprocess.Popen([*base, "many.txt"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "text,class,probability\n"
+    process.stdout.close()
+    assert process.wait() == 141
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*base, "new.jsonl"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (2, "adamab: No space left on device\n")
+
+
+def test_vectors_need_neither_scipy_nor_torch(folder, vector_model, write_npz):
+    write_npz(folder / "in.npz", ["money please"])
+    code = (
+        "import sys, contextlib, adamab.cli\n"
+        f"sys.argv = ['adamab', 'predict', {str(vector_model)!r}, 'in.npz']\n"
+        "with contextlib.suppress(SystemExit): adamab.cli.main()\n"
+        "print(sorted({'torch', 'scipy', 'sklearn', 'yaml', 'sqlite3'} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+    assert len(done.stdout.splitlines()) == 2
+
+
+def test_a_missing_package_names_its_pip_line(refused, folder, model, monkeypatch):
+    def missing(*_: object, **__: object) -> None:
+        raise MissingExtraError("sentence-transformers", "local")
+
+    monkeypatch.setattr("adamab.run.inference.open_embedder", missing)
+    assert "pip install 'adamab[local]'" in refused("predict", model, "new.jsonl")
