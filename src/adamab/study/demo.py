@@ -15,7 +15,7 @@ from multiprocessing import get_context
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 from adamab.providers.embedders.base import Embedded, Embedder, Kind
 from adamab.providers.sync import run_sync
