@@ -2,11 +2,11 @@
 
 import os
 
+import pytest
+
 # Before torch or a BLAS is imported, here and in every subprocess that a test starts.
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"
-
-import pytest
 
 
 @pytest.fixture(autouse=True)

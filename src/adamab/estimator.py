@@ -81,7 +81,7 @@ class ADAMABClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X: Sequence[str],
         y: ArrayLike,
         *,
-        descriptions: Mapping[Any, str] | None = None,  # noqa: N803
+        descriptions: Mapping[Any, str] | None = None,
     ) -> Self:
         """Fit on texts and their labels; `descriptions` says what a label means, in a sentence."""
         with torch_required():
@@ -109,11 +109,11 @@ class ADAMABClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.synthetic_ = result.synthetic
         return self
 
-    def predict(self, X: Sequence[str]) -> NDArray[Any]:  # noqa: N803
+    def predict(self, X: Sequence[str]) -> NDArray[Any]:
         """The most probable label of each text."""
         return _labels_of(self, self.predict_proba(X))
 
-    def predict_proba(self, X: Sequence[str]) -> Floats:  # noqa: N803
+    def predict_proba(self, X: Sequence[str]) -> Floats:
         """(n, K) probabilities, columns in the order of `classes_`."""
         check_is_fitted(self)
         model = Inference(self.classifier_, self._open_embedder())
@@ -178,7 +178,7 @@ class EmbeddingCalibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.budget = budget
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike, *, class_vectors: ArrayLike | None = None) -> Self:  # noqa: N803
+    def fit(self, X: ArrayLike, y: ArrayLike, *, class_vectors: ArrayLike | None = None) -> Self:
         """Fit on vectors (n, d) and labels; `class_vectors` (K, d), in the order of the sorted labels,
         are embedded descriptions, if there are any."""
         with torch_required():
@@ -204,11 +204,11 @@ class EmbeddingCalibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.estimate_ = result.estimate
         return self
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The most probable label of each vector."""
         return _labels_of(self, self.predict_proba(X))
 
-    def predict_proba(self, X: ArrayLike) -> Floats:  # noqa: N803
+    def predict_proba(self, X: ArrayLike) -> Floats:
         """(n, K) probabilities, columns in the order of `classes_`."""
         check_is_fitted(self)
         vectors = validate_data(self, X, dtype=np.float32, reset=False)
@@ -231,7 +231,7 @@ def load(directory: str | PathLike[str], *, embedder: str | Embedder | None = No
     return estimator
 
 
-def _texts(X: Sequence[str]) -> list[str]:  # noqa: N803
+def _texts(X: Sequence[str]) -> list[str]:
     if isinstance(X, str):
         raise TaskError("X is one string; give a list of texts")
     texts = list(X)

@@ -143,7 +143,7 @@ def test_long_texts_are_never_cut_in_silence():
 def test_long_texts_are_told_by_every_command(adamab, folder, monkeypatch):
     toy = HashEmbedder(width=16, max_words=3)
     monkeypatch.setattr("adamab.run.resolve.resolve_embedder", lambda spec, **options: toy)
-    fitted = adamab("fit", "task.yaml", "--run", "run", "--embedder", "toy", *FAST)
+    fitted = adamab("fit", "task.yaml", "--run", "run", "--embedder", "toy", "--set", "words=false", *FAST)
     assert fitted.stderr.startswith("warning: ")
     assert "texts are longer than the embedder takes" in fitted.stderr
     for command in ("evaluate", "predict"):

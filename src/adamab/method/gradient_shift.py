@@ -69,9 +69,12 @@ class GradientShift:
             same round that needs no further work (`Recipe.relative_shift` divides δ² by it).
 
     Example:
-        >>> shift = GradientShift([view], y, n_classes=3, batch=5)
-        >>> shift.exact(np.arange(3))
-        array([...])
+        >>> from adamab.method.calibrator import Architecture
+        >>> model = Calibrator(8, 3, Architecture(), generator=torch.Generator().manual_seed(0))
+        >>> view = ViewTerms(model, torch.eye(6, 8), torch.eye(3, 8))
+        >>> shift = GradientShift([view], torch.tensor([0, 0, 0, 1, 1, 2]), n_classes=3, batch=5)
+        >>> bool((shift.exact(np.arange(3)) >= shift.lower).all())
+        True
     """
 
     @torch.no_grad()

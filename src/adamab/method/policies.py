@@ -110,9 +110,11 @@ class GradientShiftUCB(Policy):
     δ² grows with the square of the logit scale, the bonus does not.
 
     Example:
-        >>> policy = GradientShiftUCB(alpha=100)
-        >>> policy.choose(arms, rng=rng, shift=shift).arm
-        3
+        >>> from adamab.testing import KnownShift
+        >>> arms = Arms(counts=np.array([5, 5, 6]), open=np.ones(3, dtype=bool), batch=5)
+        >>> shift = KnownShift(np.array([0.3, 0.2, 0.1]), slack=np.zeros(3))
+        >>> GradientShiftUCB(alpha=100).choose(arms, rng=np.random.default_rng(0), shift=shift).arm
+        1
     """
 
     alpha: float
