@@ -26,7 +26,7 @@ def task(tmp_path):
 
 
 def command(folder, *more):
-    arguments = ["fit", "task.yaml", "--run", "run", "--embedder", "npz:v.npz", *more]
+    arguments = ["fit", "task.yaml", "--run", "run", "--embedder", "npz:v.npz", "--set", "words=false", *more]
     return [sys.executable, "-m", "adamab", *arguments]
 
 

@@ -50,3 +50,8 @@ def test_duplicate_classes_and_strangers_are_refused() -> None:
         Task((*pair, pair[0]))
     with pytest.raises(TaskError, match="unknown class 'refunds'; did you mean 'refund'"):
         Task(pair, (Sample("hi", "refunds"),))
+
+
+def test_a_repeat_within_a_class_is_kept_once_in_place() -> None:
+    task = Task.from_mapping({"a": ["x", "y", " X"], "b": ["z"]})
+    assert [sample.text for sample in task.samples] == ["x", "y", "z"]

@@ -29,13 +29,13 @@ Placed = tuple[str, Sample]  # file:line and the sample that stands there
 def load_task(path: str | PathLike[str]) -> Task:
     """Read a task file and the data files it names (relative to it).
 
-    A text that is repeated within its class is kept once, unless its `id` differs; a text
+    A text that is repeated within its class is kept once, unless its `id` differs (see `Task`); a text
     under two classes is refused.
     """
     path = Path(path)
     fields = read_tree(path).fields("the file")
     parts = _full(path, fields) if "classes" in fields else _plain(path, fields)
-    samples = tuple(_without_repeats(parts.placed))
+    samples = tuple(_of_one_class(parts.placed))
     try:
         return Task(tuple(parts.classes), samples, parts.prompts, parts.name)
     except TaskError as exc:
@@ -161,10 +161,9 @@ def _template(node: Node, what: str) -> str:
     return template  # outer line breaks may be meant
 
 
-def _without_repeats(placed: Iterable[Placed]) -> Iterator[Sample]:
-    """Samples without the repeats within a class; one text or id under two classes is refused."""
+def _of_one_class(placed: Iterable[Placed]) -> Iterator[Sample]:
+    """The samples; one text or id under two classes is refused, with both places."""
     owners: dict[tuple[str, str], tuple[str, str]] = {}
-    seen: set[tuple[str, str | None]] = set()
     for where, sample in placed:
         text = folded(sample.text)
         marks = [("text", text)] if sample.id is None else [("text", text), ("id", sample.id)]
@@ -175,9 +174,7 @@ def _without_repeats(placed: Iterable[Placed]) -> Iterator[Sample]:
                     f"{where}: example {short(sample.text)} of class {short(sample.class_name)} has the same "
                     f"{mark[0]} as one of class {short(class_name)} at {first}; keep it in one class"
                 )
-        if (text, sample.id) not in seen:
-            seen.add((text, sample.id))
-            yield sample
+        yield sample
 
 
 def _text(node: Node, what: str) -> str:

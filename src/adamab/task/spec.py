@@ -45,6 +45,9 @@ class Sample:
 class Task:
     """Classes, given samples and wording; valid once constructed.
 
+    A text that is repeated within its class is kept once, unless its `id` differs: with a copy in
+    training, a held-out sample would be no evidence.
+
     Example:
         >>> task = Task.from_mapping({"refund": ["money back please"], "praise": ["love it"]})
         >>> task.class_names
@@ -59,6 +62,10 @@ class Task:
     def __post_init__(self) -> None:
         _check_classes(self.classes)
         _check_samples(self.samples, self.class_names)
+        distinct: dict[tuple[str, str | None], Sample] = {}
+        for sample in self.samples:
+            distinct.setdefault((folded(sample.text), sample.id), sample)
+        object.__setattr__(self, "samples", tuple(distinct.values()))
         shown = {sample.class_name for sample in self.samples}
         for spec in self.classes:
             if spec.description is None and spec.name not in shown:
