@@ -143,3 +143,33 @@ def test_random_state_may_be_a_generator_object():
     x, y = np.eye(4), [0, 0, 1, 1]
     state = np.random.RandomState(0)
     assert EmbeddingCalibrator(recipe=FAST, random_state=state).fit(x, y).predict(x).shape == (4,)
+
+
+def test_noise_follows_the_random_state():
+    x, y = np.eye(6) + 0.1, [0, 0, 0, 1, 1, 1]
+
+    def linear(seed):
+        recipe = Recipe(checkpoints=(0,))
+        clf = EmbeddingCalibrator(recipe=recipe, generator="noise", budget=6, random_state=seed).fit(x, y)
+        return clf.classifier_.heads[0].linear
+
+    np.testing.assert_array_equal(linear(0), linear(0))
+    assert not np.array_equal(linear(0), linear(7))
+
+
+@pytest.mark.parametrize("vectors", [np.eye(3, 4), np.eye(2, 3), [[np.nan] * 4] * 2])
+def test_class_vectors_are_checked(vectors):
+    with pytest.raises(ValueError, match=r"class_vectors|NaN"):
+        EmbeddingCalibrator(recipe=FAST).fit(np.eye(4), [0, 0, 1, 1], class_vectors=vectors)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_a_seed_out_of_range_is_told(seed):
+    with pytest.raises(ValueError, match="random_state"):
+        EmbeddingCalibrator(random_state=seed).fit(np.eye(4), [0, 0, 1, 1])
+
+
+@pytest.mark.parametrize("budget", [-3, 0, "3 usd"])
+def test_a_budget_must_make_sense(budget):
+    with pytest.raises(RecipeError, match="budget"):
+        texts_classifier(budget=budget, generator=_text_generator()).fit(TEXTS, LABELS)

@@ -11,16 +11,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, check_random_state, validate_data
 
 from adamab.classifier import Classifier, save
 from adamab.errors import TaskError
 from adamab.providers.embedders.base import Embedder
 from adamab.providers.generators.base import Generator
-from adamab.providers.registry import resolve_generator
 from adamab.run import torch_required
 from adamab.run.inference import Inference
-from adamab.run.resolve import open_embedder, parse_budget
+from adamab.run.resolve import open_embedder, open_generator, parse_budget
 from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec, Sample, Task
 
@@ -96,10 +95,10 @@ class ADAMABClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             _task(texts, labels, classes, descriptions or {}),
             self._open_embedder(),
             embedder_spec=self.embedder if isinstance(self.embedder, str) else "",
-            generator=resolve_generator(self.generator),
+            generator=open_generator(self.generator, seed=seed),
             policy=self.policy,
             recipe=_recipe(self.recipe),
-            budget=parse_budget(self.budget) if isinstance(self.budget, str) else self.budget,
+            budget=None if self.budget is None else parse_budget(self.budget),
             seed=seed,
         )
         self.classes_ = classes
@@ -188,21 +187,29 @@ class EmbeddingCalibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_, class_index = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y has {len(self.classes_)} class; a classifier needs at least two")
+        seed = _seed(self.random_state)
         result = fit_vectors(
             vectors,
             class_index,
             classes=[ClassSpec(str(label)) for label in self.classes_],
-            class_vectors=None if class_vectors is None else np.asarray(class_vectors, np.float32),
-            generator=resolve_generator(self.generator),
+            class_vectors=None if class_vectors is None else self._class_vectors(class_vectors),
+            generator=open_generator(self.generator, seed=seed),
             policy=self.policy,
             recipe=_recipe(self.recipe),
-            budget=parse_budget(self.budget) if isinstance(self.budget, str) else self.budget,
-            seed=_seed(self.random_state),
+            budget=None if self.budget is None else parse_budget(self.budget),
+            seed=seed,
         )
         self.classifier_ = result.classifier
         self.history_ = result.history
         self.estimate_ = result.estimate
         return self
+
+    def _class_vectors(self, class_vectors: ArrayLike) -> Floats:
+        vectors = check_array(class_vectors, dtype=np.float32)
+        expected = (len(self.classes_), self.n_features_in_)
+        if vectors.shape != expected:
+            raise ValueError(f"class_vectors has shape {vectors.shape}; one a label means {expected}")
+        return np.asarray(vectors)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The most probable label of each vector."""
@@ -260,6 +267,8 @@ def _recipe(recipe: str | Recipe) -> Recipe:
 def _seed(random_state: Any) -> int:
     """A seed from what scikit-learn allows: None, a number, or a RandomState."""
     if isinstance(random_state, (int, np.integer)):
+        if not 0 <= random_state < 2**32:
+            raise ValueError(f"random_state is {random_state}; give a number from 0 to 2**32 - 1")
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))
 

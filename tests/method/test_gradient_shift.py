@@ -115,7 +115,7 @@ def make(
 
 
 def agree(problem: Problem) -> GradientShift:
-    """The shift and its bounds are the reference's, as METHOD.md defines agreement."""
+    """The shift and its bounds are the reference's, within rounding of its terms."""
     shift = problem.shift()
     expected, size = problem.reference()
     present = np.flatnonzero(~np.isnan(expected))

@@ -194,3 +194,10 @@ def test_conformance_suite_finds_faults(policy: Policy, message: str) -> None:
     with pytest.raises(AssertionError, match=message):
         check_policy(policy)
     check_policy(Broken("none"))
+
+
+def test_a_diverged_training_is_told() -> None:
+    arms = Arms(np.array([2, 2]), np.ones(2, dtype=np.bool_), 5)
+    shift = KnownShift(np.array([np.nan, 1.0]), np.zeros(2))
+    with pytest.raises(RecipeError, match="diverged"):
+        GradientShiftUCB(1.0).choose(arms, rng=np.random.default_rng(0), shift=shift)

@@ -103,3 +103,8 @@ async def test_hash_embedder_knows_likeness() -> None:
         await HashEmbedder().embed(["refund my money", "refund the money", "sunny weather today", ""])
     ).views["pooled"]
     assert x[0] @ x[1] > x[0] @ x[2] + 0.3
+
+
+async def test_the_name_of_the_lexical_view_is_taken() -> None:
+    with pytest.raises(EmbedderError, match="rename it"):
+        await HashEmbedder(views=("pooled", "words")).embed(["a"])

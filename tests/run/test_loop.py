@@ -8,7 +8,10 @@ import pytest
 from adamab.errors import AdamabError, RecipeError, TaskError
 from adamab.providers.generators.base import Batch, Generator
 from adamab.providers.generators.noise import NoiseGenerator
+from adamab.run import training_set
 from adamab.run.fit import fit_task
+from adamab.run.text_side import TextSide
+from adamab.task.prompts import Prompts
 from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec, Sample, Task
 from adamab.testing import HashEmbedder
@@ -213,24 +216,102 @@ def test_unknown_policy_and_view_are_one_line():
         run(recipe=FAST.with_options(views=("layers",)))
 
 
-def test_wordings_that_quote_examples_are_made_anew_in_each_fold():
-    embedder = HashEmbedder()
-    seen = []
-    original = embedder.embed
-
-    async def spy(texts, *, kind="query", views=None):
-        if kind == "class":
-            seen.append(tuple(texts))
-        return await original(texts, kind=kind, views=views)
-
-    embedder.embed = spy
-    from adamab.task.prompts import Prompts
-
+def test_wordings_that_quote_examples_lack_what_their_fold_holds_out():
     task = make_task(prompts=Prompts(with_examples=True))
-    fit_task(task, embedder, recipe=FAST, seed=0)
-    quoted = [sum(text in " ".join(wording) for s in GIVEN.values() for text in s) for wording in seen]
-    assert max(quoted) == 9
-    assert sorted(quoted)[0] < 9  # a fold's wordings lack what the fold holds out
+    side = TextSide(task, HashEmbedder(), FAST).training_set().class_side
+    learned = np.ones(9, dtype=bool)
+    learned[[1, 5]] = False
+    wordings = " ".join(side(learned).texts)
+    for sample, use in zip(task.samples, learned, strict=True):
+        assert (sample.text in wordings) == use
+    assert not np.array_equal(side(learned).views["pooled"], side(np.ones(9, dtype=bool)).views["pooled"])
+
+
+def test_the_words_of_a_held_out_text_are_unknown_to_its_fold():
+    samples = TextSide(make_task(), HashEmbedder(), FAST).training_set()
+    (words,) = [view for view in samples.raw_views(FAST) if view.name == "words"]
+    learned = np.ones(9, dtype=bool)
+    learned[0] = False
+    assert "give" in words.vocabulary(np.ones(9, dtype=bool)).terms
+    assert "give" not in words.vocabulary(learned).terms
+
+
+def test_a_huge_vocabulary_keeps_the_terms_of_several_texts(monkeypatch):
+    monkeypatch.setattr(training_set, "MAX_TERMS", 12)
+    samples = TextSide(make_task(), HashEmbedder(), FAST).training_set()
+    (words,) = [view for view in samples.raw_views(FAST) if view.name == "words"]
+    terms = words.vocabulary(np.ones(9, dtype=bool)).terms
+    assert 0 < len(terms) <= 12
+    assert "lovely" in terms
+
+
+def test_shuffled_labels_are_at_chance_with_words_and_descriptions_too():
+    rng = np.random.default_rng(0)
+    topics = ["sun sea sand", "law court judge", "goal match team", "soup salt oven"]
+    texts = [f"{' '.join(rng.permutation(t.split()))} {rng.integers(900)}" for t in topics for _ in range(12)]
+    accuracies = []
+    for labels in (np.repeat(np.arange(4), 12), rng.permutation(np.repeat(np.arange(4), 12))):
+        given = {f"c{c}": [t for t, label in zip(texts, labels, strict=True) if label == c] for c in range(4)}
+        task = Task.from_mapping(given, descriptions={f"c{c}": topics[c] for c in range(4)})
+        accuracies.append(fit_task(task, HashEmbedder(), recipe=FAST, seed=0).estimate.accuracy)
+    assert accuracies[0] > 0.9
+    assert accuracies[1] < 0.45
+
+
+def test_the_classifier_depends_on_what_was_generated_not_on_the_order():
+    class Reversed(Writer):
+        async def generate(self, request):
+            batch = await super().generate(request)
+            return Batch(batch.texts[::-1], closed=batch.closed)
+
+    recipe = FAST.with_options(batch=4, passes=1)
+    for policy in ("adamab", "random"):
+        a = run(generator=Writer(limit=4), recipe=recipe, policy=policy)
+        b = run(generator=Reversed(limit=4), recipe=recipe, policy="round-robin")
+        assert sorted(s.text for s in a.synthetic) == sorted(s.text for s in b.synthetic)
+        for one, other in zip(a.classifier.heads, b.classifier.heads, strict=True):
+            np.testing.assert_array_equal(one.linear, other.linear)
+
+
+def test_the_theorems_setting_steps_once_a_round_at_a_constant_rate():
+    recipe = PAPER.with_options(full_gradient=True, learning_rate=0.05)
+    result = run(generator=Writer(), recipe=recipe)
+    assert {record.learning_rate for record in result.history} == {0.05}
+    annealed = run(generator=Writer(), recipe=PAPER)
+    rates = [record.learning_rate for record in annealed.history]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] == 0.005
+    assert 0.0025 < rates[-1] < 0.003
+
+
+def test_synthetic_samples_may_weigh_less():
+    heavy = run(generator=Writer()).classifier.heads[0].linear
+    light = run(generator=Writer(), recipe=FAST.with_options(synthetic_weight=0.1)).classifier.heads[0].linear
+    assert not np.array_equal(heavy, light)
+
+
+def test_wide_views_without_descriptions_are_left_out_of_a_zero_shot_classifier():
+    embedder = HashEmbedder(width=300, views=("pooled", "layers"))
+    result = fit_task(make_task({c: [] for c in CLASSES}), embedder, recipe=FAST)
+    assert {head.view for head in result.classifier.heads} == {"pooled", "words"}
+
+
+def test_the_description_goes_to_the_pooled_view_wherever_it_stands():
+    embedder = HashEmbedder(views=("pooled", "layers"))
+    samples = TextSide(make_task(), embedder, FAST.with_options(views=("layers", "pooled"))).training_set()
+    sides = {v.name: v.rows(np.ones(9, dtype=bool))[1] is not None for v in samples.raw_views(FAST)}
+    assert sides == {"layers": False, "pooled": True, "words": True}
+
+
+def test_nothing_to_go_by_is_one_line():
+    with pytest.raises(TaskError, match="neither an example nor a description"):
+        run(make_task({c: [] for c in CLASSES}), recipe=FAST.with_options(similarity=False))
+
+
+def test_paper_trains_on_what_came_when_rounds_were_too_few():
+    recipe = PAPER.with_options(augmentation_rounds=2, rounds=4)
+    result = run(make_task({c: [] for c in CLASSES}), Writer(), recipe=recipe)
+    assert [record.loss is None for record in result.history] == [True, True, False, False]
 
 
 def test_vectors_by_id_need_no_class_vectors(tmp_path):

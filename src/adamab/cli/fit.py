@@ -50,7 +50,7 @@ def fit(
     recipe: RecipeName = "default",
     settings: Settings = None,
     budget: Budget = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of everything random.")] = 0,
     long_texts: LongTexts = None,
     all_scores: Annotated[
         bool, typer.Option("--all-scores", help="Record the exact score of every class in every round.")
@@ -124,12 +124,10 @@ def _budgeted(recipe: Recipe, policy: str, budget: int | None) -> Recipe:
 
 
 def _fit(task: Any, embedder: str, generator: str, *, cache: bool, seed: int, **options: Any) -> Any:
-    from adamab.providers.registry import resolve_generator
     from adamab.run.fit import fit_task
-    from adamab.run.resolve import open_embedder
+    from adamab.run.resolve import open_embedder, open_generator
 
-    # A recording has an order of its own; only what draws at random needs the seed.
-    source = resolve_generator(generator, seed=seed if generator == "noise" else None)
+    source = open_generator(generator, seed=seed)
     return fit_task(
         task,
         open_embedder(embedder, cache=cache),

@@ -20,7 +20,7 @@ from adamab.method.evidence import (
     stratified_folds,
 )
 from adamab.method.training import as_tensor, train_heads
-from adamab.method.views import PreparedView, RawView, Rows, isometric, prepare
+from adamab.method.views import PreparedView, RawView, Rows, isometric, prepare, too_wide
 from adamab.task.recipe import Recipe
 
 Floats = NDArray[np.float32]
@@ -88,9 +88,8 @@ def fit_views(
     if not held:
         return FittedViews(tuple(heads), tuple(_prior_shares(components, recipe)), None)
     judged = folds >= 0
-    evidence = [component.rows(judged) for component in components]
-    shares = choose_shares(evidence, class_index[judged], recipe.pull)
-    estimate = estimate_accuracy(evidence, class_index[judged], folds[judged], recipe.pull)
+    shares = choose_shares(components, class_index[judged], recipe.pull)
+    estimate = estimate_accuracy(components, class_index[judged], folds[judged], recipe.pull)
     return FittedViews(tuple(heads), tuple(shares), estimate)
 
 
@@ -159,7 +158,8 @@ def _fold_members(
         rows = view.rows(~out)
         if raw is None or rows[0] is not raw[0] or rows[1] is not raw[1]:
             raw, rotated = rows, isometric(*rows)
-        members.append(prepare(*rotated, class_index, ~out, n_classes, recipe))
+        reduce = too_wide(rows[0], recipe)  # as the final head does, whatever the rotation saved
+        members.append(prepare(*rotated, class_index, ~out, n_classes, recipe, reduce=reduce))
     return members
 
 
@@ -169,14 +169,13 @@ class _Patience:
     def __init__(
         self, class_index: NDArray[np.int64], held: Sequence[NDArray[np.bool_]], *, last: int
     ) -> None:
-        self._held = np.any(held, axis=0) if len(held) else None
-        self._class_index = class_index
+        self._class_index = class_index[np.any(held, axis=0)] if len(held) else None
         self._last = last
         self._losses: list[float] = []
 
     def goes_on(self, step: int, logits: Floats) -> bool:
-        if self._held is not None:
-            loss, _ = best_scale(logits[self._held], self._class_index[self._held])
+        if self._class_index is not None:
+            loss, _ = best_scale(logits, self._class_index)
             self._losses.append(loss)
             if len(self._losses) - int(np.argmin(self._losses)) > PATIENCE:
                 return False
@@ -193,12 +192,13 @@ def _similarity(
     return [Component(view, True, (0,), _held_out(np.stack(logits), held)[None])]
 
 
-def _held_out(logits: Floats, held: Sequence[NDArray[np.bool_]]) -> Floats:  # (M, n, K) -> (n, K)
-    """Each sample's logits from the member that did not see it; the last member's where all did."""
+def _held_out(logits: Floats, held: Sequence[NDArray[np.bool_]]) -> Floats:  # (M, n, K) -> (judged, K)
+    """Logits of the samples that are held out once, each from the member that did not see it."""
+    judged = np.any(held, axis=0) if len(held) else np.zeros(logits.shape[1], dtype=np.bool_)
     result: Floats = logits[-1].copy()
     for member, out in zip(logits, held, strict=False):
         result[out] = member[out]
-    return result
+    return result[judged]
 
 
 def _batch(arrays: Sequence[Floats]) -> torch.Tensor:

@@ -139,6 +139,8 @@ class GradientShiftUCB(Policy):
         score = bonus - shift.lower / unit
         exact = np.zeros(len(score), dtype=np.bool_)
         candidates = np.flatnonzero(arms.open)
+        if not np.isfinite(score[candidates]).all():
+            raise RecipeError("the training diverged: a gradient is not finite; lower the learning rate")
         arm = _lazy_argmax(score, exact, candidates, bonus, unit, shift)
         if all_exact:
             rest = np.flatnonzero((arms.counts > 0) & ~exact)

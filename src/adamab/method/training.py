@@ -17,6 +17,7 @@ from adamab.method.calibrator import Architecture, Calibrator
 from adamab.method.gradient_shift import ViewTerms
 from adamab.task.recipe import Recipe
 
+START, ROUNDS, HEADS = range(3)  # purposes of random numbers
 SMALL_PRODUCT = 100_000_000  # floating point operations; one thread does this in a few milliseconds
 
 
@@ -34,12 +35,17 @@ def architecture(recipe: Recipe) -> Architecture:
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[torch.Generator]:
-    """A seeded generator for starts and orders; torch's own, which dropout draws from, is seeded too
-    and put back afterwards."""
+def seeded(*seed: int) -> Iterator[torch.Generator]:
+    """A generator for starts and orders; torch's own, which dropout draws from, is seeded too and
+    put back afterwards.
+
+    The numbers of `seed` (of the run, of the purpose, of the round) are mixed, so that the streams of
+    neighbouring seeds and rounds have nothing in common.
+    """
+    starts, dropout = (int(word) for word in np.random.SeedSequence(seed).generate_state(2, np.uint64) >> 1)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield torch.Generator().manual_seed(seed)
+        torch.manual_seed(dropout)
+        yield torch.Generator().manual_seed(starts)
 
 
 @contextmanager
@@ -84,7 +90,11 @@ class RoundTrainer:
     def __init__(self, calibrators: Sequence[Calibrator], recipe: Recipe, rounds: int) -> None:
         self._recipe = recipe
         parameters = [p for calibrator in calibrators for p in calibrator.parameters()]
-        self._optimiser = _optimiser(parameters, recipe)
+        self._optimiser: torch.optim.Optimizer = (
+            torch.optim.SGD(parameters, lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
+            if recipe.full_gradient
+            else _optimiser(parameters, recipe)
+        )
         self._rounds = max(rounds, 1)
         self._round = 0
 
@@ -115,7 +125,9 @@ class RoundTrainer:
         return EpochReport(total / n, rate)
 
     def _rate(self) -> float:
-        """Cosine from the first rate to `final_rate` of it, one step a round."""
+        """Cosine towards `final_rate` of the first rate, one step a round; constant for the theorem."""
+        if self._recipe.full_gradient:
+            return self._recipe.learning_rate
         first, last = self._recipe.learning_rate, self._recipe.learning_rate * self._recipe.final_rate
         progress = min(self._round / self._rounds, 1.0)
         return last + (first - last) * (1 + math.cos(math.pi * progress)) / 2
@@ -139,7 +151,7 @@ def train_heads(
     share = weight / weight.sum(1, keepdim=True).clamp_min(1e-12)
     target = class_index.expand(members, n).flatten()
     with (
-        seeded(seed) as generator,
+        seeded(seed, HEADS) as generator,
         threads_for(members * n, width, max(width // recipe.bottleneck, classes.shape[1])),
     ):
         shape = architecture(recipe)
@@ -160,8 +172,6 @@ def train_heads(
 
 
 def _optimiser(parameters: list[torch.nn.Parameter], recipe: Recipe) -> torch.optim.Optimizer:
-    if recipe.full_gradient:  # the theorem's plain gradient descent
-        return torch.optim.SGD(parameters, lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
     kind = torch.optim.AdamW if recipe.optimiser == "adamw" else torch.optim.Adam
     return kind(parameters, lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
 

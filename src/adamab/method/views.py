@@ -70,12 +70,17 @@ def prepare(
     learned_from: NDArray[np.bool_],  # (n,)
     n_classes: int,
     recipe: Recipe,
+    *,
+    reduce: bool | None = None,
 ) -> PreparedView:
-    """Learn a view's transform from some rows and apply it to all."""
+    """Learn a view's transform from some rows and apply it to all.
+
+    `reduce` says whether to project onto the rows' span; None means where the view is too wide.
+    """
     centre = _mean(x, learned_from) if recipe.centre else None
     units = None if described is None else _unit_descriptions(described, recipe)
     basis = None
-    if recipe.max_width is not None and (sp.issparse(x) or x.shape[1] > recipe.max_width):
+    if recipe.max_width is not None and (too_wide(x, recipe) if reduce is None else reduce):
         rows = x[_spread(np.flatnonzero(learned_from))]
         spanning = ViewTransform(centre, recipe.normalise, None)(rows)
         basis = span_basis(spanning if units is None else _stack(spanning, units), recipe.max_width)
@@ -85,6 +90,11 @@ def prepare(
         units = units @ basis
     means = class_means(queries, class_index, learned_from, n_classes)
     return PreparedView(transform, queries, class_inputs(means, units, recipe), units)
+
+
+def too_wide(x: Rows, recipe: Recipe) -> bool:
+    """Whether a tower cannot take the view as it is."""
+    return recipe.max_width is not None and (sp.issparse(x) or x.shape[1] > recipe.max_width)
 
 
 def class_inputs(means: Floats, described: Floats | None, recipe: Recipe) -> Floats:
@@ -109,11 +119,11 @@ def class_means(
 def span_basis(rows: Floats, width: int) -> Floats:  # (n, d) -> (d, r), r <= width
     """Orthonormal basis of the rows' span, or of its `width` strongest directions."""
     if len(rows) < rows.shape[1]:
-        values, vectors = np.linalg.eigh(rows.astype(np.float64) @ rows.T)
+        values, vectors = np.linalg.eigh(_gram(rows))
         keep = _strongest(values, width)
         basis = rows.T @ (vectors[:, keep] / np.sqrt(values[keep]))
     else:
-        values, vectors = np.linalg.eigh(rows.T.astype(np.float64) @ rows)
+        values, vectors = np.linalg.eigh(_gram(rows.T))
         basis = vectors[:, _strongest(values, width)]
     return np.ascontiguousarray(basis, dtype=np.float32)
 
@@ -140,6 +150,15 @@ def _unit_descriptions(described: Rows, recipe: Recipe) -> Floats:
     if recipe.centre:
         vectors = vectors - vectors.mean(axis=0)
     return _unit(vectors) if recipe.normalise else vectors
+
+
+def _gram(rows: NDArray[np.float32]) -> NDArray[np.float64]:
+    """rows @ rows.T in double precision, without a second copy of the rows in it."""
+    gram = np.zeros((len(rows), len(rows)))
+    for start in range(0, rows.shape[1], 4096):
+        block = rows[:, start : start + 4096].astype(np.float64)
+        gram += block @ block.T
+    return gram
 
 
 def _strongest(values: NDArray[np.float64], width: int) -> NDArray[np.intp]:

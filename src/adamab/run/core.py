@@ -51,7 +51,7 @@ class _Models:
         """The views on all samples that there are; what was fitted on the same samples is reused."""
         if self.first is not None and self.n_first == len(self._samples):
             return self.first
-        samples = self._samples
+        samples = self._samples.canonical()
         views = samples.raw_views(self._recipe)
         return fit_views(
             views, samples.class_index, samples.given, samples.n_classes, self._recipe, seed=self._seed
@@ -85,8 +85,10 @@ def fit_samples(
                 on_round(record)
     if recipe.refit:
         fitted = models.fit()
-        first = models.first or fitted
-        return Outcome(heads_of_fit(fitted, recipe), History(records), first.estimate)
+        first, heads = models.first or fitted, heads_of_fit(fitted, recipe)
+        if not heads:
+            raise TaskError("there is neither an example nor a description to go by; add some")
+        return Outcome(heads, History(records), first.estimate)
     if models.loop is None:
         raise TaskError("no class has an example, so there is nothing to train on; add some")
     return Outcome(heads_of_loop(models.loop, recipe), History(records), None)

@@ -104,7 +104,7 @@ def fit_vectors(
     """Fit a classifier on vectors that were made elsewhere: one view, no texts."""
     recipe = within_budget(recipe or Recipe(), budget).with_options(words=False)
     side = None if class_vectors is None else DescribedClasses((), {POOLED: class_vectors})
-    samples = TrainingSet(len(classes), lambda _: side)
+    samples = TrainingSet(len(classes), lambda _: side, has_texts=False)
     samples.add(class_index.tolist(), {POOLED: vectors}, given=True)
     if generator is not None and not generator.yields_vectors:
         raise RecipeError("arrays need a generator of vectors, such as noise; this one writes texts")
@@ -140,7 +140,7 @@ def _source(
             "this generator yields vectors of the pooled embedding, so the recipe may have no other view; "
             "set views=pooled and words=false"
         )
-    samples.texts.clear()  # from here on a sample is its vector
+    samples.has_texts = False  # from here on a sample is its vector
     return Source(generator, None, task.classes, budget)
 
 
@@ -157,7 +157,7 @@ def _vocabulary(samples: TrainingSet, heads: tuple[Head, ...], recipe: Recipe) -
 
 
 def _synthetic(samples: TrainingSet, task: Task) -> tuple[Sample, ...]:
-    if not samples.texts:
+    if not samples.has_texts:
         return ()
     rows, names = np.flatnonzero(~samples.given), task.class_names
     return tuple(Sample(samples.texts[i], names[samples.class_index[i]], "synthetic") for i in rows)

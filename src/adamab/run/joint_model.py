@@ -12,7 +12,16 @@ from torch import Tensor
 from adamab.method.calibrator import Calibrator
 from adamab.method.gradient_shift import GradientShift, ViewTerms
 from adamab.method.heads import FittedViews
-from adamab.method.training import EpochReport, RoundTrainer, architecture, as_tensor, seeded, threads_for
+from adamab.method.training import (
+    ROUNDS,
+    START,
+    EpochReport,
+    RoundTrainer,
+    architecture,
+    as_tensor,
+    seeded,
+    threads_for,
+)
 from adamab.method.views import PreparedView, Rows, class_inputs, class_means, prepare
 from adamab.run.training_set import WORDS, TrainingSet, WordsView
 from adamab.task.recipe import Recipe
@@ -47,14 +56,13 @@ class JointModel:
             prepared = prepare(x, described, samples.class_index, learned, samples.n_classes, recipe)
             self._prepared[view.name], self._queries[view.name] = prepared, prepared.queries
         self._seed = seed
-        with seeded(seed) as generator:
+        with seeded(seed, START) as generator:
             shape = architecture(recipe)
             self.calibrators = {
                 name: Calibrator(p.queries.shape[1], samples.n_classes, shape, generator=generator)
                 for name, p in self._prepared.items()
                 if fitted is None or self._weights.get(name)
             }
-        self._order = torch.Generator().manual_seed(seed)
         self._trainer = RoundTrainer(list(self.calibrators.values()), recipe, rounds)
 
     def follow(self) -> None:
@@ -82,16 +90,16 @@ class JointModel:
         )
 
     def epoch(self, round_: int) -> EpochReport:
-        """One round of training; `round_` seeds dropout, so that a round can be replayed alone."""
+        """One round of training; `round_` seeds its order and dropout."""
         for calibrator in self.calibrators.values():
             calibrator.train()
-        with seeded(self._seed + round_), self.threads():
+        with seeded(self._seed, ROUNDS, round_) as order, self.threads():
             report = self._trainer.epoch(
                 self._terms(),
                 as_tensor(self._samples.class_index),
                 self._sample_weight().float(),
                 self._fixed(),
-                self._order,
+                order,
             )
         for calibrator in self.calibrators.values():
             calibrator.eval()

@@ -73,10 +73,11 @@ def augment(
         if size == 0 and recipe.refit:
             return
         counts, choice, batch, trained = samples.counts(), None, _Added(), None
+        seeding = size > 0 and source is not None and bool((source.open() & (counts == 0)).any())
+        if model is None and len(samples) and not seeding:
+            model = make_model()
         clock = _Clock()
         if size and source is not None and policy is not None:
-            if model is None and not (source.open() & (counts == 0)).any():
-                model = make_model()
             choice = _choose(policy, model, source, counts, size, rng, all_scores)
             clock.lap("scoring")
             batch = _generate(samples, source, choice.arm, size, clock)
@@ -158,7 +159,7 @@ def _generate(samples: TrainingSet, source: Source, class_index: int, size: int,
 def _request(samples: TrainingSet, source: Source, class_index: int, count: int) -> Request:
     vectors = None
     if source.embed is None:
-        pooled = next(iter(samples.views.values()))
+        pooled = samples.views[samples.pooled]
         vectors = GivenVectors(pooled[samples.given], samples.class_index[samples.given])
     return Request(
         spec=source.classes[class_index],
@@ -174,12 +175,11 @@ def _add(samples: TrainingSet, source: Source, class_index: int, batch: Batch, r
     """Add the new samples of a batch, at most `room`; returns how many."""
     if batch.vectors is not None:
         vectors = batch.vectors[:room]
-        samples.add([class_index] * len(vectors), {next(iter(samples.views)): vectors}, given=False)
+        samples.add([class_index] * len(vectors), {samples.pooled: vectors}, given=False)
         return len(vectors)
-    present = {folded(text) for text in samples.texts}
     fresh: dict[str, str] = {}
     for text in batch.texts:
-        if folded(text) not in present:
+        if folded(text) not in samples.keys:
             fresh.setdefault(folded(text), text)
     texts = [text for key, text in fresh.items() if key][:room]
     if texts and source.embed is not None:

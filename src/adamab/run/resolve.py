@@ -7,7 +7,8 @@ from typing import Protocol
 
 from adamab.errors import RecipeError
 from adamab.providers.embedders.base import Embedder
-from adamab.providers.registry import resolve_embedder
+from adamab.providers.generators.base import Generator
+from adamab.providers.registry import resolve_embedder, resolve_generator
 from adamab.task.messages import short
 from adamab.task.prompts import Prompts
 
@@ -65,13 +66,19 @@ def embedder_key(row: HasText, embedder: Embedder, prompts: Prompts) -> str:
     return prompts.query_text(row.text)
 
 
-def parse_budget(text: str) -> int:
+def open_generator(spec: str | Generator | None, *, seed: int) -> Generator | None:
+    """The generator that `spec` names. A recording has an order of its own; noise draws by the seed."""
+    return resolve_generator(spec, seed=seed if spec == "noise" else None)
+
+
+def parse_budget(text: str | int) -> int:
     """The number of samples in a budget such as `120 samples`; other units are not counted yet.
 
     Example:
-        >>> parse_budget("120 samples")
-        120
+        >>> parse_budget("120 samples"), parse_budget(120)
+        (120, 120)
     """
+    text = str(text)
     samples = None
     for part in text.lower().split(","):
         found = _BUDGET_PART.fullmatch(part.strip())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adamab.task.recipe import Recipe
-from adamab.task.words import Vocabulary
+from adamab.task.words import Vocabulary, folded
 
 if TYPE_CHECKING:
     from adamab.method.views import RawView, Rows
 
 Floats = NDArray[np.float32]
-WORDS = "words"
+WORDS, POOLED = "words", "pooled"
+MAX_TERMS = 30_000  # beyond it only terms of several texts count: rare pairs grow without end
 
 
 @dataclass(frozen=True)
@@ -34,10 +36,12 @@ ClassSide = Callable[[NDArray[np.bool_]], "DescribedClasses | None"]
 class TrainingSet:
     """Samples in the order in which they came; grows by whole batches."""
 
-    def __init__(self, n_classes: int, class_side: ClassSide) -> None:
+    def __init__(self, n_classes: int, class_side: ClassSide, *, has_texts: bool = True) -> None:
         self.n_classes = n_classes
         self.class_side = class_side
+        self.has_texts = has_texts  # False where samples are vectors only
         self.texts: list[str] = []
+        self.keys: set[str] = set()  # folded texts
         self.class_index: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.given: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self.views: dict[str, Floats] = {}
@@ -53,8 +57,10 @@ class TrainingSet:
         given: bool,
         texts: Sequence[str] = (),
     ) -> None:
-        """Append samples; a set whose samples are vectors only has no texts."""
-        self.texts += texts
+        """Append samples, with their texts if the set has some."""
+        if self.has_texts:
+            self.texts += texts
+            self.keys.update(folded(text) for text in texts)
         self.class_index = np.concatenate([self.class_index, np.asarray(class_index, dtype=np.int64)])
         self.given = np.concatenate([self.given, np.full(len(class_index), given)])
         for name, matrix in views.items():
@@ -70,16 +76,38 @@ class TrainingSet:
     def texts_of(self, class_index: int, *, given: bool) -> tuple[str, ...]:
         """Texts of one class and one source."""
         rows = np.flatnonzero((self.class_index == class_index) & (self.given == given))
-        return tuple(self.texts[i] for i in rows) if self.texts else ()
+        return tuple(self.texts[i] for i in rows) if self.has_texts else ()
+
+    def canonical(self) -> TrainingSet:
+        """The same samples, the synthetic ones by class and text instead of by arrival.
+
+        A classifier should depend on what was generated, not on the order of the rounds.
+        """
+        given, synthetic = np.flatnonzero(self.given), np.flatnonzero(~self.given)
+        by_text = sorted(
+            synthetic, key=lambda i: (self.class_index[i], self.texts[i] if self.has_texts else "")
+        )
+        order = np.concatenate([given, np.array(by_text, dtype=np.intp)])
+        copy = TrainingSet(self.n_classes, self.class_side, has_texts=self.has_texts)
+        copy.texts = [self.texts[i] for i in order] if self.has_texts else []
+        copy.class_index, copy.given = self.class_index[order], self.given[order]
+        copy.views = {name: matrix[order] for name, matrix in self.views.items()}
+        return copy
+
+    @property
+    def pooled(self) -> str:
+        """The view in which texts meet descriptions: `pooled`, or the first if none has that name."""
+        return POOLED if POOLED in self.views else next(iter(self.views))
 
     def raw_views(self, recipe: Recipe) -> list[RawView]:
         """The views that heads are trained on: the embedder's, then the words."""
-        described = next(iter(self.views))
+        described = self.pooled
         views: list[RawView] = [
             DenseView(name, matrix, self.class_side if name == described else _no_class_side)
             for name, matrix in self.views.items()
+            if len(matrix) or name == described  # descriptions alone make no other view
         ]
-        if recipe.words and self.texts:
+        if recipe.words and self.has_texts:
             views.append(WordsView(tuple(self.texts), self.class_side))
         return views
 
@@ -115,7 +143,12 @@ class WordsView:
         """The vocabulary that those samples give."""
         side = self.class_side(learned_from)
         learned = [text for text, use in zip(self.texts, learned_from, strict=True) if use]
-        return Vocabulary.fit([*learned, *(() if side is None else side.texts)])
+        texts = [*learned, *(() if side is None else side.texts)]
+        for min_count in itertools.count(1):
+            vocabulary = Vocabulary.fit(texts, min_count=min_count)
+            if len(vocabulary.terms) <= MAX_TERMS:
+                break
+        return vocabulary
 
     def rows(self, learned_from: NDArray[np.bool_]) -> tuple[Rows, Rows | None]:
         """Sparse rows of all samples, and of the wordings."""

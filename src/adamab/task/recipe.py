@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -73,11 +73,13 @@ class Recipe(BaseModel):
     passes: int = Field(default=2, ge=0)
     """Augmentation rounds a class: twice five samples are ten a class on average."""
     rounds: int | None = Field(default=None, ge=0)
-    """All rounds, the last ones without generation; None means the augmentation rounds."""
+    """All rounds, the last ones without generation; None means the augmentation rounds. With `refit`
+    rounds end with the generation."""
     alpha: float = Field(default=100.0, ge=0)
     """Exploration of the bandit."""
     relative_shift: bool = True
-    """Divide δ² by the mean squared class gradient of the round, so that α has no unit."""
+    """Divide δ² by u² times the mean squared class gradient of the query towers (`GradientShift.scale`,
+    a number that the round has anyway), so that α has no unit."""
     optimiser: Literal["adam", "adamw"] = "adamw"
     learning_rate: float = Field(default=1e-3, gt=0)
     final_rate: float = Field(default=1.0, gt=0, le=1)
@@ -86,7 +88,8 @@ class Recipe(BaseModel):
     batch_size: int | None = Field(default=None, ge=1)
     """Mini-batch of the loop's epochs; None is the full batch."""
     full_gradient: bool = False
-    """One full-batch gradient step a round instead of an epoch: the theorem's setting."""
+    """One full-batch step of plain gradient descent at a constant rate a round instead of an epoch of
+    Adam: the theorem's setting. The refit of the heads does not change."""
     synthetic_weight: float = Field(default=1.0, gt=0)
     """Weight of a synthetic sample in every loss; a given one has weight one."""
 
@@ -94,8 +97,11 @@ class Recipe(BaseModel):
     refit: bool = True
     """After the loop train every view's head anew, for the steps and with the weights of the folds."""
     folds: int = Field(default=5, ge=0)
-    checkpoints: tuple[int, ...] = Field(default=(0, 6, 12, 25, 50, 100, 200), min_length=1)
-    """Numbers of full-batch steps that the folds choose from, view by view."""
+    checkpoints: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+        default=(0, 6, 12, 25, 50, 100, 200), min_length=1
+    )
+    """Numbers of full-batch steps that the folds choose from, view by view. Like all of evidence and
+    `similarity` it matters only with `refit`."""
     default_steps: int = Field(default=12, ge=0)
     """Steps where there are no folds (one example a class)."""
     pull: float = Field(default=0.01, ge=0)

@@ -75,6 +75,10 @@ class Embedder(ABC):
         return type(self).__name__
 
     def _wanted(self, views: Sequence[str] | None) -> tuple[str, ...]:
+        if "words" in self.views:
+            raise EmbedderError(
+                f"{self} has a view named 'words', which is the lexical view's name; rename it"
+            )
         if views is None:
             return self.views
         unknown = [view for view in views if view not in self.views]

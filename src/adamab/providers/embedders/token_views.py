@@ -1,4 +1,4 @@
-"""Views of a frozen transformer: summaries of its tokens in every hidden layer (METHOD.md, section 5)."""
+"""Views of a frozen transformer: summaries of its tokens in every hidden layer."""
 
 from __future__ import annotations
 

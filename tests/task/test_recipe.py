@@ -1,0 +1,46 @@
+import pytest
+
+from adamab.errors import RecipeError
+from adamab.task.recipe import PAPER_SETTINGS, Recipe
+
+
+def test_presets_of_the_paper():
+    for name, settings in PAPER_SETTINGS.items():
+        recipe = Recipe.preset(f"paper:{name}")
+        assert {key: getattr(recipe, key) for key in settings} == settings
+        assert (recipe.learning_rate, recipe.final_rate, recipe.weight_decay) == (0.005, 0.5, 1e-4)
+        assert (recipe.folds, recipe.refit, recipe.words, recipe.views) == (0, False, False, ("pooled",))
+    assert Recipe.preset("paper").n_augmentation_rounds(30) == 90
+    assert Recipe.preset("paper:cub200").n_rounds(200) == 500
+
+
+def test_rounds_follow_the_number_of_classes():
+    assert Recipe().n_rounds(12) == Recipe().n_augmentation_rounds(12) == 24
+    assert Recipe(augmentation_rounds=7).n_rounds(12) == 7
+    assert Recipe(augmentation_rounds=7, rounds=3).n_rounds(12) == 7
+
+
+@pytest.mark.parametrize("name", ["papr", "paper:imagenet", ""])
+def test_unknown_presets(name):
+    with pytest.raises(RecipeError, match="unknown recipe"):
+        Recipe.preset(name)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"dropout": 1.0},
+        {"checkpoints": ()},
+        {"checkpoints": (-5,)},
+        {"layers": 0},
+        {"alpha": float("inf")},
+        {"views": ()},
+        {"activation": "step"},
+        {"colour": "red"},
+    ],
+)
+def test_wrong_options_are_one_line(options):
+    with pytest.raises(RecipeError) as caught:
+        Recipe().with_options(**options)
+    assert "\n" not in str(caught.value)
+    assert next(iter(options)) in str(caught.value)
