@@ -27,8 +27,8 @@ def main(names: list[str]) -> int:
         group = importlib.import_module(f"benchmarks.{name}").run()
         write(name, group)
         print(f"\n## {name} ({time.perf_counter() - start:.0f} s)\n", figures_table(group.figures), sep="\n")
-        for text in group.tables:
-            print("", text, sep="\n")
+        for table in group.tables:
+            print("", table.markdown(), sep="\n")
         held &= all(figure.holds for figure in group.figures)
     return 0 if held else 1
 

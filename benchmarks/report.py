@@ -34,11 +34,24 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Table:
+    """Figures without a bar, to be read side by side."""
+
+    title: str
+    header: list[str]
+    rows: list[list[str]]
+
+    def markdown(self) -> str:
+        """Title and table."""
+        return f"{self.title}:\n\n{table(self.header, self.rows)}"
+
+
+@dataclass(frozen=True)
 class Group:
     """What one module measured."""
 
     figures: list[Figure]
-    tables: list[str] = field(default_factory=list)  # Markdown
+    tables: list[Table] = field(default_factory=list)
 
 
 def seconds(action: Callable[[], object], repeat: int) -> float:
@@ -83,6 +96,7 @@ def write(name: str, group: Group, folder: Path = RESULTS) -> None:
     """Merge one group into benchmarks.json and benchmarks.md; the other groups stay as they are."""
     folder.mkdir(exist_ok=True)
     _write_json(folder / "benchmarks.json", group)
+    _write_tables(folder / "benchmark-tables.json", name, group)
     _write_markdown(folder / "benchmarks.md", name, group)
 
 
@@ -93,6 +107,19 @@ def _write_json(path: Path, group: Group) -> None:
     path.write_text(json.dumps(dict(sorted(kept.items())), indent=2) + "\n", encoding="utf-8")
 
 
+def _write_tables(path: Path, name: str, group: Group) -> None:
+    """The tables of benchmarks.md as data: that file's bars stand in benchmarks.json."""
+    kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    tables = [{"title": t.title, "header": t.header, "rows": t.rows} for t in group.tables]
+    kept[name] = {
+        "command": f"python -m benchmarks {name}",
+        "seed": 0,
+        "machine": _machine(),
+        "tables": tables,
+    }
+    path.write_text(json.dumps(dict(sorted(kept.items())), indent=1) + "\n", encoding="utf-8")
+
+
 def _write_markdown(path: Path, name: str, group: Group) -> None:
     """The file is a head and one section a group, `## name`."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -100,12 +127,12 @@ def _write_markdown(path: Path, name: str, group: Group) -> None:
     parts = [
         f"Command: `python -m benchmarks {name}`. {_machine()}",
         figures_table(group.figures),
-        *group.tables,
+        *(t.markdown() for t in group.tables),
     ]
     sections[name] = "\n" + "\n\n".join(parts) + "\n"
     head = (
         "# Benchmarks\n\nWritten by `make bench`, each section by the command it names; "
-        "`benchmarks.json` holds the figures. Ratios are of medians measured in one run.\n\n"
+        "`benchmarks.json` holds the figures, `benchmark-tables.json` the tables. Ratios are of medians measured in one run.\n\n"
     )
     body = "\n".join(f"## {key}\n{sections[key].rstrip()}\n" for key in sorted(sections))
     path.write_text(head + body, encoding="utf-8")
