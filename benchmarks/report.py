@@ -132,7 +132,8 @@ def _write_markdown(path: Path, name: str, group: Group) -> None:
     sections[name] = "\n" + "\n\n".join(parts) + "\n"
     head = (
         "# Benchmarks\n\nWritten by `make bench`, each section by the command it names; "
-        "`benchmarks.json` holds the figures, `benchmark-tables.json` the tables. Ratios are of medians measured in one run.\n\n"
+        "`benchmarks.json` holds the figures, `benchmark-tables.json` the tables. "
+        "Ratios are of medians measured in one run.\n\n"
     )
     body = "\n".join(f"## {key}\n{sections[key].rstrip()}\n" for key in sorted(sections))
     path.write_text(head + body, encoding="utf-8")

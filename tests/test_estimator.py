@@ -173,3 +173,17 @@ def test_a_seed_out_of_range_is_told(seed):
 def test_a_budget_must_make_sense(budget):
     with pytest.raises(RecipeError, match="budget"):
         texts_classifier(budget=budget, generator=_text_generator()).fit(TEXTS, LABELS)
+
+
+@pytest.mark.parametrize("make", [texts_classifier, EmbeddingCalibrator])
+def test_labels_must_be_there(make):
+    data = ["a", "b"] if make is texts_classifier else [[1.0, 0.0], [0.0, 1.0]]
+    with pytest.raises(TaskError, match=r"^y\[1\] is None; give every sample a label"):
+        make().fit(data, ["x", None])
+
+
+def test_empty_texts_are_refused_as_on_the_command_line():
+    clf = texts_classifier().fit(TEXTS, LABELS)
+    for empty in ("", " ", "\u200b"):
+        with pytest.raises(TaskError, match=r"^X\[1\]: the text is empty; fill it in or remove it$"):
+            clf.predict(["money", empty])

@@ -20,6 +20,7 @@ from adamab.providers.generators.base import Generator
 from adamab.run import torch_required
 from adamab.run.inference import Inference
 from adamab.run.resolve import open_embedder, open_generator, parse_budget
+from adamab.task.messages import checked
 from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec, Sample, Task
 
@@ -88,7 +89,7 @@ class ADAMABClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         texts, labels = _texts(X), np.asarray(y)
         if len(texts) != len(labels):
             raise TaskError(f"{len(texts)} texts and {len(labels)} labels; give one label a text")
-        check_classification_targets(labels)
+        _check_labels(labels)
         classes = np.unique(labels)
         seed = _seed(self.random_state)
         result = fit_task(
@@ -120,7 +121,10 @@ class ADAMABClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return model.predict_proba(rows)
 
     def save(self, directory: str | PathLike[str]) -> None:
-        """Write the classifier as safetensors and JSON; `adamab.load` reads it."""
+        """Write the classifier as safetensors and JSON; `adamab.load` reads it.
+
+        A classifier that is in `directory` already is replaced without a question.
+        """
         check_is_fitted(self)
         labels = self.classes_.tolist()
         if not all(isinstance(label, (str, int, float, bool)) for label in labels):
@@ -183,7 +187,7 @@ class EmbeddingCalibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with torch_required():
             from adamab.run.fit import fit_vectors
         vectors, labels = validate_data(self, X, y, dtype=np.float32)
-        check_classification_targets(labels)
+        _check_labels(labels)
         self.classes_, class_index = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y has {len(self.classes_)} class; a classifier needs at least two")
@@ -245,7 +249,15 @@ def _texts(X: Sequence[str]) -> list[str]:
     for i, text in enumerate(texts):
         if not isinstance(text, str):
             raise TaskError(f"X[{i}] is {type(text).__name__}, not a text; ADAMABClassifier takes raw texts")
+        checked(text, f"X[{i}]", "the text")
     return texts
+
+
+def _check_labels(labels: NDArray[Any]) -> None:
+    for i, label in enumerate(labels.tolist()):
+        if label is None:
+            raise TaskError(f"y[{i}] is None; give every sample a label or leave it out")
+    check_classification_targets(labels)
 
 
 def _task(

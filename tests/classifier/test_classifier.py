@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from string import ascii_letters
 from typing import Any
 
 import numpy as np
@@ -172,6 +173,26 @@ def test_long_fingerprints_are_cut_where_they_differ(at: int) -> None:
     message = str(caught.value)
     assert "x" in message.split("this one has")[1]
     assert len(message) < 220
+
+
+@pytest.mark.parametrize("length", [8, 41, 48])
+def test_short_fingerprints_are_shown_whole(length: int) -> None:
+    fitted, given = "st:sha256:" + "0" * 70, "npz:" + "1" * (length - 4)
+    with pytest.raises(FingerprintError) as caught:
+        linear_model(2, fingerprint=fitted).check_fingerprint(given)
+    assert f"this one has fingerprint {given!r};" in str(caught.value)
+
+
+@pytest.mark.parametrize("at", [0, 13, 16, 17, 30, 48])
+def test_a_cut_fingerprint_is_not_longer_and_hides_something_at_each_ellipsis(at: int) -> None:
+    first = ascii_letters[:49]
+    second = first[:at] + "~" + first[at + 1 :]
+    with pytest.raises(FingerprintError) as caught:
+        linear_model(2, fingerprint=first).check_fingerprint(second)
+    shown = str(caught.value).split("this one has fingerprint ")[1].split("; use that")[0].strip("'")
+    assert "~" in shown
+    assert len(shown) < len(second)
+    assert all(part and part in second for part in shown.removesuffix("…").split("…"))
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def test_summary_and_files(adamab, folder):
     result = adamab("fit", "task.yaml", "--run", "run", *NPZ, *FAST)
     assert result.exit_code == 0, result.output
     assert "toy: 3 classes, 9 given samples\n" in result.output
-    assert "without the synthetic ones" in result.output
+    assert "out of fold, measured on 9 given samples)" in result.output
     assert "adamab predict run" in result.output
     assert sorted(path.name for path in (folder / "run").iterdir()) == sorted(FILES)
     assert load("run").embedder_spec == "npz:vectors.npz"
@@ -70,6 +70,7 @@ def test_paper_recipe_has_no_estimate(adamab, folder):
     ("options", "told"),
     [
         (("--budget", "5 samples"), "name what writes them"),
+        (("--budget", "nonsense"), "'nonsense' cannot be read"),
         (("--generator", "noise", "--budget", "1.50 usd"), "usd are not counted yet"),
         (("--generator", "noise", "--budget", "many"), "cannot be read"),
         (("--generator", "noise", "--budget", "0"), "1 or more"),
@@ -149,3 +150,26 @@ def test_long_texts_are_told_by_every_command(adamab, folder, monkeypatch):
     for command in ("evaluate", "predict"):
         told = adamab(command, "run", "new.jsonl", "--no-cache").stderr
         assert told.startswith("warning: 2 texts are longer"), told
+
+
+def test_repeats_are_told(adamab, folder):
+    text = (folder / "task.yaml").read_text()
+    for times, told in ((1, "1 repeated example was left out\n"), (2, "2 repeated examples were left out\n")):
+        again = ", ".join(['"she likes  it"'] * times)
+        (folder / "more.yaml").write_text(text.replace('"she likes it"', f'"she likes it", {again}'))
+        result = adamab("fit", "more.yaml", "--run", "run", *NPZ, *FAST, "--overwrite")
+        assert result.exit_code == 0, result.output
+        assert told in result.stdout
+        assert "9 given samples" in result.stdout
+        assert json.loads((folder / "run" / "fit.json").read_text())["repeats"] == times
+    once = adamab("fit", "task.yaml", "--run", "once", *NPZ, *FAST)
+    assert "repeated" not in once.stdout
+
+
+def test_one_of_a_kind(adamab, folder):
+    options = ("--generator", "replay:new.jsonl", "--budget", "1 sample")
+    result = adamab("fit", "task.yaml", "--run", "run", *NPZ, *FAST, *options)
+    assert "9 given samples, 1 synthetic one in 1 round (adamab)\n" in result.stdout
+    assert "without the synthetic ones" in result.stdout
+    (folder / "one.csv").write_text("text,label\nmoney please,refund\n")
+    assert adamab("evaluate", "run", "one.csv").stdout.startswith("1 text\n")

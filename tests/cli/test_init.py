@@ -30,5 +30,7 @@ def test_nothing_is_overwritten(adamab, refused, tmp_path):
 
 def test_impossible_places(refused, tmp_path):
     (tmp_path / "file").write_text("")
-    assert "file" in refused("init", tmp_path / "file")
-    assert "file" in refused("init", tmp_path / "file" / "below")
+    assert refused("init", tmp_path / "file").endswith("file: is a file; name a directory\n")
+    assert "below: cannot be made (Not a directory); name a" in refused("init", tmp_path / "file" / "below")
+    assert "/proc/x: cannot be made (No such file or directory); name a" in refused("init", "/proc/x")
+    assert "/proc/task.yaml: cannot be written (" in refused("init", "/proc")

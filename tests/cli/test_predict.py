@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from adamab.cli import predict as predict_command
+from adamab.cli.prediction_files import _looks_like
 from adamab.errors import MissingExtraError
 
 
@@ -112,9 +113,9 @@ def test_bad_input(refused, folder, model, name, content, told):
 
 
 def test_bad_stdin(refused, folder, model):
-    assert "stdin: is empty" in refused("predict", model, "-", stdin="")
-    assert "stdin:1: is not UTF-8" in refused("predict", model, "-", stdin=b"caf\xe9\n")
-    assert "half a character" in refused("predict", model, "-", stdin=b"a\0b\n")
+    assert "stdin: holds no rows" in refused("predict", model, "-", stdin="")
+    assert "stdin:1: byte 3 (0xe9) is not UTF-8" in refused("predict", model, "-", stdin=b"caf\xe9\n")
+    assert "stdin:1: NUL at byte 1" in refused("predict", model, "-", stdin=b"a\0b\n")
 
 
 @pytest.mark.parametrize(
@@ -160,7 +161,7 @@ def test_closed_pipes_and_full_disks_in_processes(folder, model):
         done = subprocess.run(
             [*base, "new.jsonl"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
-    assert (done.returncode, done.stderr) == (2, "adamab: No space left on device\n")
+    assert (done.returncode, done.stderr) == (2, "adamab: standard output: No space left on device\n")
 
 
 def test_vectors_need_neither_scipy_nor_torch(folder, vector_model, write_npz):
@@ -182,3 +183,42 @@ def test_a_missing_package_names_its_pip_line(refused, folder, model, monkeypatc
 
     monkeypatch.setattr("adamab.run.inference.open_embedder", missing)
     assert "pip install 'adamab[local]'" in refused("predict", model, "new.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        ("csv", "text,note\nmoney please,x\n"),
+        ("tsv", "note\ttext\nx\tmoney please\n"),
+        ("jsonl", '{"text": "money please", "note": "x"}\n'),
+    ],
+)
+def test_stdin_and_files_in_a_named_format(adamab, refused, folder, model, kind, content):
+    told = refused("predict", model, "-", stdin=content)
+    assert told.startswith("adamab: stdin:1: ")
+    assert f"--format {kind}" in told
+    (folder / "data.dat").write_text(content)
+    for source, stdin in (("-", content), ("data.dat", None)):
+        result = adamab("predict", model, source, "--format", kind, "--json", stdin=stdin)
+        assert result.exit_code == 0, result.output
+        (row,) = map(json.loads, result.stdout.splitlines())
+        assert (row["text"], row["note"], row["class"]) == ("money please", "x", "refund")
+
+
+def test_lines_that_only_resemble_a_header_are_texts():
+    for line in ("a text, and more", "{curly}", "some text", '"open', "{" * 5000, "x" * 200_000):
+        assert _looks_like(line) == ""
+    assert [_looks_like(line) for line in ('"text","label"', "text", "{}")] == ["csv", "csv", "jsonl"]
+
+
+def test_format_txt_takes_a_header_as_a_text(refused, folder, model):
+    assert "no vector for 1" in refused("predict", model, "-", "--format", "txt", stdin="text,label\n")
+    assert "'--format'" in refused("predict", model, "-", "--format", "xml", stdin="a\n")
+
+
+def test_endings_name_vectors_too(refused, folder, model):
+    (folder / "in.dat").write_text("x")
+    assert ".: is a directory" in (told := refused("predict", model, "."))
+    assert ".npz" in told
+    assert "--format" in (told := refused("predict", model, "in.dat"))
+    assert ".npz" in told

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -56,3 +57,36 @@ def read(terminal: int) -> bytes:
         return os.read(terminal, 4096)
     except OSError:  # Linux's way to say that the other end is closed
         return b""
+
+
+def shell(folder: Path, arguments: str, ending: str) -> tuple[int, str]:
+    command = f"{shlex.quote(sys.executable)} -m adamab {arguments} {ending}"
+    done = subprocess.run(["bash", "-c", command], cwd=folder, stderr=subprocess.PIPE, text=True, check=False)
+    return done.returncode, done.stderr
+
+
+def test_closed_streams(tmp_path, write_task, model):
+    write_task(tmp_path)
+    (tmp_path / "many.txt").write_text("money please\n" * 2000)
+    assert shell(tmp_path, f"predict {model} many.txt", ">&-") == (0, "")
+    assert shell(tmp_path, f"predict {model} many.txt -o out.csv", ">&- 2>&-") == (0, "")
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 2001
+    assert shell(tmp_path, "doctor", ">&-") == (0, "")
+    code, told = shell(tmp_path, f"predict {model} -", "<&-")
+    assert (code, told) == (2, "adamab: stdin: holds no rows; add at least one\n")
+
+
+def test_full_disks(tmp_path, write_task, model):
+    write_task(tmp_path)
+    full = "standard output: No space left on device\n"
+    for command in (
+        f"predict {model} new.jsonl",
+        f"evaluate {model} new.jsonl --json",
+        "doctor",
+        "--version",
+    ):
+        assert shell(tmp_path, command, "> /dev/full") == (2, f"adamab: {full}")
+    fit = "fit task.yaml --run run --embedder npz:vectors.npz --set folds=2 --no-cache --json"
+    told = shell(tmp_path, fit, "> /dev/full")
+    assert told == (2, f"adamab: run was written, but its summary could not be printed: {full}")
+    assert (tmp_path / "run" / "fit.json").exists()

@@ -13,8 +13,9 @@ from adamab.errors import GeneratorError
 from adamab.providers.generators.base import GivenVectors, Request
 from adamab.providers.generators.noise import NoiseGenerator
 from adamab.providers.generators.recorded import PoolGenerator, ReplayGenerator
-from adamab.task.spec import ClassSpec
-from adamab.testing import check_generator
+from adamab.run.fit import fit_task
+from adamab.task.spec import ClassSpec, Task
+from adamab.testing import HashEmbedder, check_generator
 
 REFUND = Request(ClassSpec("refund"), 0, 2, given=("I want  MY money",), existing=())
 
@@ -105,6 +106,48 @@ def test_bad_recordings_are_one_line(tmp_path: Path, content: str, message: str)
 def test_missing_recording(tmp_path: Path) -> None:
     with pytest.raises(GeneratorError, match=r"none\.jsonl"):
         ReplayGenerator(tmp_path / "none.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("label", "meant"),
+    [
+        ("refnd", "refund"),
+        ("refunds", "refund"),
+        ("refnud", "refund"),
+        ("REFUND", "refund"),
+        ("lost-card", "lost_card"),
+        ("lots_card", "lost_card"),
+    ],
+)
+@pytest.mark.parametrize("make", [ReplayGenerator, PoolGenerator])
+def test_a_misspelt_class_is_refused(
+    tmp_path: Path, make: type[ReplayGenerator], label: str, meant: str
+) -> None:
+    file = write(tmp_path / "r.jsonl", ("refund", "a"), ("else", "b"), (label, "c"), (label, "d"))
+    with pytest.raises(GeneratorError) as caught:
+        make(file).check(["praise", "refund", "lost_card"])
+    assert str(caught.value) == f"{file}:3: unknown class {label!r}; did you mean {meant!r}?"
+
+
+def test_a_recording_of_other_classes_only_is_refused(tmp_path: Path) -> None:
+    file = write(tmp_path / "r.jsonl", ("weather", "a"), ("sports", "b"))
+    with pytest.raises(GeneratorError, match=r"r\.jsonl:1: unknown class 'weather'; known: praise, refund"):
+        ReplayGenerator(file).check(["praise", "refund"])
+
+
+def test_a_recording_may_serve_several_tasks(tmp_path: Path) -> None:
+    known = ["class_1", "type_a", "card_arrival", "sms", "level10"]
+    others = ["class_2", "class_10", "type_b", "card_linking", "sim", "level11", "refund"]
+    file = write(tmp_path / "r.jsonl", *((name, f"text {name}") for name in [*others, *known]))
+    ReplayGenerator(file).check(known)
+    NoiseGenerator().check(known)
+
+
+def test_a_fit_checks_its_recording_first(tmp_path: Path) -> None:
+    task = Task.from_mapping({"refund": ["money back", "my money"], "praise": ["love it", "so good"]})
+    file = write(tmp_path / "r.jsonl", ("praise", "nice"), ("refnd", "pay me"))
+    with pytest.raises(GeneratorError, match=r":2: unknown class 'refnd'; did you mean 'refund'\?"):
+        fit_task(task, HashEmbedder(), generator=ReplayGenerator(file))
 
 
 def vectors(counts: list[int], width: int = 32, spread: float = 0.1) -> GivenVectors:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import pickle
 import shutil
 import socket
@@ -226,6 +227,40 @@ def test_missing_directories_are_refused_at_once(name: str) -> None:
         Embedder(name)
 
 
+def test_a_directory_that_is_no_model_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "notes.json").write_text("{}")
+    with pytest.raises(EmbedderError) as caught:
+        Embedder(str(tmp_path))
+    assert (
+        str(caught.value)
+        == f"{tmp_path} is not a model directory: it has neither modules.json nor config.json"
+    )
+
+
+def test_only_the_models_own_files_are_looked_at(tiny_model: Path, tmp_path: Path) -> None:
+    model = copied(tiny_model, tmp_path / "m")
+    reference = Embedder(str(tiny_model)).fingerprint
+    for folder in ("data/deep", ".git/objects", "onnx"):
+        (model / folder).mkdir(parents=True)
+        (model / folder / "notes.json").write_text("{}")
+        (model / folder / "old.bin").write_text("")
+    (model / "gone.json").symlink_to(model / "vanished")
+    assert Embedder(str(model)).fingerprint == reference
+    model_files.find_model(str(model)).check()
+    inner = next(folder for folder in model.iterdir() if folder.name.endswith("_Pooling")) / "route_0"
+    inner.mkdir()
+    (inner / "config.json").write_text("{}")  # as a router keeps its modules
+    assert Embedder(str(model)).fingerprint != reference
+    (inner / "pytorch_model.bin").write_text("")
+    with pytest.raises(EmbedderError, match="weights are not safetensors"):
+        model_files.find_model(str(model)).check()
+
+
+def test_unreadable_folders(tmp_path: Path) -> None:
+    with pytest.raises(EmbedderError, match=r"missing: cannot be read \(No such file"):
+        model_files.hash_directory(tmp_path / "missing")
+
+
 def test_bad_options(tiny_model: Path) -> None:
     with pytest.raises(EmbedderError, match="long_texts is 'drop'"):
         Embedder(str(tiny_model), long_texts="drop")  # type: ignore[arg-type]
@@ -263,18 +298,77 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "hub"
 
 
-async def test_a_hub_id_in_the_local_cache(tiny_model: Path, hub: Path) -> None:
-    commit = "0123456789abcdef0123456789abcdef01234567"
-    repository = hub / "models--sentence-transformers--tiny"
-    copied(tiny_model, repository / "snapshots" / commit)
+def fill_hub(model: Path, repository: Path, commit: str) -> None:
+    """A repository as the hub's library lays it out on disk."""
+    copied(model, repository / "snapshots" / commit)
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text(commit)
+
+
+async def test_a_hub_id_in_the_local_cache(tiny_model: Path, hub: Path) -> None:
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    fill_hub(tiny_model, hub / "models--sentence-transformers--tiny", commit)
     embedder = Embedder("tiny")
     assert embedder.fingerprint == f"st:sentence-transformers/tiny@{commit}:cut:views-1"
     assert embedder.views == VIEWS
     answer = await embedder.embed(TEXTS)
     expected = await Embedder(str(tiny_model)).embed(TEXTS)
     np.testing.assert_allclose(answer.views["pooled"], expected.views["pooled"], atol=1e-6)
+
+
+HUB_SCRIPT = """
+import asyncio, sys
+from adamab.errors import EmbedderError
+from adamab.providers.registry import resolve_embedder
+try:
+    embedder = resolve_embedder(sys.argv[1])
+    print(embedder.fingerprint)
+    asyncio.run(embedder.embed(["hello world"]))
+except EmbedderError as error:
+    sys.exit(f"EmbedderError: {error}")
+"""
+
+
+def run_offline(spec: str, home: Path) -> subprocess.CompletedProcess[str]:
+    """In a process of its own, since whoever imports transformers imports all of the hub's library."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "SENTENCE_TRANSFORMERS_"))}
+    return subprocess.run(
+        [sys.executable, "-W", "error::RuntimeWarning", "-c", HUB_SCRIPT, spec],
+        env={**kept, "HF_HUB_OFFLINE": "1", "HF_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_an_unknown_hub_id_without_a_terminal(tmp_path: Path) -> None:
+    done = run_offline("st:nope/nope", tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("EmbedderError: st:nope/nope: cannot be fetched from the hub")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_cached_hub_id_without_a_terminal(tiny_model: Path, tmp_path: Path) -> None:
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    fill_hub(tiny_model, tmp_path / "hub" / "models--org--tiny", commit)
+    done = run_offline("st:org/tiny", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"st:org/tiny@{commit}:cut:views-1\n"
+
+
+@pytest.mark.parametrize("decided", [None, "0"])
+def test_progress_bars_are_as_before_afterwards(
+    hub: Path, monkeypatch: pytest.MonkeyPatch, decided: str | None
+) -> None:
+    from huggingface_hub import utils
+
+    monkeypatch.delenv("HF_HUB_DISABLE_PROGRESS_BARS", raising=False)
+    if decided is not None:
+        monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", decided)
+    before = utils.are_progress_bars_disabled()
+    with pytest.raises(EmbedderError):
+        _ = Embedder("org/name").fingerprint
+    assert utils.are_progress_bars_disabled() == before
 
 
 def test_a_hub_id_that_cannot_be_fetched(hub: Path) -> None:

@@ -198,8 +198,12 @@ async def test_undecodable_values_are_damage(cache: VectorCache) -> None:
 async def test_other_peoples_files_are_left_alone(tmp_path: Path) -> None:
     thesis = tmp_path / "thesis.txt"
     thesis.write_text("years of work " * 1000)
-    with pytest.raises(CacheError, match="not a vector cache; delete it yourself"):
-        VectorCache(thesis).purge()
+    told = r"thesis\.txt is not a vector cache; set ADAMAB_CACHE to another file or delete it$"
+    for action in (VectorCache(thesis).purge, VectorCache(thesis).entries):
+        with pytest.raises(CacheError, match=told):
+            action()
+    with pytest.raises(CacheError, match=told):  # what `predict` meets
+        await fill(VectorCache(thesis))
     foreign = tmp_path / "foreign.db"
     with closing(sqlite3.connect(foreign)) as db:
         db.execute("CREATE TABLE mine (x)")
@@ -222,8 +226,21 @@ def test_an_empty_database_is_an_empty_cache(tmp_path: Path) -> None:
 
 
 async def test_a_directory_in_its_place(tmp_path: Path) -> None:
-    with pytest.raises(CacheError, match="cannot be used now"):
-        await fill(VectorCache(tmp_path))
+    cache = VectorCache(tmp_path)
+    for action in (
+        lambda: cache.get("f", "query", ["a"], ["pooled"]),
+        cache.entries,
+        cache.purge,
+        lambda: cache.purge("f"),
+    ):
+        with pytest.raises(CacheError, match=r"is a directory, but ADAMAB_CACHE names a file; set it to"):
+            action()
+    cached = CachedEmbedder(toy(), cache, slice_size=2)
+    with pytest.warns(RuntimeWarning, match="is a directory, .*; going on without") as caught:
+        answer = await cached.embed(TEXTS)
+    assert len(caught) == 1
+    assert len(answer.views["pooled"]) == len(TEXTS)
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_an_impossible_place_warns_once_and_goes_on(tmp_path: Path) -> None:
@@ -233,6 +250,10 @@ async def test_an_impossible_place_warns_once_and_goes_on(tmp_path: Path) -> Non
         answer = await cached.embed(TEXTS)
     assert len(caught) == 1
     assert len(answer.views["pooled"]) == len(TEXTS)
+    for action in (cached.cache.entries, cached.cache.purge):
+        with pytest.raises(CacheError, match=r"cannot be reached \(Not a directory\); set ADAMAB_CACHE"):
+            action()
+    assert cached.cache.size == 0
 
 
 async def test_a_locked_cache_is_not_waited_for_forever(cache: VectorCache) -> None:

@@ -151,3 +151,9 @@ def test_missing_torch_names_its_pip_line():
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
     with pytest.raises(ModuleNotFoundError, match="foo"), torch_required():
         raise ModuleNotFoundError("No module named 'foo'", name="foo")
+
+
+def test_repeats_do_not_change_the_digest():
+    digest = "dfff8a680f661c0ba680acff914189ba5f093820a67620b5e4b37b6c692ba7e8"
+    for examples in (["a"], ["a", "A "]):
+        assert directory.task_digest(Task.from_mapping({"no": examples, "yes": ["b"]})) == digest

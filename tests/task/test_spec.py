@@ -55,3 +55,10 @@ def test_duplicate_classes_and_strangers_are_refused() -> None:
 def test_a_repeat_within_a_class_is_kept_once_in_place() -> None:
     task = Task.from_mapping({"a": ["x", "y", " X"], "b": ["z"]})
     assert [sample.text for sample in task.samples] == ["x", "y", "z"]
+
+
+def test_repeats_are_counted_and_change_nothing_else() -> None:
+    once = Task.from_mapping({"a": ["x"], "b": ["y"]})
+    more = Task.from_mapping({"a": ["x", " X", "x"], "b": ["y"]})
+    assert (once.repeats, more.repeats) == (0, 2)
+    assert once == more

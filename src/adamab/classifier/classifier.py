@@ -222,11 +222,17 @@ def _best(block: Array, k: int) -> NDArray[np.int64]:
     return np.argsort(-block, axis=1, kind="stable")[:, :k]
 
 
-def _told_apart(first: str, second: str, width: int = 40) -> tuple[str, str]:
-    """Both, cut to where they differ: fingerprints of one kind begin alike."""
-    if max(len(first), len(second)) <= width:
-        return short(first), short(second)
-    alike = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), 1 << 30)
-    start = max(12, min(alike, len(first), len(second)) - 4)
-    cut = [f"{text[:12]}…{text[start : start + 20]}" for text in (first, second)]
-    return short(cut[0]), short(cut[1])
+def _told_apart(first: str, second: str) -> tuple[str, str]:
+    """Both; a long one is cut to where they differ, since fingerprints of one kind begin alike."""
+    shorter = min(len(first), len(second))
+    alike = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), shorter)
+    return _cut(first, alike), _cut(second, alike)
+
+
+def _cut(text: str, at: int, width: int = 48) -> str:
+    """`text` quoted, whole if it is short, else its beginning and what stands around `at`."""
+    if len(text) <= width:
+        return short(text, width)
+    start = max(12, min(at - 4, len(text) - 24))
+    before, after = "…" if start > 12 else "", "…" if start + 24 < len(text) else ""
+    return short(f"{text[:12]}{before}{text[start : start + 24]}{after}", width)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 
 
 def main() -> None:
     """Run `adamab` with the arguments of the process."""
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show é is no error
@@ -16,3 +18,11 @@ def main() -> None:
     from adamab.cli.app import app
 
     get_command(app)(prog_name="adamab")
+
+
+def _open_closed_streams() -> None:
+    """Whoever closed a stream (`>&-`) wants nothing of it; the null device also keeps its number taken,
+    so that no file which is opened later becomes standard output."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115

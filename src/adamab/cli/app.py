@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from adamab.cli.console import show_help
+from adamab.cli.console import echo, show_help
 from adamab.cli.errors import exit_code
 from adamab.version import __version__
 
@@ -67,7 +67,7 @@ def _load(name: str) -> Any:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"adamab {__version__}")
+        echo(f"adamab {__version__}")
         raise typer.Exit
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adamab.cli.console import print_json, print_table, show_help, size
+from adamab.cli.console import echo, print_json, print_table, show_help, size
 
 if TYPE_CHECKING:
     from adamab.providers.cache import VectorCache
@@ -35,7 +35,7 @@ def list_(as_json: Json = False) -> None:
         found = [asdict(entry) for entry in entries]
         print_json({"path": str(stored.path), "bytes": stored.size, "entries": found})
         return
-    typer.echo(f"{stored.path}: {size(stored.size)}" if entries else f"{stored.path}: nothing is stored")
+    echo(f"{stored.path}: {size(stored.size)}" if entries else f"{stored.path}: nothing is stored")
     if entries:
         rows = [(_brief(e.fingerprint), e.view, e.rows, size(e.bytes), _day(e.last_used)) for e in entries]
         print_table(("embedder", "view", "vectors#", "size#", "last used"), rows)
@@ -61,7 +61,7 @@ def purge(
     if as_json:
         print_json({"path": str(stored.path), "freed": freed, "embedders": chosen})
     else:
-        typer.echo(f"deleted {what}; {size(freed)} are free again")
+        echo(f"deleted {what}; {size(freed)} are free again")
 
 
 def _fingerprints(stored: VectorCache, prefix: str) -> list[str]:
@@ -80,7 +80,7 @@ def _confirm(question: str) -> None:
     if not sys.stdin.isatty():
         raise CacheError("nobody is there to confirm that vectors may be deleted; add --yes")
     if not typer.confirm(question):
-        typer.echo("nothing was deleted")
+        echo("nothing was deleted")
         raise typer.Exit
 
 

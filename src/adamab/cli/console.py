@@ -27,6 +27,23 @@ class _NoBar:
     def phase(self, description: str, total: int | None = None) -> None: ...
 
 
+@contextmanager
+def standard_output() -> Iterator[None]:
+    """Around whatever writes to stdout, so that an error says where it happened."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = "standard output"
+        raise
+
+
+def echo(text: str) -> None:
+    """A line of the result, on stdout."""
+    with standard_output():
+        typer.echo(text)
+
+
 def say(text: str) -> None:
     """A line for the person at the terminal, on stderr."""
     typer.echo(text, err=True)
@@ -37,13 +54,13 @@ def show_help(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         # With rich, typer prints while it is asked and returns nothing.
         if text := context.get_help():
-            typer.echo(text)
+            echo(text)
         raise typer.Exit
 
 
 def print_json(value: object) -> None:
     """One JSON document on stdout."""
-    typer.echo(json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False))
+    echo(json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
@@ -59,8 +76,13 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
         table.add_column(column.rstrip("#"), justify="right" if right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(str(cell)) for cell in row))  # Text: brackets in names are no markup
-    console = Console(highlight=False)
-    console.print(table)
+    with standard_output():
+        Console(highlight=False).print(table)
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 round`, `2 rounds`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def percent(share: float) -> str:

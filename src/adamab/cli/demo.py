@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adamab.cli.console import print_json, print_table, progress
+from adamab.cli.console import echo, print_json, print_table, progress
 
 if TYPE_CHECKING:
     from adamab.study.demo import Plan
@@ -28,14 +28,20 @@ def demo(
     ] = False,
 ) -> None:
     """Compare zero-shot, linear probe, calibrator and policies on the built-in support-desk task."""
+    from adamab.cli.extras import demo_extras
+    from adamab.cli.folders import make_folder
+
+    with demo_extras():
+        make_folder(output, " for the results")  # a place that cannot be written to fails now
+        _demo(seeds, output, as_json=as_json, quick=quick)
+
+
+def _demo(seeds: int | None, output: Path, *, as_json: bool, quick: bool) -> None:
     from adamab.study.demo import Plan
     from adamab.study.demo_report import write_report
-    from adamab.study.figures import check_matplotlib
 
-    check_matplotlib()
     n_seeds = seeds if seeds is not None else 1 if quick else SEEDS
     plan = Plan(tuple(range(n_seeds)), per_class=(10,) if quick else (5, 10))
-    output.mkdir(parents=True, exist_ok=True)  # a place that cannot be written to fails now
     summary = _run(plan)
     written = write_report(summary, output, command=_command(n_seeds, output, quick))
     if as_json:
@@ -67,5 +73,5 @@ def _print(summary: Summary, written: list[Path]) -> None:
     columns = [HEADER[0], *(f"{name}#" for name in HEADER[1:])]
     print_table(columns, cells(summary), title="Support desk: which class is this message?")
     for line in (caption(summary), *findings(summary)):
-        typer.echo(fill(line, 88, subsequent_indent="  ", initial_indent="- "))
-    typer.echo(f"Written to {written[0].parent}: {', '.join(path.name for path in written)}")
+        echo(fill(line, 88, subsequent_indent="  ", initial_indent="- "))
+    echo(f"Written to {written[0].parent}: {', '.join(path.name for path in written)}")

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from adamab.cli.console import print_json, print_table, size
+from adamab.cli.console import echo, print_json, print_table, size
 
 _YES_NO = {True: "yes", False: "no"}
 
@@ -25,7 +25,7 @@ def doctor(
 
 
 def _print(found: dict[str, Any]) -> None:
-    typer.echo(f"adamab {found['adamab']}, Python {found['python']}, {found['platform']}")
+    echo(f"adamab {found['adamab']}, Python {found['python']}, {found['platform']}")
     packages = found["packages"].items()
     print_table(("package", "version"), [(name, version or "not installed") for name, version in packages])
     extras = found["extras"].items()
@@ -33,13 +33,13 @@ def _print(found: dict[str, Any]) -> None:
     keys = found["keys"].items()
     print_table(("API key", ""), [(name, "set" if there else "not set") for name, there in keys])
     cache, local, torch = found["cache"], found["local_embedder"], found["torch"]
-    typer.echo(f"cache: {cache['path']} ({size(cache['bytes'])})")
-    typer.echo(f"local embedder: {local['state']}")
+    echo(f"cache: {cache['path']} ({size(cache['bytes'])})")
+    echo(f"local embedder: {local['state']}")
     if torch is not None:
-        typer.echo(f"torch: {torch['threads']} threads, {torch['device']}")
-    typer.echo("works offline:")
+        echo(f"torch: {torch['threads']} threads, {torch['device']}")
+    echo("works offline:")
     for what, works in found["offline"].items():
-        typer.echo(f"  {_YES_NO[works]:3}  {what}")
+        echo(f"  {_YES_NO[works]:3}  {what}")
 
 
 def _extra(name: str, extra: dict[str, Any]) -> tuple[str, str, str]:

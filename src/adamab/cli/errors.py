@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import typer
 
-from adamab.cli.console import say
+from adamab.cli.console import say, standard_output
 from adamab.errors import AdamabError
 from adamab.run import torch_required
 
@@ -50,7 +50,8 @@ def _run(run: Callable[[], object]) -> int:
     try:
         with torch_required():
             code = run()
-        sys.stdout.flush()  # a full disk or a closed pipe shows up here, not at interpreter exit
+        with standard_output():
+            sys.stdout.flush()  # a full disk or a closed pipe shows up here, not at interpreter exit
     except Exception:
         if os.environ.get("ADAMAB_DEBUG"):
             _traceback()

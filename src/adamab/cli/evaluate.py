@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adamab.cli.console import percent, print_json, print_table, progress, say
+from adamab.cli.console import counted, echo, percent, print_json, print_table, progress, say
 
 if TYPE_CHECKING:
     import numpy as np
@@ -90,10 +90,10 @@ def _probabilities(inference: Inference, samples: Sequence[Sample]) -> NDArray[n
 
 
 def _print(result: Evaluation, skipped: int) -> None:
-    typer.echo(f"{result.n} texts" + (f", {skipped} of unknown classes left out" if skipped else ""))
-    typer.echo(f"accuracy           {_figure(result.accuracy)}")
-    typer.echo(f"macro-F1           {_figure(result.macro_f1)}")
-    typer.echo(f"calibration error  {percent(result.calibration_error)} (15 bins)")
+    echo(counted(result.n, "text") + (f", {skipped} of unknown classes left out" if skipped else ""))
+    echo(f"accuracy           {_figure(result.accuracy)}")
+    echo(f"macro-F1           {_figure(result.macro_f1)}")
+    echo(f"calibration error  {percent(result.calibration_error)} (15 bins)")
     print_table(("class", "texts#", "precision#", "recall#"), _class_rows(result))
     if result.confusions:
         rows = [(c.true, c.predicted, c.count, percent(c.share)) for c in result.confusions[:_SHOWN]]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -61,6 +63,7 @@ def fit(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
 ) -> None:
     """Train a classifier for TASK and write it, with its history, into a run directory."""
+    from adamab.cli.extras import need_torch_for
     from adamab.cli.fit_summary import print_summary
     from adamab.cli.recipe_options import recipe_of
     from adamab.run.directory import check_free, summarise, write_run
@@ -70,6 +73,7 @@ def fit(
     started = time.perf_counter()
     check_free(run, overwrite=overwrite)
     loaded, samples = load_task(task), _samples(budget, generator)
+    need_torch_for(embedder)
     chosen = _budgeted(recipe_of(recipe, settings or ()), policy, samples)
     with progress("embedding the samples", quiet=quiet) as bar:
         result = _fit(
@@ -95,10 +99,28 @@ def fit(
         seconds=time.perf_counter() - started,
     )
     write_run(run, result, summary, overwrite=overwrite)
-    if as_json:
-        print_json({"run": str(run), **summary})
-    elif not quiet:
-        print_summary(run, summary)
+    with _written(run):
+        if as_json:
+            print_json({"run": str(run), **summary})
+        elif not quiet:
+            print_summary(run, summary)
+
+
+@contextmanager
+def _written(run: Path) -> Iterator[None]:
+    """Around what is printed at the end: the run is there whatever becomes of it."""
+    from adamab.errors import RunError
+    from adamab.task.messages import place
+
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise RunError(
+            f"{place(run)} was written, but its summary could not be printed: "
+            f"{error.filename}: {error.strerror or error}"
+        ) from None
 
 
 def _samples(budget: str | None, generator: str) -> int | None:
@@ -107,11 +129,12 @@ def _samples(budget: str | None, generator: str) -> int | None:
 
     if budget is None:
         return None
+    samples = parse_budget(budget)
     if generator == "none":
         raise RecipeError(
             "a budget is for synthetic samples; name what writes them, such as --generator noise"
         )
-    return parse_budget(budget)
+    return samples
 
 
 def _budgeted(recipe: Recipe, policy: str, budget: int | None) -> Recipe:

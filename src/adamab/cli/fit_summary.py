@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from adamab.cli.console import percent, say
+from adamab.cli.console import counted, echo, percent, say
 
 _SHOWN = 5
 
@@ -18,7 +16,7 @@ def print_summary(run: Path, summary: dict[str, Any]) -> None:
     from adamab.task.messages import one_line
 
     for line in _lines(run, summary):
-        typer.echo(one_line(line))
+        echo(one_line(line))
     warning = long_text_warning(summary["overlong"], summary["embedder"]["spec"])
     if warning:
         say(warning)
@@ -39,9 +37,12 @@ def long_text_warning(count: int, embedder: str) -> str:
 
 def _lines(run: Path, summary: dict[str, Any]) -> Iterator[str]:
     name = summary["task"]["name"]
-    yield f"{name}: {summary['classes']} classes, {summary['given']} given samples" + _synthetic(summary)
+    given = counted(summary["given"], "given sample")
+    yield f"{name}: {summary['classes']} classes, {given}" + _synthetic(summary)
+    if repeats := summary["repeats"]:
+        yield f"{counted(repeats, 'repeated example')} {'was' if repeats == 1 else 'were'} left out"
     yield f"views that count: {', '.join(summary['views'])}"
-    yield _estimate(summary["estimate"])
+    yield _estimate(summary)
     yield from _closed(summary["closed"])
     yield f"{summary['seconds']:.1f} seconds; the run is in {run}"
     yield f"next: adamab evaluate {run} LABELLED.csv   or: adamab predict {run} TEXTS.csv -o OUT.csv"
@@ -50,18 +51,21 @@ def _lines(run: Path, summary: dict[str, Any]) -> Iterator[str]:
 def _synthetic(summary: dict[str, Any]) -> str:
     if summary["generator"] == "none":
         return ""
-    return f", {summary['synthetic']} synthetic ones in {summary['rounds']} rounds ({summary['policy']})"
+    synthetic, rounds = counted(summary["synthetic"], "synthetic one"), counted(summary["rounds"], "round")
+    return f", {synthetic} in {rounds} ({summary['policy']})"
 
 
-def _estimate(estimate: dict[str, Any] | None) -> str:
+def _estimate(summary: dict[str, Any]) -> str:
+    estimate = summary["estimate"]
     if estimate is None:
         return (
             "expected accuracy: unknown, too few given samples to hold some out (or a recipe without folds)"
         )
     low, high = percent(estimate["low"]), percent(estimate["high"])
+    alone = " alone, without the synthetic ones" if summary["synthetic"] else ""
     return (
         f"expected accuracy: {percent(estimate['accuracy'])} (95 % interval {low} to {high}, out of fold, "
-        f"measured on the {estimate['n']} given samples alone, without the synthetic ones)"
+        f"measured on {estimate['n']} given samples{alone})"
     )
 
 

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from adamab.cli.console import echo
+
 FILE_NAME = "task.yaml"
 
 
@@ -16,15 +18,21 @@ def init(
     """Write a commented task file that can be fitted at once and then filled in."""
     from importlib.resources import files
 
+    from adamab.cli.folders import make_folder
     from adamab.errors import TaskError
     from adamab.task.messages import place
 
     path = directory / FILE_NAME
     template = files("adamab.task").joinpath("template.yaml").read_text("utf-8")
-    directory.mkdir(parents=True, exist_ok=True)
+    make_folder(directory)
     try:
         with open(path, "x", encoding="utf-8") as stream:
             stream.write(template)
     except FileExistsError:
         raise TaskError(f"{place(path)}: is there already and stays as it is; name another folder") from None
-    typer.echo(f"wrote {path}; fill it in, then: adamab fit {path} --run {directory / 'run'}")
+    except OSError as error:
+        reason = error.strerror or error
+        raise TaskError(
+            f"{place(path)}: cannot be written ({reason}); name a directory where you may write"
+        ) from None
+    echo(f"wrote {path}; fill it in, then: adamab fit {path} --run {directory / 'run'}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,15 +18,29 @@ if TYPE_CHECKING:
 CHUNK = 512
 
 
+class Format(StrEnum):
+    """How texts are written."""
+
+    csv = "csv"
+    tsv = "tsv"
+    jsonl = "jsonl"
+    txt = "txt"
+
+
 def predict(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, or a saved model's.")],
     source: Annotated[
         str,
         typer.Argument(
             metavar="INPUT",
-            help="CSV, TSV or JSONL with text, TXT with one a line, NPZ with vectors, or - for stdin.",
+            help="CSV, TSV or JSONL with text, TXT with one a line, NPZ with vectors, or - for stdin "
+            "(plain lines, unless --format says otherwise).",
         ),
     ],
+    kind: Annotated[
+        Format | None,
+        typer.Option("--format", help="How INPUT is written; else its ending says so, and stdin is txt."),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="OUT", help="CSV, TSV or JSONL file; else CSV on stdout."),
@@ -44,20 +59,20 @@ def predict(
     from adamab.cli.prediction_files import check_output, output_format, written
 
     check_output(source, output)
-    kind = output_format(output, as_json)
+    output_kind = output_format(output, as_json)
     with progress("predicting") as bar:
-        rows = _predictions(run, source, top_k, embedder, cache=not no_cache, bar=bar)
+        rows = _predictions(run, source, kind, top_k, embedder, cache=not no_cache, bar=bar)
         first = next(rows, None)  # whatever is wrong with the input shows before the output is touched
-        with written(output, kind) as write:
+        with written(output, output_kind) as write:
             while first is not None:
                 write(first)
                 first = next(rows, None)
 
 
 def _predictions(
-    run: Path, source: str, k: int, embedder: str | None, *, cache: bool, bar: Bar
+    run: Path, source: str, kind: str | None, k: int, embedder: str | None, *, cache: bool, bar: Bar
 ) -> Iterator[dict[str, Any]]:
-    if source.lower().endswith(".npz"):
+    if kind is None and source.lower().endswith(".npz"):
         yield from _of_vectors(run, Path(source), k, bar)
         return
     from adamab.cli.fit_summary import long_text_warning
@@ -65,7 +80,7 @@ def _predictions(
     from adamab.run.inference import Inference
 
     inference = Inference.open(run, embedder, cache=cache)
-    for rows in _chunks(read_rows(source)):
+    for rows in _chunks(read_rows(source, kind)):
         yield from _answers(inference, rows, k)
         bar.step(len(rows))
     if warning := long_text_warning(inference.overlong, inference.classifier.embedder_spec):

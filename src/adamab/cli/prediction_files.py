@@ -8,24 +8,25 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
+from adamab.cli.console import standard_output
 from adamab.errors import EmbedderError, TaskError
-from adamab.task.messages import checked, place, short
+from adamab.task.messages import place, short
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from adamab.classifier import Classifier
+    from adamab.task import TextRow
 
 STDIN = "-"
 _FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 _OURS = ("class", "probability", "classes", "probabilities")
-_LONGEST_LINE = 16 * 2**20
 
 
 class Row(Protocol):
@@ -42,19 +43,6 @@ class Row(Protocol):
     @property
     def fields(self) -> dict[str, object]:
         """Everything that stood in its row."""
-
-
-@dataclass(frozen=True)
-class Line:
-    """A line of stdin."""
-
-    text: str
-    id: None = None
-
-    @property
-    def fields(self) -> dict[str, object]:
-        """The text, as in a row of a file."""
-        return {"text": self.text}
 
 
 @dataclass(frozen=True)
@@ -76,29 +64,52 @@ class Vectors:
             yield {"id": id_} if self.texts is None else {"id": id_, "text": self.texts[number]}
 
 
-def read_rows(source: str) -> Iterator[Row]:
-    """Texts of a data file, or the lines of stdin."""
+def read_rows(source: str, kind: str | None = None) -> Iterator[Row]:
+    """Texts of a data file, or of stdin; `kind` says how they are written, else the file's ending does."""
+    from adamab.task import read_text_stream, read_texts
+
     if source == STDIN:
-        return _lines(sys.stdin.buffer)
-    from adamab.task import read_texts
+        rows = read_text_stream(sys.stdin.buffer, "stdin", kind or "txt")
+        return rows if kind else _plain(rows)
+    if kind is None:
+        _check_ending(Path(source))
+    return read_texts(source, kind=kind)
 
-    return read_texts(source)
+
+def _check_ending(path: Path) -> None:
+    from adamab.task.files import ENDINGS
+
+    endings = ", ".join(sorted([*ENDINGS, ".npz"]))
+    if os.path.isdir(path):
+        raise TaskError(f"{place(path)}: is a directory; name a file in it that ends in one of {endings}")
+    if path.suffix.lower() not in ENDINGS:
+        raise TaskError(
+            f"{place(path)}: unknown ending {short(path.suffix)}; use one of {endings}, or say --format"
+        )
 
 
-def _lines(stream: BinaryIO) -> Iterator[Row]:
-    number = 0
-    while raw := stream.readline(_LONGEST_LINE):
-        number += 1
-        try:
-            text = raw.decode("utf-8")
-        except UnicodeDecodeError:
-            raise TaskError(
-                f"stdin:{number}: is not UTF-8 (or longer than 16 MB); convert it first"
-            ) from None
-        if text.strip():
-            yield Line(checked(text, f"stdin:{number}", "the line"))
-    if number == 0:
-        raise TaskError("stdin: is empty; write one text a line")
+def _plain(rows: Iterator[TextRow]) -> Iterator[Row]:
+    """Lines as they are, unless the first shows that they are something else."""
+    first = next(rows)  # an empty input is refused before
+    if kind := _looks_like(first.text):
+        raise TaskError(
+            f"stdin:{first.line}: {short(first.text)} looks like {kind.upper()}, and stdin is read as plain "
+            f"lines; add --format {kind}, or --format txt if it is a text"
+        )
+    yield first
+    yield from rows
+
+
+def _looks_like(line: str) -> str:
+    """`jsonl`, `csv` or `tsv` where a first line is an object or a header; else nothing."""
+    with suppress(ValueError, RecursionError):
+        if line.startswith("{") and isinstance(json.loads(line), dict):
+            return "jsonl"
+    for kind, delimiter in (("csv", ","), ("tsv", "\t")):
+        with suppress(csv.Error):
+            if "text" in (cell.strip() for cell in next(csv.reader([line], delimiter=delimiter))):
+                return kind
+    return ""
 
 
 def read_vectors(path: Path, classifier: Classifier) -> Vectors:
@@ -177,7 +188,7 @@ def written(output: Path | None, kind: str) -> Iterator[Callable[[dict[str, Any]
     """Something that writes rows; a file appears under its name only when all are written."""
     make = _jsonl if kind == "jsonl" else _csv_writer("\t" if kind == "tsv" else ",")
     if output is None:
-        yield make(sys.stdout.buffer)
+        yield _on_stdout(make(sys.stdout.buffer))
         return
     target = Path(os.path.realpath(output))  # a link stays a link
     direct = _is_special(target)
@@ -193,6 +204,14 @@ def written(output: Path | None, kind: str) -> Iterator[Callable[[dict[str, Any]
         if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
             raise TaskError(f"{place(output)}: cannot be written ({error.strerror or error})") from None
         raise
+
+
+def _on_stdout(write: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
+    def put(row: dict[str, Any]) -> None:
+        with standard_output():
+            write(row)
+
+    return put
 
 
 def _jsonl(stream: BinaryIO) -> Callable[[dict[str, Any]], None]:

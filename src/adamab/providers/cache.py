@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adamab.errors import EmbedderError
-from adamab.providers.cache_file import CacheFile, DamagedError, default_path
+from adamab.providers.cache_file import CacheFile, DamagedError, PlaceError, default_path
 from adamab.providers.embedders.base import Embedded, Embedder, Kind
 
 SLICE = 256  # texts embedded before they are stored: what a killed process loses at most
@@ -163,7 +163,10 @@ class CachedEmbedder(Embedder):
         )
 
     async def _slice(self, texts: Sequence[str], kind: Kind, views: Sequence[str]) -> Embedded:
-        rows = self.cache.get(self.fingerprint, kind, texts, views)
+        try:
+            rows = self.cache.get(self.fingerprint, kind, texts, views)
+        except PlaceError:
+            rows = {}  # storing the vectors will warn of it
         if rows and not self._touched:
             self._touched = True  # once is enough: a date is all that it changes
             self.cache.touch(self.fingerprint)

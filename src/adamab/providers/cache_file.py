@@ -42,6 +42,10 @@ class DamagedError(CacheError):
     """The file's contents are no database; deleting it is a remedy."""
 
 
+class PlaceError(CacheError):
+    """There can be no file of that name; nothing is stored and nothing can be."""
+
+
 class CacheFile:
     """A SQLite file that may be missing, foreign, damaged, locked or out of reach."""
 
@@ -53,7 +57,11 @@ class CacheFile:
     @property
     def size(self) -> int:
         """Bytes on disk."""
-        return sum(file.stat().st_size for file in self._files() if file.is_file())
+        total = 0
+        for file in self._files():
+            with contextlib.suppress(OSError):
+                total += file.stat().st_size if file.is_file() else 0
+        return total
 
     def exists(self) -> bool:
         """Whether there is anything to read."""
@@ -64,6 +72,7 @@ class CacheFile:
 
     def read(self, action: Callable[[sqlite3.Connection], T], default: T) -> T:
         """What `action` makes of the file, or `default` where there is none; raises `CacheError`."""
+        self._check_place()
         if not self.exists():
             return default
         try:
@@ -85,7 +94,7 @@ class CacheFile:
         """Delete a damaged file, unless it may be something else than a cache."""
         try:
             if not self._is_ours():
-                raise CacheError(f"{self.path}: not a vector cache; delete it yourself if nobody needs it")
+                raise self._foreign()
             for file in self._files():
                 file.unlink(missing_ok=True)
         except OSError as error:
@@ -98,6 +107,25 @@ class CacheFile:
         """A mistyped ADAMAB_CACHE must not cost a user's own file."""
         with open(self.path, "rb") as stream:
             return self.path.name == FILE_NAME or stream.read(len(_MAGIC)) == _MAGIC
+
+    def _foreign(self) -> CacheError:
+        return CacheError(f"{self.path} is not a vector cache; set ADAMAB_CACHE to another file or delete it")
+
+    def _check_place(self) -> None:
+        try:
+            if not self.path.is_dir():
+                self.path.stat()
+                return
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise PlaceError(
+                f"{self.path}: cannot be reached ({error.strerror}); set ADAMAB_CACHE to another file"
+            ) from None
+        raise PlaceError(
+            f"{self.path} is a directory, but ADAMAB_CACHE names a file; "
+            f"set it to a file, such as {self.path / FILE_NAME}"
+        )
 
     def _open_existing(self) -> sqlite3.Connection:
         db = self._connect("mode=rw")
@@ -113,6 +141,7 @@ class CacheFile:
         return db
 
     def _open_or_create(self) -> sqlite3.Connection:
+        self._check_place()
         if not self.exists():
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))  # SQLite's side files copy its mode
@@ -141,6 +170,9 @@ class CacheFile:
 
     def _readable(self, error: sqlite3.Error) -> CacheError:
         if _code(error) in _DAMAGE:
+            with contextlib.suppress(OSError):
+                if not self._is_ours():
+                    return self._foreign()
             return DamagedError(
                 f"{self.path}: the vector cache is damaged ({error}); "
                 "run: adamab cache purge, or use --no-cache"
@@ -152,7 +184,8 @@ class CacheFile:
     def _warn(self, error: Exception) -> None:
         if not self._warned:
             self._warned = True
-            message = f"{self.path}: vectors cannot be stored ({error}); going on without storing them"
+            where = "" if isinstance(error, CacheError) else f"{self.path}: "  # a CacheError names it itself
+            message = f"{where}vectors cannot be stored ({error}); going on without storing them"
             warnings.warn(message, RuntimeWarning, stacklevel=4)
 
 

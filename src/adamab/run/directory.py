@@ -68,6 +68,7 @@ def summarise(
         "recipe": recipe.model_dump(mode="json"),
         "classes": len(task.classes),
         "given": len(task.samples),
+        "repeats": task.repeats,
         "synthetic": sum(by_class.values()),
         "synthetic_by_class": by_class,
         "rounds": len(result.history),
@@ -81,8 +82,9 @@ def summarise(
 
 def task_digest(task: Task) -> str:
     """sha256 of what the task says, however its file is laid out."""
-    said = json.dumps(asdict(task), sort_keys=True).encode("utf-8", "surrogatepass")
-    return hashlib.sha256(said).hexdigest()
+    said = asdict(task)
+    del said["repeats"]  # a text says the same however often
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def check_free(path: Path, *, overwrite: bool = False) -> None:

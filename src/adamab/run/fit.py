@@ -133,6 +133,7 @@ def _source(
     recipe: Recipe,
     budget: int | None,
 ) -> Source:
+    generator.check(task.class_names)
     if not generator.yields_vectors:
         return Source(generator, texts.embed, task.classes, budget)
     if len(samples.views) > 1 or recipe.words:

@@ -1,7 +1,7 @@
 """What the user says: classes, samples, prompts and how they are read."""
 
 from adamab.task.prompts import Prompts
-from adamab.task.readers import TextRow, load_task, read_samples, read_texts
+from adamab.task.readers import TextRow, load_task, read_samples, read_text_stream, read_texts
 from adamab.task.spec import ClassSpec, Sample, Task
 from adamab.task.words import Vocabulary, folded, terms
 
@@ -15,6 +15,7 @@ __all__ = [
     "folded",
     "load_task",
     "read_samples",
+    "read_text_stream",
     "read_texts",
     "terms",
 ]

@@ -10,15 +10,22 @@ import json
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 from adamab.errors import TaskError
 from adamab.task.messages import one_line, place, short
 
+# Ending of a file -> how its rows are written.
+ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".tsv": "tsv", ".txt": "txt"}
+_PLAIN = "txt"
 _LONGEST_LINE = 16 * 2**20  # a file without line breaks must not fill the memory
+
+
+Lines = Iterator[tuple[int, str]]  # numbered from 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,34 +93,47 @@ def _decoded(path: Path, number: int, offset: int, raw: bytes) -> str:
         ) from None
 
 
-def read_rows(path: Path, *, plain_text: bool = False) -> Iterator[Row]:
+def read_rows(path: Path, *, plain_text: bool = False, kind: str | None = None) -> Iterator[Row]:
     """Rows of a JSONL, CSV or TSV file, by its ending; with `plain_text` also of a `.txt` file.
 
-    Blank lines are skipped; a file without any row is refused.
+    `kind` (csv, tsv, jsonl, txt) says how the file is written whatever its ending is. Blank lines are
+    skipped; a file without any row is refused.
     """
-    readers = {".jsonl": _jsonl, ".ndjson": _jsonl, ".csv": _csv, ".tsv": _csv}
-    if plain_text:
-        readers[".txt"] = _txt
-    reader = readers.get(path.suffix.lower())
-    if reader is None:
+    yield from _rows(path, read_lines(path), kind or _kind(path, plain_text))
+
+
+def read_stream(handle: BinaryIO, name: str, kind: str) -> Iterator[Row]:
+    """Rows of an open stream, which messages call `name`."""
+    path = Path(name)
+    yield from _rows(path, _decoded_lines(path, handle), kind)
+
+
+def _kind(path: Path, plain_text: bool) -> str:
+    known = {ending: kind for ending, kind in ENDINGS.items() if plain_text or kind != _PLAIN}
+    kind = known.get(path.suffix.lower())
+    if kind is None:
         raise TaskError(
-            f"{place(path)}: unknown ending {short(path.suffix)}; use one of {', '.join(sorted(readers))}"
+            f"{place(path)}: unknown ending {short(path.suffix)}; use one of {', '.join(sorted(known))}"
         )
+    return kind
+
+
+def _rows(path: Path, lines: Lines, kind: str) -> Iterator[Row]:
     row = None
-    for row in reader(path):
+    for row in _READERS[kind](path, lines):
         yield row
     if row is None:
         raise TaskError(f"{place(path)}: holds no rows; add at least one")
 
 
-def _txt(path: Path) -> Iterator[Row]:
-    for number, line in read_lines(path):
+def _txt(path: Path, lines: Lines) -> Iterator[Row]:
+    for number, line in lines:
         if line.strip():
             yield Row(path, number, {"text": line.strip()})
 
 
-def _jsonl(path: Path) -> Iterator[Row]:
-    for number, line in read_lines(path):
+def _jsonl(path: Path, lines: Lines) -> Iterator[Row]:
+    for number, line in lines:
         if line.strip():
             yield Row(path, number, _json_object(place(path, number), line))
 
@@ -145,9 +165,9 @@ def _no_constant(name: str) -> NoReturn:
     raise TaskError(f"{name} is not a JSON value; write null")
 
 
-def _csv(path: Path) -> Iterator[Row]:
+def _csv(path: Path, lines: Lines, delimiter: str = ",") -> Iterator[Row]:
     header: list[str] | None = None
-    for line, cells in _csv_cells(path):
+    for line, cells in _csv_cells(path, lines, delimiter):
         if header is None:
             header = _header(place(path, line), cells)
         elif len(cells) != len(header):
@@ -159,9 +179,8 @@ def _csv(path: Path) -> Iterator[Row]:
             yield Row(path, line, dict(zip(header, cells, strict=True)))
 
 
-def _csv_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-    reader = csv.reader((line for _, line in read_lines(path)), delimiter=delimiter, strict=True)
+def _csv_cells(path: Path, lines: Lines, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader((line for _, line in lines), delimiter=delimiter, strict=True)
     while True:
         line = reader.line_num + 1  # a quoted text may span lines: name the first
         try:
@@ -190,3 +209,11 @@ def _header(where: str, cells: list[str]) -> list[str]:
 
 def _repeated(names: list[str]) -> str:
     return Counter(names).most_common(1)[0][0]
+
+
+_READERS: dict[str, Callable[[Path, Lines], Iterator[Row]]] = {
+    "csv": _csv,
+    "tsv": partial(_csv, delimiter="\t"),
+    "jsonl": _jsonl,
+    _PLAIN: _txt,
+}

@@ -11,12 +11,19 @@ from pathlib import Path
 from adamab.errors import TaskError
 from adamab.task.messages import checked, place, short, suggestion
 from adamab.task.prompts import KEYS, Prompts
-from adamab.task.samples import TextRow, placed_samples, read_samples, read_texts, unknown_class
-from adamab.task.spec import ClassSpec, Sample, Task
+from adamab.task.samples import (
+    TextRow,
+    placed_samples,
+    read_samples,
+    read_text_stream,
+    read_texts,
+    unknown_class,
+)
+from adamab.task.spec import ClassSpec, Sample, Task, listed_twice, unexplained
 from adamab.task.words import folded
 from adamab.task.yaml_tree import Fields, Items, Node, Scalar, read_tree
 
-__all__ = ["TextRow", "load_task", "read_samples", "read_texts"]
+__all__ = ["TextRow", "load_task", "read_samples", "read_text_stream", "read_texts"]
 
 _TASK_KEYS = ("name", "classes", "examples", "prompts")
 _CLASS_KEYS = ("name", "description", "examples")
@@ -35,7 +42,9 @@ def load_task(path: str | PathLike[str]) -> Task:
     path = Path(path)
     fields = read_tree(path).fields("the file")
     parts = _full(path, fields) if "classes" in fields else _plain(path, fields)
+    _check_names(parts)
     samples = tuple(_of_one_class(parts.placed))
+    _check_explained(parts, samples)
     try:
         return Task(tuple(parts.classes), samples, parts.prompts, parts.name)
     except TaskError as exc:
@@ -48,51 +57,72 @@ class _Parts:
 
     name: str
     classes: list[ClassSpec]
+    places: list[str]  # file:line of each class
     placed: Iterable[Placed]
     prompts: Prompts = field(default_factory=Prompts)
 
 
+def _check_names(parts: _Parts) -> None:
+    seen: set[str] = set()
+    for spec, where in zip(parts.classes, parts.places, strict=True):
+        if spec.name in seen:
+            raise TaskError(f"{where}: {listed_twice(spec)}")
+        seen.add(spec.name)
+
+
+def _check_explained(parts: _Parts, samples: Iterable[Sample]) -> None:
+    shown = {sample.class_name for sample in samples}
+    if len(parts.classes) < 2:
+        return  # the task itself has something more important to say
+    for spec, where in zip(parts.classes, parts.places, strict=True):
+        if spec.description is None and spec.name not in shown:
+            raise TaskError(f"{where}: {unexplained(spec)}")
+
+
 def _plain(path: Path, fields: dict[str, Node]) -> _Parts:
     """The short form: each key is a class, each value its list of texts."""
-    classes, placed = list[ClassSpec](), list[Placed]()
+    classes, places, placed = list[ClassSpec](), list[str](), list[Placed]()
     for key, node in fields.items():
         if not (isinstance(node, Items) or node.is_empty):
             remedy = suggestion(key, _TASK_KEYS) if key not in _TASK_KEYS else "add 'classes' beside it"
             node.refuse(f"class {short(key)}", f"write a list of its texts, or a 'classes' list ({remedy})")
         name = checked(key, node.place, "class name")
         classes.append(ClassSpec(name))
+        places.append(node.place)
         placed.extend(_inline(node, name))
-    return _Parts(path.stem, classes, placed)
+    return _Parts(path.stem, classes, places, placed)
 
 
 def _full(path: Path, fields: dict[str, Node]) -> _Parts:
     """The long form: name, classes, examples, prompts."""
     _refuse_unknown(fields, _TASK_KEYS, "key")
-    classes, placed = list[ClassSpec](), list[Placed]()
-    for spec, examples in _classes(fields["classes"]):
+    classes, places, placed = list[ClassSpec](), list[str](), list[Placed]()
+    for where, spec, examples in _classes(fields["classes"]):
         classes.append(spec)
+        places.append(where)
         placed.extend(_inline(examples, spec.name))
     names = [spec.name for spec in classes]
     return _Parts(
         name=_text(fields["name"], "the task's name") if "name" in fields else path.stem,
         classes=classes,
+        places=places,
         placed=chain(placed, _examples(fields.get("examples"), names)),
         prompts=_prompts(fields.get("prompts")),
     )
 
 
-def _classes(node: Node) -> Iterator[tuple[ClassSpec, Node | None]]:
-    """Classes in file order, each with the node of its inline examples."""
+def _classes(node: Node) -> Iterator[tuple[str, ClassSpec, Node | None]]:
+    """Classes in file order, each with its place and the node of its inline examples."""
     if isinstance(node, Fields):
         for key, description in node.nodes.items():
             name = checked(key, description.place, "class name")
-            yield ClassSpec(name, _description(description, name)), None
+            yield description.place, ClassSpec(name, _description(description, name)), None
         return
     for item in node.items("'classes'"):
         if isinstance(item, Fields):
-            yield _class(item)
+            yield (item.place, *_class(item))
         else:
-            yield ClassSpec(_text(item, "class name")), None
+            yield item.place, ClassSpec(_text(item, "class name")), None
 
 
 def _class(node: Fields) -> tuple[ClassSpec, Node | None]:

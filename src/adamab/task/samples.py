@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from typing import BinaryIO
 
 from adamab.errors import TaskError
-from adamab.task.files import Row, read_rows
+from adamab.task.files import Row, read_rows, read_stream
 from adamab.task.messages import checked, short, suggestion
 from adamab.task.spec import Sample
 
@@ -38,13 +39,24 @@ def read_samples(path: str | PathLike[str], class_names: Collection[str] | None 
     return [sample for _, sample in placed_samples(Path(path), class_names)]
 
 
-def read_texts(path: str | PathLike[str]) -> Iterator[TextRow]:
+def read_texts(path: str | PathLike[str], *, kind: str | None = None) -> Iterator[TextRow]:
     """Texts of a JSONL, CSV or TSV file with `text` and perhaps `id`, or a `.txt` file with one a line.
 
-    A stream: the file is never in memory as a whole. Blank lines are skipped.
+    `kind` (csv, tsv, jsonl, txt) takes the place of the file's ending. A stream: the file is never in
+    memory as a whole. Blank lines are skipped.
     """
-    for row in read_rows(Path(path), plain_text=True):
-        yield TextRow(_text(row), row.fields, row.line, _id(row))
+    for row in read_rows(Path(path), plain_text=True, kind=kind):
+        yield _text_row(row)
+
+
+def read_text_stream(handle: BinaryIO, name: str, kind: str) -> Iterator[TextRow]:
+    """The same of an open stream such as stdin; messages call it `name`."""
+    for row in read_stream(handle, name, kind):
+        yield _text_row(row)
+
+
+def _text_row(row: Row) -> TextRow:
+    return TextRow(_text(row), row.fields, row.line, _id(row))
 
 
 def placed_samples(path: Path, class_names: Collection[str] | None) -> Iterator[tuple[str, Sample]]:

@@ -46,7 +46,7 @@ class Task:
     """Classes, given samples and wording; valid once constructed.
 
     A text that is repeated within its class is kept once, unless its `id` differs: with a copy in
-    training, a held-out sample would be no evidence.
+    training, a held-out sample would be no evidence. `repeats` counts what was left out.
 
     Example:
         >>> task = Task.from_mapping({"refund": ["money back please"], "praise": ["love it"]})
@@ -58,6 +58,7 @@ class Task:
     samples: tuple[Sample, ...] = ()
     prompts: Prompts = field(default_factory=Prompts)
     name: str = "task"
+    repeats: int = field(init=False, default=0, compare=False)
 
     def __post_init__(self) -> None:
         _check_classes(self.classes)
@@ -65,13 +66,12 @@ class Task:
         distinct: dict[tuple[str, str | None], Sample] = {}
         for sample in self.samples:
             distinct.setdefault((folded(sample.text), sample.id), sample)
+        object.__setattr__(self, "repeats", len(self.samples) - len(distinct))
         object.__setattr__(self, "samples", tuple(distinct.values()))
         shown = {sample.class_name for sample in self.samples}
         for spec in self.classes:
             if spec.description is None and spec.name not in shown:
-                raise TaskError(
-                    f"class {short(spec.name)} has neither a description nor an example; add one of them"
-                )
+                raise unexplained(spec)
 
     @classmethod
     def from_mapping(
@@ -107,13 +107,23 @@ class Task:
         return tuple(s for s in self.samples if s.class_name == class_name)
 
 
+def listed_twice(spec: ClassSpec) -> TaskError:
+    """The error for a second class of the same name."""
+    return TaskError(f"class {short(spec.name)} is listed twice; merge the two or rename one")
+
+
+def unexplained(spec: ClassSpec) -> TaskError:
+    """The error for a class of which nothing but the name is known."""
+    return TaskError(f"class {short(spec.name)} has neither a description nor an example; add one of them")
+
+
 def _check_classes(classes: Sequence[ClassSpec]) -> None:
     seen: set[str] = set()
     for number, spec in enumerate(classes, 1):
         if not isinstance(spec.name, str) or not spec.name.strip():
             raise TaskError(f"class {number} has no name; give it one")
         if spec.name in seen:
-            raise TaskError(f"class {short(spec.name)} is listed twice; merge the two or rename one")
+            raise listed_twice(spec)
         seen.add(spec.name)
         if spec.description is not None:
             _check_text(spec.description, f"the description of class {short(spec.name)}")

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +23,8 @@ _DECISIVE = (".safetensors", ".json", ".txt", ".model", ".spm", ".jinja")
 _FOREIGN_BACKENDS = ("onnx", "openvino")
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 _TRANSFORMER = "Transformer"
+_MODULES = "modules.json"
+_CONFIG = "config.json"
 
 
 @dataclass(frozen=True)
@@ -34,21 +37,22 @@ class ModelFiles:
     @property
     def is_plain_transformer(self) -> bool:
         """A transformer whose hidden layers can be read, followed by pooling and the like."""
-        modules = _modules(self.directory)
+        modules = [kind for kind, _ in _modules(self.directory)]
         # Without modules.json sentence-transformers itself adds mean pooling to the transformer.
         return not modules or modules[0].rpartition(".")[2] == _TRANSFORMER
 
     def check(self) -> None:
         """Refuse what could run code while loading: pickled weights, modules from elsewhere."""
-        for module in _modules(self.directory):
+        for module, _ in _modules(self.directory):
             if not module.startswith("sentence_transformers."):
                 raise EmbedderError(
                     f"{self.directory}: module {module!r} is not part of sentence-transformers; "
                     "models that bring their own code are not loaded"
                 )
-        safe = {file.parent for file in self.directory.rglob("*.safetensors")}
-        for file in sorted(self.directory.rglob("*")):
-            if file.suffix in _PICKLED and file.parent not in safe and not _foreign(file, self.directory):
+        files = _files(self.directory)
+        safe = {file.parent for file in files if file.suffix == ".safetensors"}
+        for file in files:
+            if file.suffix in _PICKLED and file.parent not in safe:
                 raise EmbedderError(
                     f"{file}: weights are not safetensors; save the model again with safe_serialization=True"
                 )
@@ -68,9 +72,11 @@ def find_model(path_or_id: str) -> ModelFiles:
 
 
 def check_name(path_or_id: str) -> None:
-    """Refuse early what is neither a directory nor the form of a hub id."""
+    """Refuse early what is neither a model's directory nor the form of a hub id."""
     path = Path(path_or_id).expanduser()
     if path.is_dir():
+        if not any((path / name).is_file() for name in (_MODULES, _CONFIG)):
+            raise EmbedderError(f"{path} is not a model directory: it has neither {_MODULES} nor {_CONFIG}")
         return
     looks_like_path = path.is_absolute() or path_or_id.startswith((".", "~")) or path_or_id.count("/") > 1
     if not path_or_id.strip() or path.exists() or looks_like_path:
@@ -90,10 +96,10 @@ def hash_directory(directory: Path, *, known: dict[str, str] | None = None) -> s
     `known` gives the digests of files that are verified elsewhere, by relative name.
     """
     total = hashlib.sha256()
-    for file in sorted(directory.rglob("*")):
-        name = file.relative_to(directory).as_posix()
-        if file.suffix not in _DECISIVE or not file.is_file() or _foreign(file, directory):
+    for file in _files(directory):
+        if file.suffix not in _DECISIVE:
             continue
+        name = file.relative_to(directory).as_posix()
         digest = (known or {}).get(name) or hash_file(file)
         total.update(f"{name}\0{digest}\n".encode())
     return total.hexdigest()
@@ -114,24 +120,41 @@ def _hash_file(path: str, size: int, mtime_ns: int) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _foreign(file: Path, directory: Path) -> bool:
-    parts = file.relative_to(directory).parts
-    return parts[0] in _FOREIGN_BACKENDS or any(part.startswith(".") for part in parts)
+def _files(directory: Path) -> list[Path]:
+    """The model's files, sorted: of the directory, its folders, and the folders of its modules.
+
+    No deeper, since the directory may hold anything beside the model.
+    """
+    folders = [f for f in _listed(directory) if f.is_dir() and f.name not in _FOREIGN_BACKENDS]
+    modules = {Path(path).parts[0] for _, path in _modules(directory) if Path(path).parts}
+    # A module may consist of modules: a router keeps each of its routes in a folder of its own.
+    inner = [f for folder in folders if folder.name in modules for f in _listed(folder) if f.is_dir()]
+    return sorted(f for folder in (directory, *folders, *inner) for f in _listed(folder) if f.is_file())
 
 
-def _modules(directory: Path) -> list[str]:
-    file = directory / "modules.json"
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
+    except OSError as error:
+        raise EmbedderError(f"{folder}: cannot be read ({error.strerror})") from None
+
+
+def _modules(directory: Path) -> list[tuple[str, str]]:
+    """Type and folder of each module; none without `modules.json`."""
+    file = directory / _MODULES
     if not file.is_file():
         return []
     try:
-        return [str(module["type"]) for module in json.loads(file.read_text("utf-8"))]
-    except (OSError, ValueError, TypeError, KeyError):
+        modules = json.loads(file.read_text("utf-8"))
+        return [(str(module["type"]), str(module.get("path", ""))) for module in modules]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         raise EmbedderError(f"{file}: not a list of modules; the model is damaged") from None
 
 
 def _snapshot(name: str) -> Path:
     try:
         import huggingface_hub
+        import huggingface_hub.utils  # an attribute only where somebody has imported it
     except ImportError:
         raise MissingExtraError("sentence-transformers", "local") from None
     hub: Any = huggingface_hub
@@ -140,9 +163,7 @@ def _snapshot(name: str) -> Path:
         "allow_patterns": [f"*{suffix}" for suffix in _DECISIVE],
         "ignore_patterns": [f"{backend}/*" for backend in _FOREIGN_BACKENDS],
     }
-    # A download may take minutes, so it shows its progress, but only to a person.
-    quiet = contextlib.nullcontext() if sys.stderr.isatty() else hub.utils.disable_progress_bars()
-    with quiet:
+    with _progress_for_people_only(hub.utils):
         try:
             found = Path(hub.snapshot_download(name, local_files_only=True, **options))
             if any(found.rglob("*.safetensors")):
@@ -156,3 +177,17 @@ def _snapshot(name: str) -> Path:
                 f"st:{name}: cannot be fetched from the hub ({type(error).__name__}); "
                 "check the id and the network, or give a model directory"
             ) from None
+
+
+@contextlib.contextmanager
+def _progress_for_people_only(utils: Any) -> Iterator[None]:
+    """A download may take minutes, so it shows its progress, but not to a file or a pipe."""
+    decided = "HF_HUB_DISABLE_PROGRESS_BARS" in os.environ or utils.are_progress_bars_disabled()
+    if decided or sys.stderr.isatty():
+        yield
+        return
+    utils.disable_progress_bars()  # a context manager itself, but in new versions only
+    try:
+        yield
+    finally:
+        utils.enable_progress_bars()

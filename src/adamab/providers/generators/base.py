@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,6 +52,9 @@ class Generator(ABC):
 
     fingerprint: str
     yields_vectors: bool = False  # True where batches hold vectors of the pooled view instead of texts
+
+    def check(self, class_names: Sequence[str]) -> None:  # noqa: B027  # most have nothing to check
+        """Refuse a task of these classes before anything is generated; raises `GeneratorError`."""
 
     @abstractmethod
     async def generate(self, request: Request) -> Batch:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from adamab.errors import GeneratorError, TaskError
 from adamab.providers.generators.base import Batch, Generator, Request
-from adamab.task.readers import read_samples
+from adamab.task.messages import short, suggestion
+from adamab.task.samples import placed_samples
 from adamab.task.words import folded
+
+_SHORTEST_WORD = 4  # below, one letter is a difference: 'sms' and 'sim'
 
 
 class ReplayGenerator(Generator):
@@ -25,7 +30,7 @@ class ReplayGenerator(Generator):
 
     def __init__(self, path: str | Path, *, seed: int | None = None) -> None:
         self.path = Path(path).expanduser()
-        self._queues = _read(self.path)
+        self._queues, self._places = _read(self.path)
         self._cursors = dict.fromkeys(self._queues, 0)
         if seed is not None:
             self._queues = {name: _shuffled(name, texts, seed) for name, texts in self._queues.items()}
@@ -34,6 +39,23 @@ class ReplayGenerator(Generator):
 
     def __str__(self) -> str:
         return f"{self.prefix}:{self.path}"
+
+    def check(self, class_names: Sequence[str]) -> None:
+        """Refuse a recording of other classes only, and one with a misspelt class.
+
+        Other classes beside those of the task are fine: a recording may serve several tasks.
+        """
+        known = dict.fromkeys(class_names)
+        unknown = [name for name in self._queues if name not in known]
+        for name in unknown:
+            meant = [other for other in known if _is_near_miss(name, other)]
+            if meant:
+                raise self._unknown_class(name, f"did you mean {short(meant[0])}?")
+        if len(unknown) == len(self._queues):
+            raise self._unknown_class(unknown[0], suggestion(unknown[0], class_names))
+
+    def _unknown_class(self, name: str, remedy: str) -> GeneratorError:
+        return GeneratorError(f"{self._places[name]}: unknown class {short(name)}; {remedy}")
 
     async def generate(self, request: Request) -> Batch:
         """The next samples of the class; the batch with the last of them closes it."""
@@ -63,16 +85,49 @@ class PoolGenerator(ReplayGenerator):
     source = "pool"
 
 
-def _read(path: Path) -> dict[str, list[str]]:
-    """The distinct texts of each class, in file order."""
+def _read(path: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """The distinct texts of each class, in file order, and `file:line` of the first of each."""
     try:
-        samples = read_samples(path)
+        placed = list(placed_samples(path, None))
     except TaskError as error:
         raise GeneratorError(str(error)) from None
     queues: dict[str, dict[str, str]] = {}
-    for sample in samples:
+    places: dict[str, str] = {}
+    for where, sample in placed:
+        places.setdefault(sample.class_name, where)
         queues.setdefault(sample.class_name, {}).setdefault(folded(sample.text), sample.text)
-    return {name: list(texts.values()) for name, texts in queues.items()}
+    return {name: list(texts.values()) for name, texts in queues.items()}, places
+
+
+def _is_near_miss(name: str, other: str) -> bool:
+    """Whether one was meant for the other: the same but for case and separators, or for one letter.
+
+    The nearness of `suggestion` would be too much here, where 'card_arrival' and 'card_linking',
+    'class_1' and 'class_2', 'type_a' and 'type_b' are classes of their own.
+    """
+    words, others = _words(name), _words(other)
+    if "".join(words) == "".join(others):
+        return True
+    if len(words) != len(others):
+        return False
+    different = [(a, b) for a, b in zip(words, others, strict=True) if a != b]
+    return len(different) == 1 and _one_slip(*different[0])
+
+
+def _words(name: str) -> list[str]:
+    return [word for word in re.split(r"[\W_]+", name.casefold()) if word]
+
+
+def _one_slip(a: str, b: str) -> bool:
+    """One letter too many, too few or wrong, or two swapped."""
+    if min(len(a), len(b)) < _SHORTEST_WORD:
+        return False
+    start = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    a, b = a[start:], b[start:]
+    while a and b and a[-1] == b[-1]:
+        a, b = a[:-1], b[:-1]
+    swapped = len(a) == 2 and a == b[::-1]
+    return (swapped or max(len(a), len(b)) == 1) and not any(c.isdigit() for c in a + b)
 
 
 def _shuffled(name: str, texts: list[str], seed: int) -> list[str]:

