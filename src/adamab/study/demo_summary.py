@@ -183,7 +183,7 @@ def _equal_sentence(summary: Summary) -> list[str]:
         return []
     return [
         "ADAMAB and round-robin ended with the same number of samples of each class, and so with the same "
-        "messages in another order: what differs between them is the noise of training, not the choice."
+        "messages: the same classifier. A budget that does not go round evenly would tell them apart."
     ]
 
 

@@ -174,7 +174,7 @@ def _accuracy_title(summary: Summary) -> str:
 
 def _note(summary: Summary) -> str:
     note = f"{summary.n_given} given examples, {summary.n_test} test messages; bars: 95 % intervals."
-    same = " ADAMAB and round-robin end with the same samples, in another order."
+    same = " ADAMAB and round-robin end with the same samples."
     return note + (same if summary.same_samples else "")
 
 
