@@ -48,7 +48,7 @@ def one_run(policy: str) -> tuple[float, History]:
     rng = np.random.default_rng(0)
     classes = _unit(rng.standard_normal((N_CLASSES, WIDTH))).astype(np.float32)
     described = DescribedClasses((), {"pooled": classes})
-    samples = TrainingSet(N_CLASSES, lambda _: described)
+    samples = TrainingSet(N_CLASSES, lambda _: described, has_texts=False)
     y = np.repeat(np.arange(N_CLASSES), GIVEN)
     samples.add(y.tolist(), {"pooled": _around(classes[y], rng)}, given=True)
     source = Source(Around(classes), None, [ClassSpec(str(c)) for c in range(N_CLASSES)])
