@@ -40,7 +40,7 @@ def test_texts_keep_their_fields(tmp_path: Path) -> None:
     path = jsonl(tmp_path, {"id": "k", "text": " hi ", "more": [1]}, {"text": "yo"})
     rows = list(read_texts(path))
     assert rows[0] == TextRow("hi", {"id": "k", "text": " hi ", "more": [1]}, 1, "k")
-    assert [row.key for row in rows] == ["k", "yo"]
+    assert [row.id for row in rows] == ["k", None]
 
 
 def test_texts_of_a_plain_file(tmp_path: Path) -> None:

@@ -15,11 +15,6 @@ def test_from_mapping_keeps_order_and_descriptions() -> None:
     assert task.name == "small"
 
 
-def test_a_sample_is_looked_up_by_id_or_text() -> None:
-    assert Sample("hello", "a").key == "hello"
-    assert Sample("hello", "a", id="7").key == "7"
-
-
 @pytest.mark.parametrize(
     ("examples", "descriptions", "message"),
     [

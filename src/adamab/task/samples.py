@@ -25,11 +25,6 @@ class TextRow:
     line: int
     id: str | None = None
 
-    @property
-    def key(self) -> str:
-        """What the embedder is asked for."""
-        return self.text if self.id is None else self.id
-
 
 def read_samples(path: str | PathLike[str], class_names: Collection[str] | None = None) -> list[Sample]:
     """Samples of a JSONL, CSV or TSV file with `text`, `label` (or `class`) and perhaps `id`.

@@ -35,11 +35,6 @@ class Sample:
     source: Source = "given"
     id: str | None = None
 
-    @property
-    def key(self) -> str:
-        """What the embedder is asked for."""
-        return self.text if self.id is None else self.id
-
 
 @dataclass(frozen=True)
 class Task:
