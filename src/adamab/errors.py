@@ -8,6 +8,9 @@
     │   ├── EmbedderError         an embedder cannot be found, read or trusted
     │   │   └── FingerprintError  a model meets another embedder than it was fitted with
     │   ├── GeneratorError        a generator cannot be found or read
+    │   ├── ApiError              an API refuses, fails or cannot be reached
+    │   ├── BudgetError           a call would exceed the budget, so it was not made
+    │   ├── StoppedError          somebody asked to stop, so a call was not made
     │   └── CacheError            the vector cache is unreadable or unwritable
     ├── ModelFileError            a saved classifier is damaged, foreign or of another version
     └── RunError                  a run directory cannot be used as asked
@@ -57,6 +60,39 @@ class FingerprintError(EmbedderError):
 
 class GeneratorError(ProviderError):
     """A generator cannot be found or read."""
+
+
+class ApiError(ProviderError):
+    """An API refused a request, failed, or cannot be reached.
+
+    The message names the service, the status and what to do; it never quotes a request or a response.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        too_large: bool = False,
+        refused: bool = False,
+        unsupported: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.too_large = too_large  # the request has more items or tokens than the service takes
+        self.refused = refused  # on grounds of content
+        self.unsupported = unsupported  # the service does not know a parameter of the request
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), self.args, self.__dict__
+
+
+class BudgetError(ProviderError):
+    """A call would exceed the budget; it was not made."""
+
+
+class StoppedError(ProviderError):
+    """Somebody asked to stop; the next call was not made."""
 
 
 class CacheError(ProviderError):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import signal
 import threading
+import warnings
 
 import pytest
 
-from adamab.providers.sync import run_sync
+from adamab.providers.sync import Work, run_sync
 
 
 async def answer(value: int = 42) -> int:
@@ -80,24 +82,61 @@ async def test_an_interrupt_inside_the_work_is_passed_on() -> None:
         run_sync(interrupted())
 
 
-async def test_an_interrupt_before_the_work_began(monkeypatch: pytest.MonkeyPatch) -> None:
-    begun: list[bool] = []
-    start = threading.Thread.start
+def test_all_work_shares_one_loop() -> None:
+    async def loop() -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
 
-    def interrupted_start(thread: threading.Thread) -> None:
-        if thread.name != "adamab-sync":
-            return start(thread)
-        go = threading.Event()
-        target, thread.run = thread.run, lambda: (go.wait(), target())  # type: ignore[method-assign]
-        start(thread)
-        threading.Timer(0.1, go.set).start()
-        raise KeyboardInterrupt
+    assert run_sync(loop()) is run_sync(loop())
+
+
+def test_synchronous_code_inside_a_coroutine_may_do_the_same() -> None:
+    async def outer() -> int:
+        return run_sync(answer(7))
+
+    assert run_sync(outer()) == 7
+
+
+def test_a_fork_starts_its_own_loop() -> None:
+    assert run_sync(answer()) == 42  # the parent's loop is there
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is what is tested
+        child = os.fork()
+    if child == 0:
+        os._exit(run_sync(answer(5)))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
+
+
+def test_work_goes_on_in_the_background_and_can_be_cancelled() -> None:
+    reached = threading.Event()
+
+    async def endless() -> None:
+        reached.set()
+        await asyncio.sleep(3600)
+
+    work = Work(endless())
+    work.start()
+    reached.wait()
+    assert not work.done()
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        work.result()
+
+
+def test_work_cancelled_before_it_began_never_begins() -> None:
+    begun, go = [], threading.Event()
+
+    async def block() -> None:
+        go.wait()  # keeps the loop from beginning anything else
 
     async def work() -> None:
-        await asyncio.sleep(0)
         begun.append(True)
 
-    monkeypatch.setattr(threading.Thread, "start", interrupted_start)
-    with pytest.raises(KeyboardInterrupt):
-        run_sync(work())
+    blocking, waiting = Work(block()), Work(work())
+    blocking.start()
+    waiting.cancel()
+    waiting.start()
+    go.set()
+    blocking.wait()
+    with pytest.raises(asyncio.CancelledError):
+        waiting.result()
     assert not begun

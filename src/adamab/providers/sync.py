@@ -1,20 +1,30 @@
-"""Running a coroutine from synchronous code, wherever that code runs."""
+"""Running coroutines from synchronous code: one event loop a process, in a thread of its own.
+
+Connections belong to the loop they were opened in, and calls that run ahead must go on while the
+main thread trains. So the loop outlives a single call; it works inside a running loop (Jupyter) too.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import contextvars
+import os
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+_lock = threading.Lock()
+_loop: asyncio.AbstractEventLoop | None = None
+_thread: threading.Thread | None = None
+
 
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run `coroutine` to its end and return what it returns, also inside a running loop (Jupyter).
+    """Run `coroutine` to its end and return what it returns.
 
     Example:
         >>> async def answer() -> int:
@@ -22,45 +32,91 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
         >>> run_sync(answer())
         42
     """
+    if threading.current_thread() is _thread:
+        # Synchronous code inside a coroutine of ours cannot wait for the loop it keeps from running.
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(asyncio.run, coroutine).result()
+    work = Work(coroutine)
     try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(coroutine)
-    return _run_in_thread(coroutine)
-
-
-def _run_in_thread(coroutine: Coroutine[Any, Any, T]) -> T:
-    """A running loop cannot be entered twice, so the coroutine gets a loop of its own, in a thread."""
-    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
-    interrupted = threading.Event()
-    outcome: Future[T] = Future()
-
-    async def main() -> T:
-        task = asyncio.current_task()
-        assert task is not None
-        running.append((asyncio.get_running_loop(), task))
-        if interrupted.is_set():
-            task.cancel()
-        return await coroutine
-
-    def work() -> None:
-        try:
-            outcome.set_result(asyncio.run(main()))
-        except BaseException as error:  # handed over to the waiting thread, whatever it is
-            outcome.set_exception(error)
-
-    context = contextvars.copy_context()
-    thread = threading.Thread(target=context.run, args=(work,), name="adamab-sync", daemon=True)
-    try:
-        thread.start()
-        return outcome.result()
+        work.start()
+        return work.result()
     except KeyboardInterrupt:
-        # Ctrl-C reaches the waiting thread only: the work has to be told.
-        interrupted.set()
-        for loop, task in running:
-            with contextlib.suppress(RuntimeError):  # the loop closed in this very moment
-                loop.call_soon_threadsafe(task.cancel)
+        work.cancel()  # Ctrl-C reaches the waiting thread only: the work has to be told
+        work.wait()
         raise
-    finally:
-        with contextlib.suppress(RuntimeError):  # interrupted before the thread had started
-            thread.join()
+
+
+class Work(Future[T]):
+    """A coroutine that runs in the background once it is started."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        super().__init__()
+        self._coroutine = coroutine
+        self._context = contextvars.copy_context()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin, in a copy of the thread's context."""
+        _background().call_soon_threadsafe(self._begin, context=self._context)
+
+    def cancel(self) -> bool:
+        """Ask the coroutine to stop, or never to begin."""
+        _background().call_soon_threadsafe(self._give_up)
+        return True
+
+    def wait(self) -> None:
+        """Until the coroutine has ended, however it ended."""
+        with contextlib.suppress(BaseException):
+            self.result()
+
+    def _begin(self) -> None:
+        if not self.done():
+            self._task = asyncio.get_running_loop().create_task(self._main())
+
+    def _give_up(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        elif not self.done():
+            self._coroutine.close()
+            self.set_exception(asyncio.CancelledError())
+
+    async def _main(self) -> None:
+        # Whatever it raises is for the waiting thread; a KeyboardInterrupt must not end the loop.
+        try:
+            self.set_result(await self._coroutine)
+        except BaseException as error:
+            self.set_exception(error)
+
+
+def _background() -> asyncio.AbstractEventLoop:
+    global _loop, _thread
+    with _lock:
+        if _loop is None:
+            _loop = asyncio.new_event_loop()
+            _thread = threading.Thread(target=_loop.run_forever, name="adamab-io", daemon=True)
+            _thread.start()
+        return _loop
+
+
+def _end() -> None:
+    """Close connections when the interpreter ends; what is still on its way is given up."""
+    if _loop is None or _thread is None or not _thread.is_alive():
+        return
+    with contextlib.suppress(Exception):
+        asyncio.run_coroutine_threadsafe(_loop.shutdown_asyncgens(), _loop).result(2)
+    _loop.call_soon_threadsafe(_loop.stop)
+    _thread.join(2)
+    if not _loop.is_running():
+        _loop.close()
+
+
+atexit.register(_end)
+
+
+def _after_fork() -> None:
+    """A child has the loop's memory but not its thread: it starts a new one."""
+    global _loop, _lock, _thread
+    _loop, _lock, _thread = None, threading.Lock(), None
+
+
+os.register_at_fork(after_in_child=_after_fork)
