@@ -1,0 +1,515 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adamab.errors import BudgetError, RecipeError, RunError
+from adamab.providers import ledger as ledger_module
+from adamab.providers.budget import Budget, Spend
+from adamab.providers.ledger import AHEAD, Ledger
+from adamab.providers.usage import Usage
+
+
+@pytest.fixture(params=["memory", "file"])
+def path(request, tmp_path) -> Path | None:
+    return tmp_path / "journal.sqlite" if request.param == "file" else None
+
+
+@pytest.fixture
+def opened():
+    """Makes ledgers and closes them at the end."""
+    made: list[Ledger] = []
+
+    def make(budget: str | None = None, path: Path | None = None) -> Ledger:
+        made.append(Ledger(Budget.parse(budget), path))
+        return made[-1]
+
+    yield make
+    for ledger in made:
+        ledger.close()
+
+
+def tried(ledger: Ledger, nano_usd: int | None = 1) -> int | None:
+    try:
+        return ledger.reserve("generate", nano_usd)
+    except BudgetError:
+        return None
+
+
+def in_threads(count: int, work: Callable[[int], int]) -> int:
+    """The sum of what `count` threads return that start at once."""
+    start = threading.Barrier(count)
+
+    def after_the_others(number: int) -> int:
+        start.wait()
+        return work(number)
+
+    with ThreadPoolExecutor(count) as pool:
+        return sum(pool.map(after_the_others, range(count)))
+
+
+def test_calls_are_counted_and_settled(opened, path):
+    ledger = opened(None, path)
+    first = ledger.reserve("generate", 100, class_name="refund")
+    second = ledger.reserve("embed", 50)
+    assert ledger.spent() == Spend(calls=2, nano_usd=150, unsettled=2)
+    ledger.settle(first, 70, Usage(10, 20))
+    assert ledger.spent() == Spend(2, 120, 10, 20, unsettled=1)
+    ledger.settle(second, None, None)  # the provider did not say: it counts as reserved
+    assert ledger.spent() == Spend(2, 120, 10, 20)
+    assert ledger.by_class() == {
+        ("generate", "refund"): Spend(1, 70, 10, 20),
+        ("embed", None): Spend(1, 50),
+    }
+
+
+def test_a_fresh_ledger_has_spent_nothing_and_makes_no_file(opened, tmp_path):
+    ledger = opened("5 calls", tmp_path / "journal.sqlite")
+    assert ledger.spent() == Spend()
+    assert ledger.by_class() == {}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_cap_on_calls(opened, path):
+    ledger = opened("2 calls", path)
+    for _ in range(2):
+        ledger.settle(ledger.reserve("generate", None), 0, None)  # a call that failed is a call
+    with pytest.raises(BudgetError, match=r"^the budget of 2 calls is spent$"):
+        ledger.reserve("generate", None)
+    assert ledger.spent().calls == 2
+
+
+def test_the_cap_on_money(opened, path):
+    ledger = opened("1.50 usd", path)
+    ledger.reserve("generate", 1_499_700_000)
+    message = r"^the budget of 1\.50 usd has 0\.0003 usd left, and the next call may cost 0\.0011 usd$"
+    with pytest.raises(BudgetError, match=message):
+        ledger.reserve("generate", 1_100_000)
+    ledger.reserve("generate", 300_000)
+    with pytest.raises(BudgetError, match=r"^the budget of 1\.50 usd is spent, and the next"):
+        ledger.reserve("generate", 1)
+    ledger.reserve("generate", 0)  # what is free can be had
+
+
+def test_settling_for_less_frees_the_rest(opened, path):
+    ledger = opened("0.000000100 usd", path)
+    first = ledger.reserve("generate", 100)
+    assert tried(ledger, 1) is None
+    ledger.settle(first, 40, Usage(1, 1))
+    assert tried(ledger, 61) is None
+    assert tried(ledger, 60) is not None
+
+
+def test_settling_for_more_counts_and_stops_the_next(opened, path):
+    ledger = opened("0.000000100 usd", path)
+    ledger.settle(ledger.reserve("generate", 10), 500, Usage(1, 1))
+    assert ledger.spent().nano_usd == 500
+    assert tried(ledger, 1) is None
+
+
+def test_an_unknown_price_cannot_be_held_against_a_cap_on_money(opened, path):
+    ledger = opened("1 usd", path)
+    with pytest.raises(RecipeError, match="price is unknown"):
+        ledger.reserve("generate", None)
+    assert ledger.spent() == Spend()
+
+
+def test_a_raised_budget_goes_on(opened, path):
+    ledger = opened("1 call", path)
+    ledger.reserve("generate", 1)
+    assert tried(ledger) is None
+    ledger.budget = Budget.parse("2 calls")
+    assert tried(ledger) is not None
+    assert tried(ledger) is None
+
+
+def test_running_ahead_leaves_the_calls_of_the_planned_rounds(opened, path):
+    ledger = opened("10 calls", path)
+    ledger.plan(4, ("generate", "embed"))
+    for _ in range(2):
+        ledger.reserve("generate", 100, ahead=True)
+    with pytest.raises(BudgetError, match="planned rounds need what is left of the budget of 10 calls"):
+        ledger.reserve("generate", 100, ahead=True)
+    ledger.plan(3, ("generate", "embed"))
+    ledger.reserve("embed", 100, ahead=True)
+    for _ in range(7):
+        ledger.reserve("generate", 100)  # the plan itself may use it up
+    assert tried(ledger) is None
+
+
+def test_running_ahead_leaves_the_money_of_the_planned_rounds(opened, path):
+    ledger = opened("0.000001 usd", path)  # 1000 billionths
+    ledger.plan(2, ("generate", "embed"))
+    with pytest.raises(BudgetError, match=r"planned rounds need what is left of the budget of 0\.000001 usd"):
+        ledger.reserve("generate", 334, ahead=True)  # three of them would be too dear
+    ledger.settle(ledger.reserve("embed", 5), 50, None)  # 950 are left, two rounds need 2 * (200 + 50)
+    ledger.reserve("generate", 200, ahead=True)
+    ledger.reserve("generate", 200, ahead=True)
+    with pytest.raises(BudgetError, match="planned rounds"):
+        ledger.reserve("generate", 200, ahead=True)
+    ledger.reserve("generate", 200)
+
+
+def test_ahead_is_set_by_task():
+    async def ahead() -> bool:
+        AHEAD.set(True)
+        await asyncio.sleep(0)
+        return AHEAD.get()
+
+    async def both() -> tuple[bool, bool]:
+        return await asyncio.create_task(ahead()), AHEAD.get()
+
+    assert asyncio.run(both()) == (True, False)
+
+
+def test_a_call_is_settled_once(opened, path):
+    ledger = opened(None, path)
+    number = ledger.reserve("generate", 5)
+    ledger.settle(number, 3, None)
+    for wrong in (number, number + 100, 0):
+        with pytest.raises(ValueError, match="does not exist or is settled already"):
+            ledger.settle(wrong, 1, None)
+    assert ledger.spent() == Spend(1, 3)
+
+
+def test_absurd_usage_is_kept_within_what_can_be_stored(opened, path):
+    ledger = opened("1 usd", path)
+    huge, negative = ledger.reserve("generate", 1), ledger.reserve("generate", 1)
+    ledger.settle(negative, -(10**12), Usage(-5, -5))  # must not earn anything
+    assert ledger.spent() == Spend(2, 1, unsettled=1)
+    ledger.settle(huge, 10**30, Usage(10**30, 10**30))
+    assert ledger.spent().nano_usd > 10**18
+    assert tried(ledger) is None
+
+
+def test_a_closed_ledger_still_says_what_was_spent(opened, path):
+    ledger = opened(None, path)
+    with ledger:
+        ledger.reserve("generate", 5)
+    assert ledger.spent() == Spend(1, 5, unsettled=1)
+    with pytest.raises(RunError, match="closed"):
+        ledger.reserve("generate", 5)
+    ledger.close()
+
+
+def test_opening_again_adds_up(opened, tmp_path):
+    path = tmp_path / "journal.sqlite"
+    with opened("3 calls", path) as first:
+        first.settle(first.reserve("generate", 10, class_name="a"), 7, Usage(1, 2))
+        left_open = first.reserve("generate", 10, class_name="a")
+    second = opened("3 calls", path)
+    assert second.by_class() == {("generate", "a"): Spend(2, 17, 1, 2, unsettled=1)}
+    assert tried(second) is not None
+    assert tried(second) is None
+    second.settle(left_open, 1, None)  # another process may learn the outcome
+    assert second.spent().nano_usd == 9
+
+
+def test_two_ledgers_on_one_file_see_each_other(opened, tmp_path):
+    path = tmp_path / "journal.sqlite"
+    one, two = opened("4 calls", path), opened("4 calls", path)
+    numbers = [one.reserve("generate", 1), two.reserve("generate", 1), one.reserve("generate", 1)]
+    assert one.spent() == two.spent() == Spend(3, 3, unsettled=3)
+    two.settle(numbers[0], 9, Usage(1, 1))
+    assert one.spent().nano_usd == 11
+    assert tried(two) is not None
+    assert tried(one) is None
+
+
+def test_the_file_is_the_owners_durable_and_append_only(opened, tmp_path):
+    path = tmp_path / "journal.sqlite"
+    ledger = opened(None, path)
+    ledger.settle(ledger.reserve("generate", 5), 3, None)
+    assert path.stat().st_mode & 0o777 == 0o600
+    db = sqlite3.connect(path)
+    try:
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        for statement in ("UPDATE spending SET nano_usd = 0", "DELETE FROM spending"):
+            with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+                db.execute(statement)
+    finally:
+        db.close()
+    assert ledger._book._db.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
+
+
+def test_it_shares_a_file_with_other_tables(opened, tmp_path):
+    path = tmp_path / "journal.sqlite"
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE events (id INTEGER PRIMARY KEY)")
+    db.commit()
+    db.close()
+    ledger = opened("1 call", path)
+    assert ledger.spent() == Spend()
+    assert tried(ledger) is not None
+    assert ledger.spent().calls == 1
+
+
+def test_reserving_reads_only_new_rows(opened, tmp_path):
+    ledger = opened(None, tmp_path / "journal.sqlite")
+    for _ in range(20):
+        ledger.settle(ledger.reserve("generate", 1), 1, None)
+    read: list[int] = []
+    add = ledger._book._add
+    ledger._book._add = lambda number, *rest: (read.append(number), add(number, *rest))[1]
+    ledger.reserve("generate", 1)
+    ledger.reserve("generate", 1)
+    assert read == [40, 41]
+
+
+@pytest.mark.parametrize("cap", [1, 40])
+def test_threads_never_exceed_the_cap_on_calls(opened, path, cap):
+    ledger = opened(f"{cap} calls", path)
+    made = in_threads(16, lambda _: sum(tried(ledger) is not None for _ in range(5)))
+    assert made == cap
+    assert ledger.spent().calls == cap
+
+
+def test_threads_with_ledgers_of_their_own_share_the_cap(opened, tmp_path):
+    ledgers = [opened("20 calls", tmp_path / "journal.sqlite") for _ in range(16)]
+    assert in_threads(16, lambda n: sum(tried(ledgers[n]) is not None for _ in range(3))) == 20
+    assert {ledger.spent() for ledger in ledgers} == {Spend(20, 20, unsettled=20)}
+
+
+def test_threads_that_settle_in_any_order_stay_below_the_cap_on_money(opened, path):
+    ledger = opened("0.000001 usd", path)
+
+    def work(number: int) -> int:
+        random, open_calls, paid = Random(number), [], 0
+        for _ in range(8):
+            bound = random.randint(1, 60)
+            if (call := tried(ledger, bound)) is not None:
+                open_calls.append((call, bound))
+            if open_calls and random.random() < 0.7:
+                call, bound = open_calls.pop(random.randrange(len(open_calls)))
+                cost = random.randint(0, bound)
+                ledger.settle(call, cost, Usage(cost, 0))
+                paid += cost
+        return paid + sum(bound for _, bound in open_calls)
+
+    paid = in_threads(16, work)
+    assert ledger.spent().nano_usd == paid <= 1000
+    assert ledger.spent().input_tokens <= paid
+
+
+steps = st.lists(
+    st.tuples(st.integers(0, 400), st.floats(0, 1), st.integers(0, 5), st.booleans()), max_size=40
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps, st.integers(0, 1000))
+def test_costs_within_their_bound_never_exceed_the_cap(steps, cap):
+    with Ledger(Budget.parse(f"0.{cap:09d} usd")) as ledger:
+        held: list[tuple[int, int]] = []
+        costs: list[int] = []
+        for bound, share, which, settles in steps:
+            if settles and held:
+                number, reserved = held.pop(which % len(held))
+                costs.append(int(reserved * share))
+                ledger.settle(number, costs[-1], None)
+            elif (number := tried(ledger, bound)) is not None:
+                held.append((number, bound))
+            else:  # a refusal must have had a reason
+                assert ledger.spent().nano_usd + bound > cap
+            assert ledger.spent().nano_usd == sum(costs) + sum(bound for _, bound in held) <= cap
+        assert ledger.spent().unsettled == len(held)
+
+
+WORKER = """
+import sys
+from pathlib import Path
+from adamab.errors import BudgetError
+from adamab.providers.budget import Budget
+from adamab.providers.ledger import Ledger
+
+print("ready", flush=True)
+sys.stdin.readline()
+made = 0
+with Ledger(Budget.parse(sys.argv[2]), Path(sys.argv[1])) as ledger:
+    for turn in range(4):
+        try:
+            number = ledger.reserve("generate", 10)
+        except BudgetError:
+            break
+        made += 1
+        if turn % 2:
+            ledger.settle(number, 5, None)
+print(made)
+"""
+
+
+def started(path: Path, budget: str, script: str = WORKER) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", script, str(path), budget]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def test_processes_never_exceed_the_cap(opened, tmp_path):
+    path = tmp_path / "journal.sqlite"
+    workers = [started(path, "25 calls") for _ in range(16)]
+    for worker in workers:
+        assert worker.stdout.readline() == "ready\n"
+    for worker in workers:  # all at once, on a file that does not exist yet
+        worker.stdin.write("\n")
+        worker.stdin.flush()
+    made = [int(worker.communicate()[0]) for worker in workers]
+    assert sum(made) == 25
+    assert opened(None, path).spent().calls == 25
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from adamab.providers.ledger import Ledger
+
+ledger = Ledger(path=Path(sys.argv[1]))
+ledger.settle(ledger.reserve("generate", 10), 4, None)
+ledger.reserve("generate", 10)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_process_leaves_its_reservation(opened, tmp_path):
+    path = tmp_path / "journal.sqlite"
+    killed = started(path, "", KILLED)
+    killed.communicate()
+    assert killed.returncode == -signal.SIGKILL
+    ledger = opened("0.000000020 usd", path)
+    assert ledger.spent() == Spend(2, 14, unsettled=1)
+    assert tried(ledger, 7) is None
+    assert tried(ledger, 6) is not None
+
+
+FORKED = """
+import os, sys, threading
+from pathlib import Path
+from adamab.errors import BudgetError, RunError
+from adamab.providers.budget import Budget
+from adamab.providers.ledger import Ledger
+
+shared = Ledger(Budget.parse("30 calls"), Path(sys.argv[1]))
+own = Ledger(Budget.parse("1 call"))
+own.reserve("generate", 1)
+shared.reserve("generate", 1)
+
+def take():
+    made = 0
+    try:
+        while True:
+            shared.reserve("generate", 1)
+            made += 1
+    except BudgetError:
+        return made
+
+read, write = os.pipe()
+if os.fork() == 0:
+    try:
+        own.reserve("generate", 1)
+    except RunError as error:
+        os.write(write, f"{take()} {error}".encode())
+    os._exit(0)
+os.close(write)
+mine = take()
+shared.close()
+own.close()
+os.wait()
+his, error = os.read(read, 1000).decode().split(" ", 1)
+print(1 + mine + int(his), own.spent().calls, error)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_process_shares_the_file_and_not_the_memory(opened, tmp_path):
+    path = tmp_path / "journal.sqlite"
+    out, _ = started(path, "", FORKED).communicate()
+    counted, own, error = out.strip().split(" ", 2)
+    assert (counted, own) == ("30", "1")
+    assert error == ("the budget's book: kept in the memory of another process; give the run a directory")
+    assert opened(None, path).spent().calls == 30
+
+
+def one_line_error(ledger: Ledger) -> str:
+    with pytest.raises(RunError) as caught:
+        ledger.reserve("generate", 1)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_full_disk_is_one_line_and_loses_nothing(opened, tmp_path):
+    path = tmp_path / "journal.sqlite"
+    ledger = opened(None, path)
+    number = ledger.reserve("generate", 5)
+    (pages,) = ledger._book._db.execute("PRAGMA page_count").fetchone()
+    ledger._book._db.execute(f"PRAGMA max_page_count = {pages}")  # SQLite's own way to run out of room
+    with pytest.raises(RunError) as caught:
+        ledger.reserve("generate", 5, class_name="x" * 100_000)
+    assert str(caught.value) == f"{path}: cannot be written (disk is full); free some space and start again"
+    ledger._book._db.execute(f"PRAGMA max_page_count = {pages + 1000}")
+    ledger.settle(number, 2, None)
+    assert opened(None, path).spent() == ledger.spent() == Spend(1, 2)
+
+
+def test_a_missing_directory_is_one_line(opened, tmp_path):
+    assert "cannot be opened" in one_line_error(opened(None, tmp_path / "no" / "journal.sqlite"))
+
+
+def test_a_directory_in_its_place_is_one_line(opened, tmp_path):
+    assert "cannot be opened" in one_line_error(opened(None, tmp_path))
+
+
+def test_a_file_that_is_no_database_is_one_line_and_stays(opened, tmp_path):
+    path = tmp_path / "journal.sqlite"
+    path.write_bytes(b"not a database at all, " * 100)
+    ledger = opened(None, path)
+    assert "is damaged (file is not a database)" in one_line_error(ledger)
+    with pytest.raises(RunError, match="damaged"):
+        ledger.spent()
+    assert path.read_bytes() == b"not a database at all, " * 100
+
+
+def test_rows_that_make_no_sense_are_damage(opened, tmp_path):
+    path = tmp_path / "journal.sqlite"
+    with opened(None, path) as ledger:
+        ledger.reserve("generate", 1)
+    db = sqlite3.connect(path)
+    db.execute("INSERT INTO spending (reservation, nano_usd) VALUES (77, 1)")
+    db.commit()
+    db.close()
+    assert "is damaged (row 2 settles nothing)" in one_line_error(opened(None, path))
+
+
+def test_a_file_that_cannot_be_written_is_one_line(opened, tmp_path):
+    path = tmp_path / "journal.sqlite"
+    with opened(None, path) as ledger:
+        ledger.reserve("generate", 1)
+    later = opened(None, path)
+    later.spent()
+    later._book._db.execute("PRAGMA query_only = ON")  # the tests may run as root, whom no mode stops
+    assert "cannot be written (read-only)" in one_line_error(later)
+
+
+def test_a_locked_file_is_one_line(opened, tmp_path, monkeypatch):
+    path = tmp_path / "journal.sqlite"
+    with opened(None, path) as ledger:
+        ledger.reserve("generate", 1)
+    monkeypatch.setattr(ledger_module, "_TIMEOUT", 0.05)
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    waiting = opened(None, path)
+    assert "is in use by another process" in one_line_error(waiting)
+    assert waiting.spent().calls == 1  # readers are not kept out
+    holder.execute("ROLLBACK")
+    holder.close()
+    assert tried(waiting) is not None

@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adamab.errors import RecipeError
+from adamab.providers.budget import Budget
+from adamab.providers.prices import (
+    Price,
+    _coming,
+    _dearest,
+    _listed,
+    _snapshot,
+    check_prices,
+    find_price,
+    usd,
+)
+from adamab.providers.usage import Usage
+
+MINI = Price(Decimal("0.15"), Decimal("0.60"))
+
+
+def info_of(service, model):
+    return _snapshot().find_provider_model(model, None, service, None)[1]
+
+
+@pytest.mark.parametrize(
+    ("service", "model", "price"),
+    [
+        ("openai", "gpt-4o-mini", MINI),
+        ("openai", "gpt-4o-mini-2024-07-18", MINI),
+        ("openai", "text-embedding-3-small", Price(Decimal("0.02"))),
+        ("openai", "text-embedding-3-large", Price(Decimal("0.13"))),
+        ("voyage", "voyage-3.5", Price(Decimal("0.06"))),
+        ("cohere", "embed-v4.0", Price(Decimal("0.12"))),
+    ],
+)
+def test_the_packaged_list_knows_common_models(service, model, price):
+    assert find_price(service, model) == price
+
+
+@pytest.mark.parametrize(
+    ("service", "model"),
+    [
+        ("openai", "SmolLM2-135M-Instruct"),
+        ("openai", "gpt-4o-mini-nonsense"),
+        ("openai", ""),
+        ("openai", "tts-1"),  # by characters, not by tokens
+        ("openai", "moderation"),  # listed without a price
+        ("perplexity", "sonar"),  # costs something a request as well
+        ("nobody", "gpt-4o-mini"),
+        ("127.0.0.1:8000/openai", "gpt-4o-mini"),
+    ],
+)
+def test_what_is_not_known_stays_unknown(service, model):
+    assert find_price(service, model) is None
+
+
+def test_the_list_is_asked_about_whoever_is_at_the_address():
+    own = {"openai:gpt-4o-mini": Price(Decimal(9))}
+    for service, model, address in [
+        ("openai", "gpt-4o-mini", "https://api.openai.com/v1"),
+        ("voyage", "voyage-3.5", "https://api.voyageai.com/v1"),
+        ("cohere", "embed-v4.0", "https://api.cohere.com"),
+    ]:
+        assert find_price(service, model, address=address) == find_price(service, model) is not None
+    assert find_price("openai", "mistral-small-latest") is None
+    assert find_price("openai", "mistral-small-latest", address="https://api.mistral.ai/v1") is not None
+    local = "http://127.0.0.1:8000/openai/v1"
+    assert find_price("openai", "gpt-4o-mini", address=local) is None
+    assert find_price("openai", "gpt-4o-mini", own, address=local) == Price(Decimal(9))
+
+
+def test_the_users_own_price_comes_first():
+    own = {"gpt-4o-mini": Price(Decimal(1)), "openai:here": Price(Decimal(2)), "here": Price(Decimal(3))}
+    assert find_price("openai", "gpt-4o-mini", own) == Price(Decimal(1))
+    assert find_price("openai", "here", own) == Price(Decimal(2))
+    assert find_price("voyage", "here", own) == Price(Decimal(3))
+
+
+def test_a_price_by_the_hour_counts_as_the_dearest_of_the_day():
+    night, noon = (datetime(2026, 1, 5, hour, tzinfo=UTC) for hour in (20, 12))
+    info = info_of("deepseek", "deepseek-chat")
+    assert info.get_prices(night).input_mtok < info.get_prices(noon).input_mtok  # else this tests nothing
+    assert _listed("deepseek", "deepseek-chat", night) == _listed("deepseek", "deepseek-chat", noon)
+    assert _listed("deepseek", "deepseek-chat", night).input == info.get_prices(noon).input_mtok
+
+
+def test_a_price_by_size_counts_as_the_highest_tier():
+    from genai_prices.types import ModelPrice, Tier, TieredPrices
+
+    tiers = TieredPrices(base=Decimal(2), tiers=[Tier(start=1000, price=Decimal(4))])
+    assert _dearest([ModelPrice(input_mtok=tiers, output_mtok=Decimal(3))]) == Price(Decimal(4), Decimal(3))
+
+
+def test_writing_the_prompt_cache_and_reasoning_count_where_they_are_dearer():
+    from genai_prices.types import ModelPrice
+
+    price = ModelPrice(
+        input_mtok=Decimal(4), cache_write_mtok=Decimal(5), cache_read_mtok=Decimal(9),
+        output_mtok=Decimal(6), output_reasoning_mtok=Decimal(7),
+    )  # fmt: skip
+    assert _dearest([price]) == Price(Decimal(5), Decimal(7))
+
+
+def test_no_listed_price_is_below_what_genai_prices_computes():
+    from genai_prices import Usage as TheirUsage
+
+    now, checked = datetime.now(UTC), 0
+    for provider in _snapshot().providers:
+        if provider.id not in ("openai", "cohere", "voyageai", "mistral"):
+            continue
+        for info in provider.models:
+            price = _dearest([info.get_prices(now)])
+            if price is None:
+                continue
+            theirs = info.calc_price(
+                TheirUsage(input_tokens=1000, output_tokens=500), provider, genai_request_timestamp=now
+            )
+            ours = price.nano_usd(Usage(1000, 500))
+            assert ours >= theirs.total_price * 10**9
+            checked += 1
+    assert checked > 100
+
+
+def test_looking_up_a_price_opens_no_connection_and_follows_no_update():
+    # Python reports every socket and every name look-up to the audit hook.
+    script = (
+        "import sys\n"
+        "seen = []\n"
+        "sys.addaudithook(lambda e, _: seen.append(e) if e.startswith('socket.') else None)\n"
+        "from genai_prices.data_snapshot import DataSnapshot, set_custom_snapshot\n"
+        "set_custom_snapshot(DataSnapshot(providers=[], from_auto_update=True))\n"
+        "from adamab.providers.prices import find_price\n"
+        "print(find_price('openai', 'gpt-4o-mini').input, find_price('openai', 'x'), seen)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "0.15 None []"
+
+
+def test_the_list_is_not_loaded_before_it_is_asked():
+    script = "import sys, adamab.providers.ledger; print('genai_prices' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_costs_are_rounded_up():
+    assert MINI.nano_usd(Usage(1_000_000, 1_000_000)) == 750_000_000
+    assert MINI.nano_usd(Usage(1, 0)) == 150
+    assert Price(Decimal("0.0001")).nano_usd(Usage(1)) == 1
+    assert Price(Decimal("0.0001")).nano_usd(Usage(11)) == 2
+    assert MINI.nano_usd(Usage()) == 0
+    assert Price(Decimal("0.000000001")).nano_usd(Usage(10**18)) == 10**12
+    assert Price(Decimal("123456.123456789")).nano_usd(Usage(10**20 + 1)) == 12345612345678900000123456124
+
+
+@given(st.integers(0, 10**9), st.integers(0, 10**9), st.integers(0, 10**6), st.integers(0, 10**6))
+def test_less_usage_never_costs_more(tokens, more, rate, other):
+    price = Price(Decimal(rate) / 1000, Decimal(other) / 1000)
+    assert price.nano_usd(Usage(tokens, tokens)) <= price.nano_usd(Usage(tokens + more, tokens))
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("gpt-4o-mini=0.15/0.60", ("gpt-4o-mini", MINI)),
+        (" a/b:c = 1/2 ", ("a/b:c", Price(Decimal(1), Decimal(2)))),
+        ("org/model=0.02", ("org/model", Price(Decimal("0.02")))),
+        ("a=b=1/2", ("a=b", Price(Decimal(1), Decimal(2)))),
+        ("free=0/0", ("free", Price(Decimal(0)))),
+    ],
+)
+def test_a_price_is_read_from_words(text, read):
+    assert Price.parse(text) == read
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "=", "m=", "=1/2", "m", "0.15/0.60", "m=-1/2", "m=1/-2", "m=1e3/2", "m=nan/1", "m=inf", "m=1/2/3",
+     "m=1,5/2", "m=٣/1", "m=$1/2", "m=1 2", "m=1/", "m=/1", "m=1234567/1", "m=1.1234567891", "m\n=\n1/x"],
+)  # fmt: skip
+def test_what_is_no_price_is_refused_in_one_line(text):
+    with pytest.raises(RecipeError, match="MODEL=INPUT/OUTPUT") as caught:
+        Price.parse(text)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("wrong", [Decimal(-1), Decimal("NaN"), Decimal("inf")])
+def test_impossible_prices_are_refused(wrong):
+    with pytest.raises(RecipeError, match="not possible"):
+        Price(Decimal(1), wrong)
+
+
+def test_a_cap_on_money_needs_every_price():
+    prices = {"openai:gpt-4o-mini": MINI, "openai:my-model": None}
+    with pytest.raises(
+        RecipeError, match=r"no price is known for openai:my-model.*--price 'openai:my-model=0"
+    ):
+        check_prices(Budget.parse("1.50 usd"), prices)
+    with pytest.raises(RecipeError, match="no price"):
+        check_prices(Budget.parse("0 usd"), prices)
+    check_prices(Budget.parse("500 calls, 20 samples"), prices)
+    check_prices(Budget.parse("1.50 usd"), {"openai:gpt-4o-mini": MINI})
+
+
+@pytest.mark.parametrize(
+    ("nano", "text"),
+    [
+        (0, "0.00 usd"),
+        (1, "0.000000001 usd"),
+        (250, "0.00000025 usd"),
+        (300_000, "0.0003 usd"),
+        (1_100_000, "0.0011 usd"),
+        (12_345_678, "0.0123 usd"),
+        (123_456_789, "0.123 usd"),
+        (500_000_000, "0.50 usd"),
+        (999_999_999, "1.00 usd"),
+        (1_000_000_000, "1.00 usd"),
+        (1_505_000_000, "1.51 usd"),
+        (1_234_567_890_000, "1,234.57 usd"),
+    ],
+)
+def test_amounts_are_written_for_people(nano, text):
+    assert usd(nano) == text
+
+
+@given(st.integers(1, 10**15), st.integers(1, 10**6))
+def test_what_is_left_and_what_is_needed_never_look_alike(left, more):
+    assert usd(left, ROUND_FLOOR) != usd(left + more, ROUND_CEILING)
+
+
+def test_a_price_that_changes_tomorrow_counts_if_it_rises():
+    from genai_prices.types import ConditionalPrice, ModelPrice, StartDateConstraint
+
+    now = datetime.now(UTC)
+    info = info_of("openai", "gpt-4o-mini")
+    soon = StartDateConstraint(start_date=(now + timedelta(days=1)).date())
+    old, new = ModelPrice(input_mtok=Decimal(1)), ModelPrice(input_mtok=Decimal(3))
+    changed = type(info)(
+        id="x", match=info.match, prices=[ConditionalPrice(prices=old), ConditionalPrice(soon, prices=new)]
+    )
+    assert _dearest(list(_coming(changed, now))) == Price(Decimal(3))
