@@ -1,0 +1,54 @@
+"""Which provider speaks at which path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from adamab.testing.provider_chat import CREATED, openai_chat
+from adamab.testing.provider_embeddings import cohere_embed, openai_embeddings, voyage_embeddings
+from adamab.testing.provider_errors import Answer, Refused
+from adamab.testing.provider_faults import Fault
+from adamab.testing.provider_model import Options
+
+MODELS = ("gpt-4o-mini", "text-embedding-3-small")
+MODELS_PATH = "/v1/models"
+
+Maker = Callable[[dict[str, Any], Options, Fault | None], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Route:
+    """Who speaks at a path and how it answers."""
+
+    protocol: str
+    make: Maker
+
+    def answer(self, body: Any, options: Options, fault: Fault | None) -> Answer:
+        """The reply to a request, good or bad."""
+        try:
+            if not isinstance(body, dict):
+                raise Refused(400, "We could not parse the JSON body of your request.")
+            return Answer(200, self.make(body, options, fault))
+        except Refused as refused:
+            return refused.answer(self.protocol, body)
+
+
+ROUTES: dict[str, Route] = {
+    "/v1/embeddings": Route("openai", openai_embeddings),
+    "/v1/chat/completions": Route("openai", openai_chat),
+    "/voyage/v1/embeddings": Route("voyage", voyage_embeddings),
+    "/cohere/v2/embed": Route("cohere", cohere_embed),
+}
+
+
+def protocol_of(path: str) -> str:
+    """Whose error shape a path speaks."""
+    return next((name for name in ("voyage", "cohere") if path.startswith(f"/{name}/")), "openai")
+
+
+def models() -> Answer:
+    """GET /v1/models; other names are served too."""
+    listed = [{"id": name, "object": "model", "created": CREATED, "owned_by": "adamab"} for name in MODELS]
+    return Answer(200, {"object": "list", "data": listed})
