@@ -10,6 +10,8 @@ from adamab.cli import examination
 from adamab.cli.console import size
 from adamab.errors import MissingExtraError
 from adamab.providers.cache import CachedEmbedder, VectorCache
+from adamab.providers.replies import Ask, Reply
+from adamab.providers.reply_cache import CachedReplies
 from adamab.providers.sync import run_sync
 from adamab.testing import HashEmbedder
 
@@ -41,6 +43,18 @@ def test_purging_one_embedder_and_all(adamab, refused, stored):
     assert len(VectorCache().entries()) == 1
     assert "free again" in adamab("cache", "purge", "-y").stdout
     assert VectorCache().entries() == []
+
+
+def test_answers_are_listed_and_purged_with_everything_else(adamab, stored):
+    answers = CachedReplies()
+    answers.put(Ask("refund", 0, 0, "digest"), Reply("a private text"))
+    assert "answers of generators: 1, 14 B" in adamab("cache", "list").stdout
+    assert json.loads(adamab("cache", "list", "--json").stdout)["answers"]["rows"] == 1
+    adamab("cache", "purge", "--embedder", "hash:8", "--yes")
+    assert answers.stored().rows == 1  # they are no embedder's
+    adamab("cache", "purge", "-y")
+    assert answers.stored().rows == 0
+    assert b"a private text" not in VectorCache().path.read_bytes()
 
 
 def test_purging_asks_first(adamab, refused, stored, monkeypatch):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 import numpy as np
 import pytest
 
 from adamab.errors import EmbedderError
-from adamab.providers.embedders.base import Embedded, Embedder
+from adamab.providers.embedders.base import Embedded, Embedder, Kind, TextError
 from adamab.testing import HashEmbedder, check_embedder
 
 
@@ -108,3 +108,47 @@ async def test_hash_embedder_knows_likeness() -> None:
 async def test_the_name_of_the_lexical_view_is_taken() -> None:
     with pytest.raises(EmbedderError, match="rename it"):
         await HashEmbedder(views=("pooled", "words")).embed(["a"])
+
+
+class Piecemeal(HashEmbedder):
+    """Answers in pieces, the last texts first."""
+
+    def __init__(self, pieces: Sequence[Sequence[int]]) -> None:
+        super().__init__(width=8)
+        self.pieces = pieces
+
+    async def _parts(
+        self, texts: Sequence[str], *, kind: Kind, views: Sequence[str]
+    ) -> AsyncGenerator[tuple[Sequence[int], Embedded]]:
+        for piece in self.pieces:
+            yield piece, await self._embed([texts[row] for row in piece], kind=kind, views=views)
+
+
+async def test_pieces_are_put_in_order() -> None:
+    reference = await HashEmbedder(width=8).embed(["a", "b", "a", "c"])
+    answer = await Piecemeal([[2], [1, 0]]).embed(["a", "b", "a", "c"])
+    np.testing.assert_array_equal(answer.views["pooled"], reference.views["pooled"])
+
+
+@pytest.mark.parametrize("pieces", [[], [[0]], [[0, 1], [1, 2]], [[0, 1, 2], [0]]])
+async def test_pieces_must_add_up(pieces: list[list[int]]) -> None:
+    with pytest.raises(EmbedderError, match=r"answered for \d texts, not for each of 3 once"):
+        await Piecemeal(pieces).embed(["a", "b", "c"])
+
+
+async def test_pieces_of_different_width() -> None:
+    class Uneven(Piecemeal):
+        async def _embed(self, texts: Sequence[str], *, kind: Kind, views: Sequence[str]) -> Embedded:
+            return Embedded({"pooled": np.ones((1, 1 + len(texts[0])), np.float32)}, np.zeros(1, bool))
+
+    with pytest.raises(EmbedderError, match="not numbers of one width"):
+        await Uneven([[0], [1]]).embed(["a", "bc"])
+
+
+async def test_a_text_is_named_by_its_place_in_the_callers_list() -> None:
+    class Picky(HashEmbedder):
+        async def _embed(self, texts: Sequence[str], *, kind: Kind, views: Sequence[str]) -> Embedded:
+            raise TextError(str(self), texts.index("bad"), "is refused")
+
+    with pytest.raises(TextError, match="text 3 is refused"):
+        await Picky().embed(["a", "a", "b", "bad", "bad"])

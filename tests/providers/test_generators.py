@@ -186,12 +186,12 @@ async def test_noise_has_the_covariance_within_classes() -> None:
     assert spread[2] == pytest.approx(0.25, rel=0.4)
 
 
-async def test_noise_differs_by_call_class_and_seed() -> None:
+async def test_noise_differs_by_batch_class_and_seed() -> None:
     ask = replace(REFUND, vectors=vectors([3, 3]))
     generator = NoiseGenerator()
     batches = [
         await generator.generate(ask),
-        await generator.generate(ask),
+        await generator.generate(replace(ask, number=1)),
         await generator.generate(replace(ask, class_index=1)),
         await NoiseGenerator(seed=1).generate(ask),
     ]

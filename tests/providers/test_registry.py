@@ -16,7 +16,7 @@ from adamab.providers import registry
 from adamab.providers.embedders.npz import NpzEmbedder
 from adamab.providers.generators.noise import NoiseGenerator
 from adamab.providers.generators.recorded import PoolGenerator, ReplayGenerator
-from adamab.providers.registry import resolve_embedder, resolve_generator
+from adamab.providers.registry import join_spec, resolve_embedder, resolve_generator, split_spec
 from adamab.testing import HashEmbedder
 
 
@@ -42,10 +42,13 @@ def test_builtin_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "options", "message"),
     [
-        ("lokal", {}, "unknown embedder 'lokal'; there are: local, npz, st"),
+        ("lokal", {}, "unknown embedder 'lokal'; there are: cohere, local, npz, openai, st, voyage"),
         ("npz", {}, "write npz:PATH"),
         ("st:", {}, "write st:PATH"),
         ("local:x", {}, "takes no argument; for another model write st:x"),
+        ("npz:x?long_texts=cut", {}, "does not take these options: .*long_texts"),
+        ("st:x?batch_size=many", {}, "option batch_size='many' is not a whole number"),
+        ("local?long_texts=some", {}, "use 'cut' or 'average'"),
         ("npz:x", {"long_texts": "cut"}, "does not take these options: .*long_texts"),
         (3, {}, "embedder is a int"),
     ],
@@ -56,10 +59,42 @@ def test_bad_embedders(spec: Any, options: dict[str, Any], message: str) -> None
 
 
 def test_bad_generators() -> None:
-    with pytest.raises(GeneratorError, match="unknown generator 'gpt'; there are: noise, pool, replay"):
+    with pytest.raises(
+        GeneratorError, match="unknown generator 'gpt'; there are: noise, openai, pool, replay"
+    ):
         resolve_generator("gpt:4")
     with pytest.raises(GeneratorError, match="'noise' takes no argument"):
         resolve_generator("noise:1")
+
+
+@pytest.mark.parametrize(
+    ("spec", "parts"),
+    [
+        ("local", ("local", {})),
+        ("local?long_texts=average", ("local", {"long_texts": "average"})),
+        ("openai:m?base_url=http://h:1/v1&rpm=5", ("openai:m", {"base_url": "http://h:1/v1", "rpm": "5"})),
+        ("openai:m?key_env=", ("openai:m", {"key_env": ""})),
+        ("npz:why?.npz", ("npz:why?.npz", {})),
+        ("npz:why?.npz?device=cpu", ("npz:why?.npz", {"device": "cpu"})),
+        ("npz:a?B=c/d", ("npz:a?B=c/d", {})),
+        ("npz:a?", ("npz:a?", {})),
+    ],
+)
+def test_options_of_a_spec(spec: str, parts: tuple[str, dict[str, str]]) -> None:
+    assert split_spec(spec) == parts
+    assert join_spec(*parts) == spec
+
+
+def test_a_path_with_a_question_mark(tmp_path: Path) -> None:
+    np.savez(tmp_path / "why?.npz", **{"ids": np.array(["a"]), "view/pooled": np.ones((1, 2))})
+    assert isinstance(resolve_embedder(f"npz:{tmp_path / 'why?.npz'}"), NpzEmbedder)
+
+
+def test_options_become_what_the_factory_wants(tiny_model: Path) -> None:
+    embedder: Any = resolve_embedder(f"st:{tiny_model}?batch_size=3&device=cpu", long_texts="average")
+    assert (embedder.batch_size, embedder.device, embedder.long_texts) == (3, "cpu", "average")
+    embedder = resolve_embedder(f"st:{tiny_model}?long_texts=average", long_texts="cut")
+    assert embedder.long_texts == "cut", "what is given beside the spec wins"
 
 
 def entry(name: str, value: str, group: str) -> metadata.EntryPoint:
@@ -76,7 +111,9 @@ def test_entry_points_add_names(monkeypatch: pytest.MonkeyPatch) -> None:
         "adamab.generators": [entry("wrong", "builtins:str", "adamab.generators")],
     }
     monkeypatch.setattr(registry.metadata, "entry_points", lambda group: entries[group])
-    with pytest.raises(EmbedderError, match="there are: gone, local, npz, st, toy, wrong"):
+    with pytest.raises(
+        EmbedderError, match="there are: cohere, gone, local, npz, openai, st, toy, voyage, wrong"
+    ):
         resolve_embedder("nothing")
     with pytest.raises(EmbedderError, match="wrong:abc: made a int, which is not an Embedder"):
         resolve_embedder("wrong:abc")
@@ -91,7 +128,7 @@ def test_entry_points_add_names(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_heavy_is_imported_before_it_is_asked_for() -> None:
     code = (
         "import sys, adamab.providers.registry as r; r.resolve_generator('noise');"
-        "heavy = {'torch', 'sentence_transformers', 'adamab.providers.embedders.local'};"
+        "heavy = {'torch', 'sentence_transformers', 'httpx', 'adamab.providers.embedders.local'};"
         "sys.exit(bool(heavy & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -246,7 +246,7 @@ async def test_a_directory_in_its_place(tmp_path: Path) -> None:
 async def test_an_impossible_place_warns_once_and_goes_on(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     cached = CachedEmbedder(toy(), VectorCache(tmp_path / "file" / "vectors.sqlite"), slice_size=2)
-    with pytest.warns(RuntimeWarning, match="vectors cannot be stored .*; going on without") as caught:
+    with pytest.warns(RuntimeWarning, match="nothing can be stored .*; going on without") as caught:
         answer = await cached.embed(TEXTS)
     assert len(caught) == 1
     assert len(answer.views["pooled"]) == len(TEXTS)
@@ -282,7 +282,7 @@ def file_limit(size: int) -> Iterator[None]:
 async def test_a_full_disk_warns_and_keeps_what_was_there(cache: VectorCache, room: int) -> None:
     await fill(cache)
     texts = [f"more {n}" for n in range(300)]
-    with file_limit(cache.size + room), pytest.warns(RuntimeWarning, match="cannot be stored"):
+    with file_limit(cache.size + room), pytest.warns(RuntimeWarning, match="can be stored"):
         answer = await CachedEmbedder(HashEmbedder(width=512), cache).embed(texts)
     assert len(answer.views["pooled"]) == 300
     assert {entry.rows for entry in cache.entries() if entry.fingerprint == toy().fingerprint} == {10}
@@ -379,3 +379,29 @@ async def test_a_killed_process_loses_one_slice_at_most(cache: VectorCache) -> N
     embedder = HashEmbedder()
     await CachedEmbedder(embedder, cache).embed([f"text {n}" for n in range(entry.rows + 5)])
     assert embedder.calls == 5
+
+
+async def test_a_strict_cache_does_not_go_on_without_storing(cache: VectorCache) -> None:
+    await fill(cache)
+    strict = VectorCache(cache.path, timeout=0.1, strict=True)
+    embedder = toy()
+    with closing(sqlite3.connect(cache.path)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(
+            CacheError, match=r"nothing can be stored .*locked.*; make room, or set ADAMAB_CACHE"
+        ):
+            await CachedEmbedder(embedder, strict).embed([*TEXTS, "new"])
+    assert embedder.calls == 0, "tried before anything was paid for"
+    answer = await CachedEmbedder(embedder, strict).embed([*TEXTS, "new"])
+    assert (embedder.calls, answer.overlong.shape) == (1, (11,))
+
+
+async def test_a_strict_cache_that_runs_full_keeps_what_was_there(cache: VectorCache) -> None:
+    await fill(cache)
+    strict = VectorCache(cache.path, timeout=0.1, strict=True)
+    many = [f"more and more {n}" for n in range(2000)]
+    with file_limit(cache.size + 20_000), pytest.raises(CacheError, match="nothing can be stored"):
+        await CachedEmbedder(toy(), strict).embed(many)
+    embedder = toy()
+    await CachedEmbedder(embedder, cache).embed(TEXTS)
+    assert embedder.calls == 0

@@ -1,23 +1,34 @@
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 from adamab.classifier import Classifier, Head, save
-from adamab.errors import EmbedderError, RecipeError
+from adamab.errors import EmbedderError
+from adamab.estimator import load as load_estimator
 from adamab.providers.cache import CachedEmbedder
 from adamab.providers.embedders.npz import NpzEmbedder
 from adamab.run import resolve
 from adamab.run.inference import Inference
-from adamab.run.resolve import embedder_key, embedder_name, open_embedder, parse_budget
+from adamab.run.resolve import embedder_key, embedder_name, open_embedder
 from adamab.task import Prompts, Sample, Vocabulary
-from adamab.testing import HashEmbedder
+from adamab.testing import HashEmbedder, ProviderServer
 
 
 @pytest.fixture
 def npz(tmp_path):
     np.savez(tmp_path / "v.npz", **{"ids": np.array(["7"]), "view/pooled": np.ones((1, 2), np.float32)})
     return f"npz:{tmp_path / 'v.npz'}"
+
+
+@pytest.fixture
+def tiny_st(tmp_path):
+    pytest.importorskip("sentence_transformers")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "modules.json").write_text("[]")
+    return f"st:{tmp_path / 'model'}"
 
 
 def test_what_is_cached(monkeypatch, npz, tmp_path):
@@ -31,16 +42,15 @@ def test_what_is_cached(monkeypatch, npz, tmp_path):
     assert open_embedder(own) is own
 
 
-def test_the_treatment_of_long_texts_is_part_of_the_name(monkeypatch):
-    asked = []
-    monkeypatch.setattr(resolve, "resolve_embedder", lambda *a, **o: asked.append((a, o)) or HashEmbedder())
-    name = embedder_name("local", "average")
-    open_embedder(name, cache=False)
-    open_embedder("local", long_texts="average", cache=False)
-    open_embedder("local", cache=False)
-    assert asked[0] == asked[1] == (("local",), {"long_texts": "average"})
-    assert asked[2] == (("local",), {"long_texts": None})
-    assert embedder_name(name, "cut") == "local?long_texts=cut"
+def test_the_treatment_of_long_texts_is_part_of_the_name(tiny_st):
+    name = embedder_name(tiny_st, "average")
+    assert name == f"{tiny_st}?long_texts=average"
+    assert open_embedder(name, cache=False).long_texts == "average"
+    assert open_embedder(tiny_st, long_texts="average", cache=False).long_texts == "average"
+    assert open_embedder(name, long_texts="cut", cache=False).long_texts == "cut"
+    assert open_embedder(tiny_st, cache=False).long_texts == "cut"
+    assert embedder_name(name, "cut") == f"{tiny_st}?long_texts=cut"
+    assert embedder_name("local?device=cpu", "cut") == "local?device=cpu&long_texts=cut"
 
 
 def test_ids_are_for_looking_up_only(npz):
@@ -48,19 +58,6 @@ def test_ids_are_for_looking_up_only(npz):
     assert embedder_key(row, HashEmbedder(), prompts) == "Q: hello"
     assert embedder_key(row, open_embedder(npz), prompts) == "7"
     assert embedder_key(Sample("hello", "a"), open_embedder(npz), prompts) == "Q: hello"
-
-
-@pytest.mark.parametrize(("text", "samples"), [("120 samples", 120), ("1", 1), (" 1_000 Samples ", 1000)])
-def test_budgets(text, samples):
-    assert parse_budget(text) == samples
-
-
-@pytest.mark.parametrize(
-    "text", ["", "many", "-3", "0", "1.5 samples", "3, 4", "2 usd", "9 samples, 3 calls"]
-)
-def test_bad_budgets(text):
-    with pytest.raises(RecipeError, match="budget"):
-        parse_budget(text)
 
 
 def test_long_texts_are_counted():
@@ -95,3 +92,52 @@ def test_words_alone_need_no_embedder(tmp_path):
     save(model, tmp_path)
     indices, _ = Inference.open(tmp_path).top_k([Sample("beta", "?")], 1)
     assert indices.tolist() == [[1]]
+
+
+def saved(folder, spec):
+    """A model that somebody made and that remembers `spec`."""
+    head = Head(view="pooled", linear=np.eye(2, 16, dtype=np.float32))
+    fingerprint = open_embedder(spec, cache=False).fingerprint
+    save(
+        Classifier(classes=("no", "yes"), heads=(head,), fingerprint=fingerprint, embedder_spec=spec), folder
+    )
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("openai:m?base_url=https://evil.example/v1", "names a server of its own, 'evil.example'"),
+        ("openai:m?base_url=http://127.0.0.1.evil.example/v1", "names a server of its own"),
+        ("voyage:m?base_url=https://evil.example/v1&rpm=5", "names a server of its own"),
+        (
+            "openai:m?key_env=AWS_SECRET_ACCESS_KEY",
+            "asks for the environment's 'AWS_SECRET_ACCESS_KEY' as a key",
+        ),
+        ("voyage:m?key_env=OPENAI_API_KEY", "asks for the environment's 'OPENAI_API_KEY' as a key"),
+    ],
+)
+def test_a_model_file_does_not_choose_who_gets_texts_and_keys(tmp_path, spec, message):
+    model = saved(tmp_path, spec)
+    with pytest.raises(
+        EmbedderError, match=f"{message}.*if you trust it, pass --embedder '{re.escape(spec)}'"
+    ) as e:
+        Inference.open(model)
+    assert "\n" not in str(e.value)
+    with pytest.raises(EmbedderError, match="trust"):
+        load_estimator(model)
+    assert Inference.open(model, spec, cache=False).classifier.embedder_spec == spec
+
+
+def test_a_model_file_may_name_this_machine_and_the_provider(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
+    with ProviderServer(width=16) as server:
+        spec = f"openai:m?base_url={server.url}/v1&key_env=OPENAI_API_KEY"
+        rows = [Sample("hello", "?"), Sample("bye", "?")]
+        assert Inference.open(saved(tmp_path / "a", spec)).predict_proba(rows).shape == (2, 2)
+    Inference.open(saved(tmp_path / "b", "cohere:m?key_env=CO_API_KEY"))
+
+
+def test_the_cache_shows_who_is_paid():
+    assert open_embedder("openai:m").api.model == "m"
+    assert open_embedder("openai:m?rpm=5", cache=False).api.limits.rpm == 5

@@ -14,31 +14,42 @@ from adamab.cli.console import echo, print_json, print_table, show_help, size
 if TYPE_CHECKING:
     from adamab.providers.cache import VectorCache
 
-app = typer.Typer(add_completion=False, help="List and purge the vectors that are stored on this machine.")
+app = typer.Typer(
+    add_completion=False, help="List and purge the vectors and answers that are stored on this machine."
+)
 Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 
 
 @app.callback(invoke_without_command=True)
 def cache(context: typer.Context) -> None:
-    """List and purge the vectors that are stored on this machine."""
+    """List and purge the vectors and answers that are stored on this machine."""
     show_help(context)
 
 
 @app.command("list")
 def list_(as_json: Json = False) -> None:
-    """What is stored: by embedder and view. Texts are not stored, only vectors of them."""
+    """What is stored: vectors by embedder and view, and what generators answered.
+
+    Texts that were embedded are not stored, only their vectors; answers are texts.
+    """
     from adamab.providers.cache import VectorCache
+    from adamab.providers.reply_cache import CachedReplies
 
     stored = VectorCache()
-    entries = stored.entries()
+    entries, answers = stored.entries(), CachedReplies(stored.file).stored()
     if as_json:
         found = [asdict(entry) for entry in entries]
-        print_json({"path": str(stored.path), "bytes": stored.size, "entries": found})
+        print_json(
+            {"path": str(stored.path), "bytes": stored.size, "entries": found, "answers": asdict(answers)}
+        )
         return
-    echo(f"{stored.path}: {size(stored.size)}" if entries else f"{stored.path}: nothing is stored")
+    something = bool(entries or answers.rows)
+    echo(f"{stored.path}: {size(stored.size)}" if something else f"{stored.path}: nothing is stored")
     if entries:
         rows = [(_brief(e.fingerprint), e.view, e.rows, size(e.bytes), _day(e.last_used)) for e in entries]
         print_table(("embedder", "view", "vectors#", "size#", "last used"), rows)
+    if answers.rows:
+        echo(f"answers of generators: {answers.rows}, {size(answers.bytes)}, {_day(answers.last_stored)}")
 
 
 @app.command()
@@ -54,7 +65,7 @@ def purge(
 
     stored = VectorCache()
     chosen = None if embedder is None else _fingerprints(stored, embedder)
-    what = "all vectors" if chosen is None else f"the vectors of {', '.join(chosen)}"
+    what = "all vectors and answers" if chosen is None else f"the vectors of {', '.join(chosen)}"
     if not yes:
         _confirm(f"Delete {what} in {stored.path}?")
     freed = stored.purge() if chosen is None else sum(stored.purge(name) for name in chosen)
@@ -78,7 +89,7 @@ def _confirm(question: str) -> None:
     from adamab.errors import CacheError
 
     if not sys.stdin.isatty():
-        raise CacheError("nobody is there to confirm that vectors may be deleted; add --yes")
+        raise CacheError("nobody is there to confirm that this may be deleted; add --yes")
     if not typer.confirm(question):
         echo("nothing was deleted")
         raise typer.Exit

@@ -13,7 +13,6 @@ from typing import Any
 from adamab.errors import AdamabError
 from adamab.version import __version__
 
-KEYS = ("OPENAI_API_KEY", "VOYAGE_API_KEY", "COHERE_API_KEY")
 _NOT_FOR_USERS = ("dev", "docs")
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[([\w,-]+)\])?")
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
@@ -22,6 +21,8 @@ _NVIDIA = Path("/dev/nvidiactl")
 
 def examine() -> dict[str, Any]:
     """All of it, as plain data."""
+    from adamab.providers.services import OWN, key_names
+
     needed = requirements()
     packages = sorted({name for names in needed.values() for name in names})
     extras = {extra: _extra(extra, needed) for extra in needed if extra}
@@ -33,7 +34,7 @@ def examine() -> dict[str, Any]:
         "platform": platform.platform(),
         "packages": {name: _version(name) for name in packages},
         "extras": extras,
-        "keys": {name: bool(os.environ.get(name)) for name in KEYS},
+        "keys": {name: bool(os.environ.get(name)) for owner in OWN for name in key_names(owner)},
         "cache": _cache(),
         "local_embedder": local,
         "torch": _torch() if trains else None,

@@ -11,18 +11,23 @@ import hashlib
 import sqlite3
 import time
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adamab.errors import EmbedderError
 from adamab.providers.cache_file import CacheFile, DamagedError, PlaceError, default_path
-from adamab.providers.embedders.base import Embedded, Embedder, Kind
+from adamab.providers.embedders.base import Embedded, Embedder, Kind, Part, TextError
+from adamab.providers.reply_cache import delete_replies
+
+if TYPE_CHECKING:
+    from adamab.providers.http import ApiClient
 
 SLICE = 256  # texts embedded before they are stored: what a killed process loses at most
 _DTYPES: dict[str, np.dtype[Any]] = {"f2": np.dtype("<f2"), "f4": np.dtype("<f4")}
@@ -50,11 +55,20 @@ class CachedVector:
 class VectorCache:
     """The cache's file. Each operation opens and closes it, so threads and forks need no care.
 
-    `path` defaults to the environment's `ADAMAB_CACHE`, else to the user's cache directory.
+    `path` defaults to the environment's `ADAMAB_CACHE`, else to the user's cache directory. `strict` is
+    for vectors that were paid for: what cannot be stored is a `CacheError`, not a warning.
     """
 
-    def __init__(self, path: str | Path | None = None, *, timeout: float = 30.0) -> None:
-        self.file = CacheFile(default_path() if path is None else Path(path).expanduser(), timeout)
+    def __init__(
+        self, path: str | Path | None = None, *, timeout: float = 30.0, strict: bool = False
+    ) -> None:
+        where = default_path() if path is None else Path(path).expanduser()
+        self.file = CacheFile(where, timeout, strict=strict)
+
+    @property
+    def strict(self) -> bool:
+        """Whether vectors that cannot be stored are an error."""
+        return self.file.strict
 
     @property
     def path(self) -> Path:
@@ -80,7 +94,10 @@ class VectorCache:
         return {(number, view): vector for number, view, vector in found if vector is not None}
 
     def put(self, fingerprint: str, kind: Kind, texts: Sequence[str], embedded: Embedded) -> None:
-        """Store vectors; where that fails, warn once and go on, since the vectors are there already."""
+        """Store vectors; where that fails, warn once and go on, since the vectors are there already.
+
+        A strict cache raises `CacheError` instead.
+        """
         keys = [_key(fingerprint, kind, text) for text in texts]
         rows = [
             (key, view, *_encode(matrix[number], bool(embedded.overlong[number])))
@@ -103,6 +120,11 @@ class VectorCache:
         if self.file.exists():
             self.file.write(lambda db: _note_use(db, fingerprint))
 
+    def prepare(self, fingerprint: str) -> None:
+        """Try a strict cache before vectors for it are paid for; raises `CacheError`."""
+        if self.strict:
+            self.file.write(lambda db: _note_use(db, fingerprint))
+
     def entries(self) -> list[CacheEntry]:
         """What is stored, by embedder and view, the most recently used first."""
         query = (
@@ -113,7 +135,7 @@ class VectorCache:
         return [CacheEntry(*row) for row in rows]
 
     def purge(self, fingerprint: str | None = None) -> int:
-        """Delete all vectors, or those of one embedder, and return the bytes freed on disk."""
+        """Delete everything, or the vectors of one embedder, and return the bytes freed on disk."""
         before = self.size
         try:
             self.file.read(lambda db: _delete(db, fingerprint), None)
@@ -152,52 +174,81 @@ class CachedEmbedder(Embedder):
         """What the embedder says."""
         return self.embedder.has(texts)
 
-    async def _embed(self, texts: Sequence[str], *, kind: Kind, views: Sequence[str]) -> Embedded:
-        if not self.cacheable:
-            return await self.embedder.embed(texts, kind=kind, views=views)
-        slices = [texts[start : start + self.slice_size] for start in range(0, len(texts), self.slice_size)]
-        answers = [await self._slice(part, kind, views) for part in slices]
-        return Embedded(
-            {view: self._joined(view, [answer.views[view] for answer in answers]) for view in views},
-            np.concatenate([answer.overlong for answer in answers]),
-        )
+    @property
+    def api(self) -> ApiClient | None:  # type: ignore[override]
+        """The embedder's, through which a run meters its calls."""
+        return self.embedder.api
 
-    async def _slice(self, texts: Sequence[str], kind: Kind, views: Sequence[str]) -> Embedded:
+    async def _embed(self, texts: Sequence[str], *, kind: Kind, views: Sequence[str]) -> Embedded:
+        return await self._assembled(self._parts(texts, kind=kind, views=views), len(texts), views)
+
+    async def _parts(self, texts: Sequence[str], *, kind: Kind, views: Sequence[str]) -> AsyncGenerator[Part]:
+        if not self.cacheable:
+            async with aclosing(self.embedder.parts(texts, kind=kind, views=views)) as parts:
+                async for part in parts:
+                    yield part
+            return
+        lacking: list[int] = []
+        for numbers in _slices(range(len(texts)), self.slice_size):
+            stored = self._stored(texts, numbers, kind, views)
+            lacking += [n for n in numbers if any((n, view) not in stored for view in views)]
+            held = [n for n in numbers if all((n, view) in stored for view in views)]
+            if held:
+                yield held, self._held(stored, held, views)
+        # An API packs its requests itself and hands them over one by one.
+        size = self.slice_size if self.api is None else len(texts)
+        for numbers in _slices(lacking, size):
+            async with aclosing(self._fresh(texts, numbers, kind, views)) as parts:
+                async for part in parts:
+                    yield part
+
+    def _stored(
+        self, texts: Sequence[str], numbers: Sequence[int], kind: Kind, views: Sequence[str]
+    ) -> dict[tuple[int, str], CachedVector]:
         try:
-            rows = self.cache.get(self.fingerprint, kind, texts, views)
+            rows = self.cache.get(self.fingerprint, kind, [texts[n] for n in numbers], views)
         except PlaceError:
-            rows = {}  # storing the vectors will warn of it
+            if self.cache.strict:
+                raise
+            return {}  # storing the vectors will warn of it
         if rows and not self._touched:
             self._touched = True  # once is enough: a date is all that it changes
             self.cache.touch(self.fingerprint)
-        lacking = [n for n in range(len(texts)) if any((n, view) not in rows for view in views)]
-        if lacking:
-            rows |= await self._fresh(texts, lacking, kind, views)
+        return {(numbers[place], view): vector for (place, view), vector in rows.items()}
+
+    def _held(
+        self, stored: Mapping[tuple[int, str], CachedVector], numbers: Sequence[int], views: Sequence[str]
+    ) -> Embedded:
         return Embedded(
-            {v: self._joined(v, [rows[n, v].vector[None] for n in range(len(texts))]) for v in views},
-            np.array([any(rows[n, v].overlong for v in views) for n in range(len(texts))], np.bool_),
+            {v: self._joined(v, [stored[n, v].vector[None] for n in numbers]) for v in views},
+            np.array([any(stored[n, v].overlong for v in views) for n in numbers], np.bool_),
         )
 
     async def _fresh(
-        self, texts: Sequence[str], lacking: Sequence[int], kind: Kind, views: Sequence[str]
-    ) -> dict[tuple[int, str], CachedVector]:
-        asked = [texts[number] for number in lacking]
-        fresh = await self.embedder.embed(asked, kind=kind, views=views)
-        self.cache.put(self.fingerprint, kind, asked, fresh)
-        return {
-            (number, view): CachedVector(matrix[place], bool(fresh.overlong[place]))
-            for view, matrix in fresh.views.items()
-            for place, number in enumerate(lacking)
-        }
+        self, texts: Sequence[str], numbers: Sequence[int], kind: Kind, views: Sequence[str]
+    ) -> AsyncGenerator[Part]:
+        """Vectors of texts that are not stored; each part is stored before it is handed on."""
+        asked = [texts[number] for number in numbers]
+        self.cache.prepare(self.fingerprint)
+        try:
+            async with aclosing(self.embedder.parts(asked, kind=kind, views=views)) as parts:
+                async for places, fresh in parts:
+                    self.cache.put(self.fingerprint, kind, [asked[place] for place in places], fresh)
+                    yield [numbers[place] for place in places], fresh
+        except TextError as error:
+            raise error.at(numbers[error.number]) from None
 
     def _joined(self, view: str, parts: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-        widths = {part.shape[1] for part in parts}
-        if len(widths) > 1:
+        if len({part.shape[1] for part in parts}) > 1:
             raise EmbedderError(
                 f"{self}: view {view!r} was stored with another width under the same fingerprint; "
                 "run: adamab cache purge"
             )
-        return np.concatenate(parts)
+        return super()._joined(view, parts)
+
+
+def _slices(numbers: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    return (numbers[start : start + size] for start in range(0, len(numbers), size))
 
 
 def _note_use(db: sqlite3.Connection, fingerprint: str) -> None:
@@ -214,6 +265,8 @@ def _delete(db: sqlite3.Connection, fingerprint: str | None) -> None:
     with db:
         db.execute(f"DELETE FROM vectors WHERE model IN ({chosen})", [fingerprint])
         db.execute(f"DELETE FROM models WHERE id IN ({chosen})", [fingerprint])
+        if fingerprint is None:
+            delete_replies(db)
     db.execute("VACUUM")
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 

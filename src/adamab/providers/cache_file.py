@@ -49,9 +49,10 @@ class PlaceError(CacheError):
 class CacheFile:
     """A SQLite file that may be missing, foreign, damaged, locked or out of reach."""
 
-    def __init__(self, path: Path, timeout: float) -> None:
+    def __init__(self, path: Path, timeout: float, *, strict: bool = False) -> None:
         self.path = path
         self.timeout = timeout  # seconds to wait for another process
+        self.strict = strict  # what cannot be written is an error, not a warning
         self._warned = False
 
     @property
@@ -82,12 +83,17 @@ class CacheFile:
             raise self._readable(error) from None
 
     def write(self, action: Callable[[sqlite3.Connection], None]) -> None:
-        """Do `action` in one transaction; a failure undoes it and is a warning, given once."""
+        """Do `action` in one transaction; a failure undoes it and is a warning, given once.
+
+        Where the file is strict, it is a `CacheError`.
+        """
         try:
             with contextlib.closing(self._open_or_create()) as db, db:
                 self._initialise(db)
                 action(db)
         except (sqlite3.Error, OSError, CacheError) as error:
+            if self.strict:
+                raise self._unwritten(error) from None
             self._warn(error)
 
     def remove(self) -> None:
@@ -159,8 +165,10 @@ class CacheFile:
         db.execute("PRAGMA synchronous = NORMAL")
 
     def _is_initialised(self, db: sqlite3.Connection) -> bool:
-        (owner,) = db.execute("PRAGMA application_id").fetchone()
+        db.execute("BEGIN")  # one look at both: another process may be creating the file just now
         (tables,) = db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+        (owner,) = db.execute("PRAGMA application_id").fetchone()
+        db.execute("COMMIT")
         if owner != _APPLICATION_ID and tables > 0:
             raise CacheError(
                 f"{self.path}: a database, but not a vector cache; set ADAMAB_CACHE to another file, "
@@ -184,9 +192,17 @@ class CacheFile:
     def _warn(self, error: Exception) -> None:
         if not self._warned:
             self._warned = True
-            where = "" if isinstance(error, CacheError) else f"{self.path}: "  # a CacheError names it itself
-            message = f"{where}vectors cannot be stored ({error}); going on without storing them"
+            message = f"{self._trouble(error)}; going on without storing"
             warnings.warn(message, RuntimeWarning, stacklevel=4)
+
+    def _unwritten(self, error: Exception) -> CacheError:
+        return CacheError(
+            f"{self._trouble(error)}, and it costs money; make room, or set ADAMAB_CACHE to another file"
+        )
+
+    def _trouble(self, error: Exception) -> str:
+        where = "" if isinstance(error, CacheError) else f"{self.path}: "  # a CacheError names it itself
+        return f"{where}nothing can be stored ({error})"
 
 
 def default_path() -> Path:

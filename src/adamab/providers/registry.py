@@ -1,31 +1,41 @@
 """Where strings such as `st:PATH` or `replay:FILE` become embedders and generators.
 
-Others add names through the entry-point groups `adamab.embedders` and `adamab.generators`:
-a callable that takes what follows the colon and the options by name.
+Options may follow: `openai:MODEL?base_url=http://localhost:8000/v1&rpm=500`. Others add names through
+the entry-point groups `adamab.embedders` and `adamab.generators`: a callable that takes what follows
+the colon and the options by name.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from importlib import import_module, metadata
 from typing import Any
 
-from adamab.errors import AdamabError, EmbedderError, GeneratorError
+from adamab.errors import AdamabError, EmbedderError, GeneratorError, ProviderError
 from adamab.providers.embedders.base import Embedder
 from adamab.providers.generators.base import Generator
+from adamab.task.messages import short
 
 EMBEDDERS = {
     "local": "adamab.providers.embedders.local:from_spec",
     "st": "adamab.providers.embedders.sentence_transformers:SentenceTransformerEmbedder",
     "npz": "adamab.providers.embedders.npz:NpzEmbedder",
+    "openai": "adamab.providers.embedders.openai:OpenAIEmbedder",
+    "voyage": "adamab.providers.embedders.voyage:VoyageEmbedder",
+    "cohere": "adamab.providers.embedders.cohere:CohereEmbedder",
 }
 GENERATORS = {
     "replay": "adamab.providers.generators.recorded:ReplayGenerator",
     "pool": "adamab.providers.generators.recorded:PoolGenerator",
     "noise": "adamab.providers.generators.noise:from_spec",
+    "openai": "adamab.providers.generators.openai:OpenAIGenerator",
 }
 _WITHOUT_ARGUMENT = ("local", "noise")
+_MODELS = ("openai", "voyage", "cohere")
+_OPTIONS = re.compile(r"[a-z_]+=[^&]*(&[a-z_]+=[^&]*)*")
+_NUMBERS: dict[str, Callable[[str], float]] = {"int": int, "float": float}
 
 
 def resolve_embedder(spec: str | Embedder, **options: Any) -> Embedder:
@@ -51,16 +61,41 @@ def resolve_generator(spec: str | Generator | None, **options: Any) -> Generator
     return found
 
 
+def split_spec(spec: str) -> tuple[str, dict[str, str]]:
+    """A spec without its options, and these. A question mark that none follows is part of a path.
+
+    Example:
+        >>> split_spec("openai:m?rpm=500&dimensions=256"), split_spec("npz:why?.npz")
+        (('openai:m', {'rpm': '500', 'dimensions': '256'}), ('npz:why?.npz', {}))
+    """
+    for mark in re.finditer(r"\?", spec):
+        written = spec[mark.end() :]
+        if _OPTIONS.fullmatch(written):
+            pairs = [part.split("=", 1) for part in written.split("&")]
+            if len({name for name, _ in pairs}) < len(pairs):
+                raise ProviderError(f"{short(spec)} names an option twice; keep one of them")
+            return spec[: mark.start()], dict(pairs)
+    return spec, {}
+
+
+def join_spec(spec: str, options: Mapping[str, str]) -> str:
+    """The spec with its options, as `split_spec` takes it apart."""
+    return f"{spec}?{'&'.join(f'{name}={value}' for name, value in options.items())}" if options else spec
+
+
 def _resolve(
     spec: object, options: Mapping[str, Any], what: str, table: Mapping[str, str], error: type[AdamabError]
 ) -> object:
     if not isinstance(spec, str):
         raise error(f"{what} is a {type(spec).__name__}; give a string or an instance")
-    name, _, rest = spec.partition(":")
+    bare, written = split_spec(spec)
+    name, _, rest = bare.partition(":")
     factory = _factory(name, what, table, error)
     if name in table and not rest and name not in _WITHOUT_ARGUMENT:
-        raise error(f"{what} {spec!r} lacks what follows the colon; write {name}:PATH")
-    given = {key: value for key, value in options.items() if value is not None}
+        wanted = "MODEL" if name in _MODELS else "PATH"
+        raise error(f"{what} {spec!r} lacks what follows the colon; write {name}:{wanted}")
+    given = _converted(factory, written, f"{what} {name!r}", error)
+    given |= {key: value for key, value in options.items() if value is not None}
     try:
         inspect.signature(factory).bind(rest, **given)
     except TypeError as problem:
@@ -68,6 +103,31 @@ def _resolve(
     except ValueError:
         pass  # something written in C, which does not tell what it takes
     return factory(rest, **given)
+
+
+def _converted(
+    factory: Callable[..., object], written: Mapping[str, str], who: str, error: type[AdamabError]
+) -> dict[str, Any]:
+    """The options as the factory's annotations want them; where it has none they stay strings."""
+    try:
+        parameters = inspect.signature(factory).parameters
+    except ValueError:  # something written in C
+        return dict(written)
+    given: dict[str, Any] = dict(written)
+    for option, value in written.items():
+        kinds = re.findall(r"\w+", str(parameters[option].annotation)) if option in parameters else []
+        kind = next((kind for kind in kinds if kind in _NUMBERS), "")
+        if kind and "str" not in kinds:
+            given[option] = _number(kind, value, f"{who}: option {option}", error)
+    return given
+
+
+def _number(kind: str, value: str, where: str, error: type[AdamabError]) -> float:
+    try:
+        return _NUMBERS[kind](value)
+    except ValueError:
+        wanted = "a whole number" if kind == "int" else "a number"
+        raise error(f"{where}={short(value)} is not {wanted}") from None
 
 
 def _factory(

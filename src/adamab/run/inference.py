@@ -10,7 +10,7 @@ import numpy as np
 
 from adamab.classifier import Classifier, load
 from adamab.errors import EmbedderError, FingerprintError
-from adamab.run.resolve import HasText, embedder_key, open_embedder
+from adamab.run.resolve import HasText, embedder_key, open_embedder, remembered_embedder
 from adamab.task.prompts import Prompts
 
 if TYPE_CHECKING:
@@ -46,8 +46,9 @@ class Inference:
             return cls(classifier, None)
         if embedder is not None:
             return cls(classifier, open_embedder(embedder, cache=cache))
+        spec = remembered_embedder(classifier.embedder_spec)
         try:
-            return cls(classifier, open_embedder(classifier.embedder_spec, cache=cache))
+            return cls(classifier, open_embedder(spec, cache=cache))
         except FingerprintError:
             raise
         except EmbedderError as error:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from adamab.errors import RecipeError
+from adamab.errors import EmbedderError
 from adamab.providers.embedders.base import Embedder
 from adamab.providers.generators.base import Generator
-from adamab.providers.registry import resolve_embedder, resolve_generator
-from adamab.task.messages import short
+from adamab.providers.registry import join_spec, resolve_embedder, resolve_generator, split_spec
+from adamab.task.messages import one_line, short
 from adamab.task.prompts import Prompts
 
-_LONG_TEXTS = "?long_texts="
-_BUDGET_PART = re.compile(r"(\d[\d_]*(?:\.\d+)?)\s*([a-z]*)")
+if TYPE_CHECKING:
+    from adamab.providers.replies import Replies
 
 
 class HasText(Protocol):
@@ -36,8 +35,7 @@ def open_embedder(spec: str | Embedder, *, long_texts: str | None = None, cache:
     """
     if isinstance(spec, Embedder):
         return spec
-    name, _, recorded = spec.partition(_LONG_TEXTS)
-    embedder = resolve_embedder(name, long_texts=long_texts or recorded or None)
+    embedder = resolve_embedder(spec, long_texts=long_texts)
     if not cache or not embedder.cacheable:
         return embedder
     # Not needed where vectors are looked up, and starting SQLite takes its time.
@@ -53,7 +51,37 @@ def embedder_name(spec: str, long_texts: str | None) -> str:
         >>> embedder_name("local", "average"), embedder_name("local", None)
         ('local?long_texts=average', 'local')
     """
-    return spec if long_texts is None else f"{spec.partition(_LONG_TEXTS)[0]}{_LONG_TEXTS}{long_texts}"
+    if long_texts is None:
+        return spec
+    bare, options = split_spec(spec)
+    return join_spec(bare, options | {"long_texts": long_texts})
+
+
+def remembered_embedder(spec: str) -> str:
+    """`spec` as a model file tells it, unless that would send texts or keys where the file chooses.
+
+    Whoever made the file may not be who uses it. A server of this machine and the providers' own may be
+    remembered; any other the user has to name.
+    """
+    bare, options = split_spec(spec)
+    url, variable = options.get("base_url"), options.get("key_env")
+    if url is None and variable is None:
+        return spec
+    # With it comes the event loop's module, which takes its time.
+    from adamab.providers.services import checked_url, host_of, is_loopback, key_names
+
+    name = bare.partition(":")[0]
+    if url is not None and not is_loopback(host_of(checked_url(name, url))):
+        raise EmbedderError(
+            f"the model file names a server of its own, {short(host_of(url))}; if you trust it, "
+            f"pass --embedder {short(one_line(spec), 200)}"
+        )
+    if variable is not None and variable not in key_names(name):
+        raise EmbedderError(
+            f"the model file asks for the environment's {short(variable)} as a key; if you trust it, "
+            f"pass --embedder {short(one_line(spec), 200)}"
+        )
+    return spec
 
 
 def embedder_key(row: HasText, embedder: Embedder, prompts: Prompts) -> str:
@@ -71,27 +99,8 @@ def open_generator(spec: str | Generator | None, *, seed: int) -> Generator | No
     return resolve_generator(spec, seed=seed if spec == "noise" else None)
 
 
-def parse_budget(text: str | int) -> int:
-    """The number of samples in a budget such as `120 samples`; other units are not counted yet.
+def shared_replies() -> Replies:
+    """Answers of generators that all runs of this user share."""
+    from adamab.providers.reply_cache import CachedReplies
 
-    Example:
-        >>> parse_budget("120 samples"), parse_budget(120)
-        (120, 120)
-    """
-    text = str(text)
-    samples = None
-    for part in text.lower().split(","):
-        found = _BUDGET_PART.fullmatch(part.strip())
-        if found is None:
-            raise RecipeError(f"budget {short(text)} cannot be read; write for example: 120 samples")
-        amount, unit = found[1], found[2]
-        if unit not in ("", "sample", "samples"):
-            raise RecipeError(
-                f"budget {short(text)}: the generators that there are cost nothing, so {unit} are not "
-                "counted yet; give a number of samples, for example: 120 samples"
-            )
-        if "." in amount or samples is not None or int(amount) < 1:
-            raise RecipeError(f"budget {short(text)}: give one whole number of samples, 1 or more")
-        samples = int(amount)
-    assert samples is not None  # split gives at least one part, and each part sets it or raises
-    return samples
+    return CachedReplies()

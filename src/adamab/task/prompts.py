@@ -28,7 +28,8 @@ Texts that exist already; yours must not resemble them:
 {existing}
 
 Let every text differ from the others in situation, words, length and mood, as if other people wrote it.
-A reader should have no doubt that it is of this class. Answer with a JSON array of {count} strings only."""
+A reader should have no doubt that it is of this class. No numbering, no titles, no remarks.
+Answer with nothing but a JSON object whose only key is "texts": an array of {count} strings."""
 
 CLASSIFY = """\
 Decide which one of the classes suits a text best.
@@ -111,7 +112,7 @@ class Prompts:
     def generate_text(
         self, spec: ClassSpec, examples: Sequence[str], existing: Sequence[str], count: int
     ) -> str:
-        """The request for `count` new texts of a class; the answer is a JSON array of strings."""
+        """The request for `count` new texts of a class; the answer is an object with an array `texts`."""
         about = _about(spec)
         values = {
             "class": _block([about]),

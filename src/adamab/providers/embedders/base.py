@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adamab.errors import EmbedderError
+
+if TYPE_CHECKING:
+    from adamab.providers.http import ApiClient
 
 Kind = Literal["query", "class"]
 Views = Mapping[str, NDArray[np.float32]]
@@ -24,21 +28,45 @@ class Embedded:
     overlong: NDArray[np.bool_]  # (n,) the text was longer than the embedder takes
 
 
+Part = tuple[Sequence[int], Embedded]  # the numbers of the texts, and their rows
+
+
+class TextError(EmbedderError):
+    """One text cannot be embedded; it is named by its number, never quoted."""
+
+    def __init__(self, embedder: str, number: int, problem: str) -> None:
+        super().__init__(f"{embedder}: text {number} {problem}")
+        self.embedder, self.number, self.problem = embedder, number, problem
+
+    def __reduce__(self) -> tuple[type[TextError], tuple[str, int, str]]:
+        return type(self), (self.embedder, self.number, self.problem)
+
+    def at(self, number: int) -> TextError:
+        """The same error for who counts otherwise."""
+        return TextError(self.embedder, number, self.problem)
+
+
 class Embedder(ABC):
     """Turns texts into vectors, in one or more named views; the first view is the pooled embedding.
 
     An implementation sets `fingerprint` (the model's identity: two embedders with the same
     fingerprint give the same vectors) and `views`, and writes `_embed`. Callers use `embed`.
-    `str(embedder)` is its name in error messages.
+    `str(embedder)` is its name in error messages. One that asks an API writes `_parts` as well, so
+    that what one request has brought is stored before the next one fails, and shows its client as `api`.
     """
 
     fingerprint: str
     views: tuple[str, ...] = ("pooled",)
     cacheable: bool = True  # False where a text does not determine its vector
+    api: ApiClient | None = None  # None where nothing leaves the machine
 
     @abstractmethod
     async def _embed(self, texts: Sequence[str], *, kind: Kind, views: Sequence[str]) -> Embedded:
         """Embed non-empty, distinct `texts`; `kind` says which side of the match they are on."""
+
+    async def _parts(self, texts: Sequence[str], *, kind: Kind, views: Sequence[str]) -> AsyncGenerator[Part]:
+        """The same piece by piece, each as soon as it is there, in any order."""
+        yield range(len(texts)), await self._embed(texts, kind=kind, views=views)
 
     async def embed(
         self, texts: Sequence[str], *, kind: Kind = "query", views: Sequence[str] | None = None
@@ -59,13 +87,23 @@ class Embedder(ABC):
             empty = np.zeros((0, 0), np.float32)
             return Embedded({view: empty.copy() for view in wanted}, np.zeros(0, np.bool_))
         position = {text: row for row, text in enumerate(dict.fromkeys(texts))}
-        answer = self._checked(
-            await self._embed(list(position), kind=kind, views=wanted), len(position), wanted
-        )
+        distinct = list(position)
+        try:
+            answer = await self._assembled(
+                self.parts(distinct, kind=kind, views=wanted), len(distinct), wanted
+            )
+        except TextError as error:
+            raise error.at(list(texts).index(distinct[error.number])) from None
         if len(position) == len(texts):
             return answer
         rows = np.fromiter((position[text] for text in texts), np.int64, len(texts))
         return Embedded({view: x[rows] for view, x in answer.views.items()}, answer.overlong[rows])
+
+    async def parts(self, texts: Sequence[str], *, kind: Kind, views: Sequence[str]) -> AsyncGenerator[Part]:
+        """What `embed` answers for distinct texts, checked piece by piece, for who stores each at once."""
+        async with aclosing(self._parts(texts, kind=kind, views=views)) as parts:
+            async for rows, answer in parts:
+                yield rows, self._checked(answer, len(rows), views)
 
     def has(self, texts: Sequence[str]) -> NDArray[np.bool_]:
         """Which texts it can embed: all, unless its vectors were computed elsewhere."""
@@ -73,6 +111,24 @@ class Embedder(ABC):
 
     def __str__(self) -> str:
         return type(self).__name__
+
+    async def _assembled(self, parts: AsyncGenerator[Part], rows: int, wanted: Sequence[str]) -> Embedded:
+        async with aclosing(parts):
+            found = [part async for part in parts]
+        numbers = np.array([number for numbers, _ in found for number in numbers], np.int64)
+        if not np.array_equal(np.sort(numbers), np.arange(rows)):
+            raise EmbedderError(f"{self} answered for {len(numbers)} texts, not for each of {rows} once")
+        order = np.argsort(numbers)
+        views = {view: self._joined(view, [answer.views[view] for _, answer in found]) for view in wanted}
+        overlong = np.concatenate([answer.overlong for _, answer in found])
+        if len(found) == 1 and np.array_equal(order, np.arange(rows)):
+            return Embedded(views, overlong)  # nothing to move: a matrix may be large
+        return Embedded({view: x[order] for view, x in views.items()}, overlong[order])
+
+    def _joined(self, view: str, parts: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+        if len({part.shape[1] for part in parts}) > 1:
+            raise EmbedderError(f"{self}: the vectors of view {view!r} are not numbers of one width")
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _wanted(self, views: Sequence[str] | None) -> tuple[str, ...]:
         if "words" in self.views:

@@ -5,11 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adamab.task.spec import ClassSpec
+
+if TYPE_CHECKING:
+    from adamab.providers.http import ApiClient
+    from adamab.providers.replies import Replies
+    from adamab.task.prompts import Prompts
 
 
 @dataclass(frozen=True)
@@ -22,14 +28,19 @@ class GivenVectors:
 
 @dataclass(frozen=True)
 class Request:
-    """What the loop asks for."""
+    """What the loop asks for: batch `number` of a class.
+
+    It depends on the class, its given samples and its own earlier batches only, never on other
+    classes or on the round, so that a batch may be fetched before the policy asks for it.
+    """
 
     spec: ClassSpec
     class_index: int
     count: int
     given: tuple[str, ...]  # given texts of the class
-    existing: tuple[str, ...]  # synthetic texts of the class accepted so far
+    existing: tuple[str, ...]  # texts of the class's earlier batches, as they came
     vectors: GivenVectors | None = None
+    number: int = 0  # of the batch, counted from 0 for each class
 
 
 @dataclass(frozen=True)
@@ -37,24 +48,39 @@ class Batch:
     """What a generator answers: texts, or vectors of the pooled view.
 
     `closed` gives the reason why this class can give no more; the loop then never asks again.
+    `refused` says that the generator declined to write (some of) it: the loop does not press, and
+    closes a class that is refused again and again.
     """
 
     texts: tuple[str, ...] = ()
     vectors: NDArray[np.float32] | None = None
     closed: str | None = None
+    refused: bool = False
 
     def __len__(self) -> int:
         return len(self.texts) if self.vectors is None else len(self.vectors)
 
 
 class Generator(ABC):
-    """Writes new samples of a class. `fingerprint` names what wrote them."""
+    """Writes new samples of a class. `fingerprint` names what wrote them.
+
+    A generator behind an API has a client in `api`, through which a run meters its calls, and looks
+    into `replies` before it asks anything; a run puts its journal there.
+    """
 
     fingerprint: str
     yields_vectors: bool = False  # True where batches hold vectors of the pooled view instead of texts
+    api: ApiClient | None = None
+    replies: Replies | None = None
 
     def check(self, class_names: Sequence[str]) -> None:  # noqa: B027  # most have nothing to check
         """Refuse a task of these classes before anything is generated; raises `GeneratorError`."""
+
+    def configure(self, *, prompts: Prompts, seed: int, temperature: float, shown: int) -> None:  # noqa: B027
+        """Take a run's wording and settings, before the first request; most have no use for them.
+
+        `prompts` words the request, `shown` is how many existing texts it shows; `seed` is the run's.
+        """
 
     @abstractmethod
     async def generate(self, request: Request) -> Batch:

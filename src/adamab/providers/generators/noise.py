@@ -21,7 +21,7 @@ class NoiseGenerator(Generator):
     With residuals R (n x d) of the given vectors from their class means and dof = n - classes,
     a draw is mean + sqrt(1-s) R^T g / sqrt(dof) + sqrt(s tr(R^T R) / (dof d)) h, where g and h
     are standard normal: no d x d matrix is ever formed. It is scaled to the given vectors'
-    median length. The same seed, class and number of the call give the same vectors.
+    median length. The same seed, class and number of the batch give the same vectors.
     """
 
     yields_vectors = True
@@ -31,7 +31,6 @@ class NoiseGenerator(Generator):
             raise GeneratorError(f"noise: seed is {seed}; use 0 or more")
         self.seed = seed
         self.fingerprint = f"noise:seed={seed}"
-        self._calls: dict[int, int] = {}
 
     async def generate(self, request: Request) -> Batch:
         """`request.count` vectors of the pooled view."""
@@ -39,9 +38,7 @@ class NoiseGenerator(Generator):
         own = given.class_index == request.class_index
         if not own.any():
             return Batch(closed="noise needs a given sample of this class")
-        call = self._calls.get(request.class_index, 0)
-        self._calls[request.class_index] = call + 1
-        rng = np.random.default_rng([self.seed, request.class_index, call])
+        rng = np.random.default_rng([self.seed, request.class_index, request.number])
         vectors = given.vectors.astype(np.float64)
         draws = vectors[own].mean(axis=0) + _noise(vectors, given.class_index, max(request.count, 0), rng)
         return Batch(vectors=_scaled(draws, vectors).astype(np.float32))

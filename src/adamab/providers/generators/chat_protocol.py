@@ -1,0 +1,153 @@
+"""What goes over the wire to an OpenAI-compatible chat server, and how its answers are read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeGuard
+
+from adamab.providers.http import BadAnswerError
+from adamab.providers.replies import Reply
+from adamab.providers.usage import Usage
+
+Messages = Sequence[Mapping[str, str]]
+MOST_OUTPUT = 16_000  # tokens of one answer
+_LEAST_TOKENS = 48  # of a sample, as far as the output's bound is concerned
+_FRAME = 200  # tokens of an answer beside its samples
+_PER_MESSAGE = 16  # tokens that a chat template puts around a message, generously
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """Which of the optional parameters a server takes; learned from its errors, kept for the session."""
+
+    schema: bool = True
+    new_limit: bool = True  # `max_completion_tokens`, which OpenAI wants; others know `max_tokens`
+    seed: bool = True
+    temperature: bool = True
+
+    def others(self) -> Iterator[Dialect]:
+        """What to try after an error that does not say which parameter is unknown.
+
+        One change at a time, most likely first; then without structured output and one change more;
+        at last everything at once.
+        """
+        options = [field.name for field in fields(self)]
+        changes = [{name: False} for name in options if getattr(self, name) and name != "new_limit"]
+        changes.insert(1 if self.schema else 0, {"new_limit": not self.new_limit})
+        for change in changes:
+            yield replace(self, **change)
+        if self.schema:
+            for change in changes[1:]:
+                yield replace(self, schema=False, **change)
+        for new_limit in (self.new_limit, not self.new_limit):
+            yield Dialect(schema=False, new_limit=new_limit, seed=False, temperature=False)
+
+
+def request_body(
+    model: str,
+    messages: Messages,
+    dialect: Dialect,
+    *,
+    seed: int,
+    temperature: float | None,
+    limit: int,
+    count: int,
+) -> dict[str, Any]:
+    """The body of one question for `count` texts."""
+    body: dict[str, Any] = {"model": model, "messages": list(messages)}
+    body["max_completion_tokens" if dialect.new_limit else "max_tokens"] = limit
+    if dialect.temperature and temperature is not None:
+        body["temperature"] = temperature
+    if dialect.seed:
+        body["seed"] = seed
+    if dialect.schema:
+        body["response_format"] = _response_format(count)
+    return body
+
+
+def _response_format(count: int) -> dict[str, Any]:
+    # Strict mode takes no minItems and maxItems, so the count stands in the name, for what it is worth.
+    texts = {"type": "array", "items": {"type": "string"}, "description": f"{count} texts"}
+    schema = {
+        "type": "object",
+        "properties": {"texts": texts},
+        "required": ["texts"],
+        "additionalProperties": False,
+    }
+    return {
+        "type": "json_schema",
+        "json_schema": {"name": f"texts_{count}", "strict": True, "schema": schema},
+    }
+
+
+def output_bound(count: int, examples: Sequence[str]) -> int:
+    """Tokens that an answer of `count` texts may have: three times the longest example for each.
+
+    Three bytes a token is about right for most scripts and generous for English.
+    """
+    longest = max((len(_utf8(text)) for text in examples), default=0)
+    return min(count * max(_LEAST_TOKENS, longest) + _FRAME, MOST_OUTPUT)
+
+
+def input_bound(body: Mapping[str, Any]) -> int:
+    """More tokens than the input can have.
+
+    A token of a byte-level tokenizer covers at least one byte, so the bytes are a strict upper bound.
+    """
+    messages: Messages = body["messages"]
+    asked = sum(len(_utf8(message["content"])) + _PER_MESSAGE for message in messages)
+    return asked + (len(json.dumps(body["response_format"])) if "response_format" in body else 0)
+
+
+def digest(*parts: object) -> str:
+    """The sha256 of plain values."""
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), default=list)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def seed_of(*parts: object) -> int:
+    """A seed that depends on all of `parts`; below 2^31, which every server takes."""
+    return int(digest(*parts)[:8], 16) & 0x7FFF_FFFF
+
+
+def usage_of(answer: Any) -> Usage | None:
+    """The tokens that the server counted; None where it does not say."""
+    usage = answer.get("usage") if isinstance(answer, dict) else None
+    if not isinstance(usage, dict):
+        return None
+    asked, made = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    return Usage(asked, made) if _is_count(asked) and _is_count(made) else None
+
+
+def reply_of(answer: Any) -> Reply:
+    """The first choice's text; an answer without one is empty, one that is no chat answer an error."""
+    if not isinstance(answer, dict) or not isinstance(answer.get("choices"), list):
+        raise BadAnswerError("an answer without choices")
+    choice = next((c for c in answer["choices"] if isinstance(c, dict)), {})
+    message = choice.get("message")
+    message = message if isinstance(message, dict) else {}
+    reason = choice.get("finish_reason")
+    refused = bool(message.get("refusal")) or reason == "content_filter"
+    parts = message.get("content")
+    if isinstance(parts, list):
+        refused |= any(isinstance(part, dict) and part.get("type") == "refusal" for part in parts)
+    return Reply(_content(parts), refused=refused, cut=reason == "length")
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _content(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    texts = (part.get("text") if isinstance(part, dict) else part for part in parts)
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

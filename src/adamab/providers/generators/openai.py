@@ -1,0 +1,283 @@
+"""`openai:MODEL`: a chat model at OpenAI or at any server that speaks its protocol."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from adamab.errors import ApiError, BudgetError, GeneratorError
+from adamab.providers.generators.answers import Answer, read_answer, without_thoughts
+from adamab.providers.generators.base import Batch, Generator, Request
+from adamab.providers.generators.chat_protocol import (
+    MOST_OUTPUT,
+    Dialect,
+    Messages,
+    digest,
+    input_bound,
+    output_bound,
+    reply_of,
+    request_body,
+    seed_of,
+    usage_of,
+)
+from adamab.providers.generators.diverse import clipped, diverse
+from adamab.providers.generators.refusals import is_refusal
+from adamab.providers.http import ApiClient, Call, connection
+from adamab.providers.ledger import AHEAD
+from adamab.providers.replies import Ask, MemoryReplies, Replies, Reply
+from adamab.providers.usage import Usage, estimated_tokens
+from adamab.task.messages import short
+from adamab.task.prompts import Prompts
+from adamab.task.words import folded
+
+MORE_ASKS = 2  # further questions where an answer has too few texts
+SHOWN = 20  # existing texts that a prompt shows, unless told otherwise
+_MOST_EXAMPLES = 20
+_WIDER = 4  # times more room for an answer after one that was cut before its first text
+
+
+class OpenAIGenerator(Generator):
+    """Asks for several texts at once, structured where the server can; otherwise reads line by line.
+
+    Too few texts mean asking again for the rest, at most `MORE_ASKS` times. A refusal ends the batch:
+    it is never argued with. Each answer is kept in `replies` before it is used, and looked for there
+    before it is asked for. `temperature` and `shown` given here win over those of a run.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        key_env: str | None = None,
+        temperature: str | float | None = None,
+        max_tokens: str | int | None = None,
+        seed: str | int = 0,
+        prompts: Prompts | None = None,
+        shown: str | int | None = None,
+        **limits: str | float | None,
+    ) -> None:
+        if not model.strip():
+            raise GeneratorError("openai: no model; write openai:MODEL, such as openai:gpt-4o-mini")
+        service, pace = connection("openai", {"base_url": base_url, "key_env": key_env, **limits})
+        self.model = model.strip()
+        self.api: ApiClient = ApiClient(service, self.model, pace)
+        self.replies: Replies = MemoryReplies()
+        self._own_temperature = _number("temperature", temperature, 0, 2)
+        self._own_shown = _whole("shown", shown, 0)
+        self.max_tokens = _whole("max_tokens", max_tokens, 1)
+        self.prompts = prompts or Prompts()
+        self.seed = _whole("seed", seed, 0) or 0
+        self.temperature = self._own_temperature
+        self.shown = SHOWN if self._own_shown is None else self._own_shown
+        self._dialect = Dialect(new_limit=service.needs_key)
+
+    def __str__(self) -> str:
+        return f"openai:{self.model}"
+
+    def __repr__(self) -> str:
+        return f"OpenAIGenerator({self.model!r})"
+
+    @property
+    def fingerprint(self) -> str:  # type: ignore[override]  # it can be assigned as well
+        """Service, model, place if not OpenAI's own, temperature and the template's digest."""
+        service = self.api.service
+        place = "" if service.needs_key else f"@{service.place}"
+        template = hashlib.sha256(self.prompts.generate.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        return f"{service.name}:{self.model}{place}:temperature={self.temperature}:prompt={template}"
+
+    def configure(self, *, prompts: Prompts, seed: int, temperature: float, shown: int) -> None:
+        """Take a run's wording, seed and settings, but for those that were given to this object."""
+        self.prompts, self.seed = prompts, seed
+        if self._own_temperature is None:
+            self.temperature = temperature
+        if self._own_shown is None:
+            self.shown = shown
+
+    def check(self, class_names: Sequence[str]) -> None:
+        """Refuse to start where the key is lacking."""
+        self.api.check()
+
+    def tokens_of(self, request: Request) -> tuple[int, list[Usage]]:
+        """The input tokens to expect of a batch's first question, and the most that each question may use."""
+        found = _Found(request)
+        messages = self._messages(request, found)
+        limit, count = self._limit(request, found), found.missing
+        body = request_body(
+            self.model,
+            messages,
+            self._dialect,
+            seed=0,
+            temperature=self.temperature,
+            limit=limit,
+            count=count,
+        )
+        wider = [max(limit, min(limit * _WIDER**number, MOST_OUTPUT)) for number in range(1 + MORE_ASKS)]
+        expected = estimated_tokens("".join(message["content"] for message in messages))
+        return expected, [Usage(input_bound(body), most) for most in wider]
+
+    async def generate(self, request: Request) -> Batch:
+        """New texts of the class, different from all that the request shows."""
+        found = _Found(request)
+        for number in range(1 + MORE_ASKS):
+            if found.missing <= 0:
+                break
+            try:
+                reply = await self._reply(request, found, number)
+            except BudgetError:
+                if AHEAD.get() or not found.texts:
+                    raise
+                return Batch(found.texts)  # the rest is out of reach, but these are paid for
+            answer = read_answer(reply.content, found.missing)
+            if _is_refused(reply, answer, request.given):
+                found.add(answer.texts if reply.refused and answer.listed else ())
+                return Batch(found.texts, refused=True)
+            found.starved += reply.cut and not answer.texts
+            found.add(answer.texts)
+        closed = (
+            None
+            if found.texts or request.count <= 0
+            else f"{self} gave nothing new in {1 + MORE_ASKS} answers"
+        )
+        return Batch(found.texts, closed=closed)
+
+    async def _reply(self, request: Request, found: _Found, number: int) -> Reply:
+        messages = self._messages(request, found)
+        name = request.spec.name
+        seed = seed_of(self.seed, name, request.number, number)
+        asked = digest(
+            self.fingerprint, self.model, messages, self.temperature, seed, found.missing, self.max_tokens
+        )
+        ask = Ask(name, request.number, number, asked)
+        kept = self.replies.get(ask)
+        if kept is not None:
+            return kept
+        limit = self._limit(request, found)
+        try:
+            return reply_of(await self._post(ask, messages, seed, limit, found.missing))
+        except ApiError as error:
+            if not error.refused:
+                raise
+        declined = Reply("", refused=True)
+        self.replies.put(ask, declined)  # so that a resumed run does not ask a second time
+        return declined
+
+    async def _post(self, ask: Ask, messages: Messages, seed: int, limit: int, count: int) -> Any:
+        """The answer, in whatever dialect the server turns out to speak."""
+        fixed = {"seed": seed, "temperature": self.temperature, "limit": limit, "count": count}
+        tried: list[dict[str, Any]] = []
+        failures: list[ApiError] = []
+        for dialect in self._dialects():
+            body = request_body(self.model, messages, dialect, **fixed)  # type: ignore[arg-type]
+            if body in tried:
+                continue
+            tried.append(body)
+            try:
+                call = self._call(ask, body, limit)
+                answer = await self.api.post(call, usage=usage_of, keep=self._keep(ask))
+            except ApiError as error:
+                if not error.unsupported:
+                    raise
+                failures.append(error)
+            else:
+                self._dialect = dialect
+                return answer
+        raise failures[0]
+
+    def _dialects(self) -> Iterator[Dialect]:
+        """What to try, in this order; another task may learn the right one in the meantime."""
+        for dialect in (self._dialect, *self._dialect.others()):
+            yield self._dialect
+            yield dialect
+
+    def _call(self, ask: Ask, body: dict[str, Any], limit: int) -> Call:
+        return Call(
+            path="/chat/completions",
+            body=body,
+            bound=Usage(input_bound(body), limit),
+            purpose="generate",
+            class_name=ask.class_name,
+            # Of the body too: a key that comes back with another body is an error for some servers.
+            idempotency_key=digest(ask.class_name, ask.batch, ask.number, ask.digest, body),
+        )
+
+    def _keep(self, ask: Ask) -> Any:
+        return lambda answer: self.replies.put(ask, reply_of(answer))
+
+    def _messages(self, request: Request, found: _Found) -> Messages:
+        # One message of the user's: some models' chat templates know no system message.
+        existing = [*request.existing, *found.texts]
+        latest = max(self.shown // 4, len(found.texts))  # a model likes to repeat what it wrote last
+        prompt = self.prompts.generate_text(
+            request.spec,
+            [clipped(text) for text in diverse(request.given, _MOST_EXAMPLES)],
+            [clipped(text) for text in diverse(existing, self.shown, latest=latest)],
+            found.missing,
+        )
+        return [{"role": "user", "content": prompt}]
+
+    def _limit(self, request: Request, found: _Found) -> int:
+        if self.max_tokens is not None:
+            return self.max_tokens
+        # What a reasoning model thinks counts as output, so it may use up all the room before it writes.
+        bound = output_bound(found.missing, [clipped(text) for text in request.given])
+        return min(bound * int(_WIDER**found.starved), MOST_OUTPUT)
+
+
+class _Found:
+    """The new texts of a batch so far."""
+
+    def __init__(self, request: Request) -> None:
+        self._known = {folded(text) for text in (*request.given, *request.existing)}
+        self._count = request.count
+        self.texts: tuple[str, ...] = ()
+        self.starved = 0  # answers that were cut before their first text
+
+    @property
+    def missing(self) -> int:
+        return self._count - len(self.texts)
+
+    def add(self, texts: Sequence[str]) -> None:
+        for text in texts:
+            key = folded(text)
+            if key not in self._known:
+                self._known.add(key)
+                self.texts += (text,)
+
+
+def _is_refused(reply: Reply, answer: Answer, given: Sequence[str]) -> bool:
+    if reply.refused:
+        return True
+    if any(is_refusal(text) for text in given):
+        return False  # a class of refusals
+    if answer.listed:
+        return bool(answer.texts) and all(is_refusal(text) for text in answer.texts)
+    return is_refusal(without_thoughts(reply.content))
+
+
+def _number(name: str, value: str | float | None, least: float, most: float) -> float | None:
+    if value is None:
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not least <= number <= most:
+        raise GeneratorError(
+            f"openai: option {name}={short(value)}: give a number from {least:g} to {most:g}"
+        )
+    return number
+
+
+def _whole(name: str, value: str | int | None, least: int) -> int | None:
+    if value is None:
+        return None
+    try:
+        number = int(value)
+    except ValueError:
+        number = least - 1
+    if number < least:
+        raise GeneratorError(f"openai: option {name}={short(value)}: give a whole number from {least} on")
+    return number

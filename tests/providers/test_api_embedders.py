@@ -1,0 +1,337 @@
+"""Embedders behind an API, against a server that speaks their protocols and has their faults."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adamab.errors import ApiError, BudgetError, CacheError, EmbedderError, ProviderError
+from adamab.providers.budget import Budget
+from adamab.providers.cache import CachedEmbedder, VectorCache
+from adamab.providers.embedders.api import ApiEmbedder
+from adamab.providers.embedders.base import TextError
+from adamab.providers.embedders.openai import OpenAIEmbedder
+from adamab.providers.ledger import Ledger
+from adamab.providers.prices import Price
+from adamab.providers.registry import resolve_embedder
+from adamab.testing import Fault, ProviderServer, check_embedder
+from adamab.testing.provider_model import vector
+
+PLACES = {"openai": "/v1", "voyage": "/voyage/v1", "cohere": "/cohere"}
+TEXTS = [f"text number {n} with words of its own" for n in range(40)]
+NAMES = pytest.mark.parametrize("name", PLACES)
+
+
+@pytest.fixture
+def server() -> Iterator[ProviderServer]:
+    with ProviderServer(width=16) as running:
+        yield running
+
+
+def make(server: ProviderServer, name: str = "openai", **options: Any) -> ApiEmbedder:
+    given = {"batch": "8", "first_wait": "0.001", "longest_wait": "0.002", **options}
+    written = "&".join(f"{option}={value}" for option, value in given.items())
+    embedder = resolve_embedder(f"{name}:model?base_url={server.url}{PLACES[name]}&{written}")
+    assert isinstance(embedder, ApiEmbedder)
+    return embedder
+
+
+def expected(texts: list[str], kind: str = "") -> np.ndarray[Any, Any]:
+    return np.array([vector(text, 16, kind) for text in texts], np.float32)
+
+
+def sizes(server: ProviderServer) -> list[int]:
+    return [len(seen.body.get("input", seen.body.get("texts"))) for seen in server.seen]
+
+
+def paid(embedder: ApiEmbedder, budget: str | None = None) -> Ledger:
+    embedder.api.ledger, embedder.api.price = Ledger(Budget.parse(budget)), Price(Decimal(1))
+    return embedder.api.ledger
+
+
+@NAMES
+def test_conformance(server: ProviderServer, name: str) -> None:
+    check_embedder(make(server, name))
+    check_embedder(make(server, name, dimensions=4, batch=1))
+
+
+@NAMES
+async def test_requests_are_packed_and_order_is_kept(server: ProviderServer, name: str) -> None:
+    server.jitter = 0.02  # answers come back in another order than they were asked for
+    kinds = {
+        "openai": ("", ""),
+        "voyage": ("query", "document"),
+        "cohere": ("search_query", "search_document"),
+    }
+    embedder = make(server, name)
+    answer = await embedder.embed(TEXTS[:37])
+    np.testing.assert_allclose(answer.views["pooled"], expected(TEXTS[:37], kinds[name][0]), atol=1e-6)
+    assert sorted(sizes(server), reverse=True) == [8, 8, 8, 8, 5]
+    assert not answer.overlong.any()
+    answer = await embedder.embed(TEXTS[:3], kind="class")
+    np.testing.assert_allclose(answer.views["pooled"], expected(TEXTS[:3], kinds[name][1]), atol=1e-6)
+
+
+async def test_requests_overlap(server: ProviderServer) -> None:
+    server.latency = 0.05
+    embedder = make(server, batch=1, concurrency=4)
+    ledger, most = paid(embedder), 0
+    async for _ in embedder.parts(TEXTS[:12], kind="query", views=["pooled"]):
+        most = max(most, ledger.spent().unsettled)
+    assert 2 <= most <= 4
+
+
+def test_how_much_a_request_takes() -> None:
+    own, other = OpenAIEmbedder("m"), OpenAIEmbedder("m", base_url="http://localhost:1/v1")
+    texts = ["x" * 2999 for _ in range(3000)]  # estimated at 1000 tokens each
+    assert {len(pack.rows) for pack in own._packs(texts)} == {300}
+    assert [len(pack.rows) for pack in own._packs(["x"] * 5000)] == [2048, 2048, 904]
+    assert [len(pack.rows) for pack in other._packs(["x"] * 70)] == [32, 32, 6]
+    assert [len(p.rows) for p in own._packs(["a", "x" * 30_000, "b", "c"])] == [1, 1, 2], "alone if long"
+    assert [len(p.rows) for p in OpenAIEmbedder("m", batch=3)._packs(["x"] * 7)] == [3, 3, 1]
+
+
+@NAMES
+@pytest.mark.parametrize("limit", [{"items": 3}, {"bytes": 300}, {"items": 3, "status": 400}])
+async def test_what_is_too_large_is_split(server: ProviderServer, name: str, limit: dict[str, int]) -> None:
+    server.add_fault(Fault("too_large", times=None, **limit))  # type: ignore[arg-type]
+    answer = await make(server, name).embed(TEXTS)
+    plain = ProviderServer(width=16)
+    with plain:
+        reference = await make(plain, name).embed(TEXTS)
+    np.testing.assert_array_equal(answer.views["pooled"], reference.views["pooled"])
+    assert not answer.overlong.any()
+
+
+async def test_a_text_that_is_too_long_is_cut_and_flagged(server: ProviderServer) -> None:
+    long = "word " * 20_000
+    answer = await make(server).embed(["short", long, "also short"])
+    assert answer.overlong.tolist() == [False, True, False]
+    sent = [seen.body["input"] for seen in server.seen if seen.status == 200]
+    (cut,) = next(texts for texts in sent if texts[0].startswith("word"))
+    assert len(cut) == 3 * 8192
+    np.testing.assert_allclose(answer.views["pooled"][1], vector(cut, 16), atol=1e-6)
+    server.add_fault(Fault("too_large", times=None, bytes=500))  # a server that takes less than the provider
+    assert (await make(server).embed([TEXTS[0], "täglich " * 500])).overlong.tolist() == [False, True]
+
+
+async def test_a_text_that_stays_too_large_is_named_by_its_number(
+    server: ProviderServer, tmp_path: Path
+) -> None:
+    server.add_fault(Fault("too_large", times=None, contains="secret"))
+    texts = ["a", "b", "a", "the secret text"]
+    cached = CachedEmbedder(make(server), VectorCache(tmp_path / "v.sqlite"))
+    await cached.embed(["a"])
+    for embedder in (make(server), cached):
+        with pytest.raises(
+            TextError, match="openai:model: text 3 is refused as too large; shorten it"
+        ) as caught:
+            await embedder.embed(texts)
+        assert "secret" not in str(caught.value)
+    assert str(copy.copy(caught.value)) == str(caught.value)
+
+
+@NAMES
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("status", times=3),
+        Fault("status", retry_after=0.01),
+        Fault("status", status=500),
+        Fault("reset"),
+        Fault("truncate"),
+        Fault("garbage"),
+        Fault("few_vectors"),
+        Fault("many_vectors"),
+        Fault("empty"),
+        Fault("wrong_width", how="last"),
+        Fault("nan"),
+        Fault("nan", how="null"),
+        Fault("shuffled", times=None),
+        Fault("no_usage", times=None),
+    ],
+    ids=lambda fault: f"{fault.kind}{fault.how}",
+)
+async def test_faults_that_pass_change_nothing(server: ProviderServer, name: str, fault: Fault) -> None:
+    server.idempotent = False
+    reference = await make(server, name).embed(TEXTS)
+    server.add_fault(fault)
+    embedder = make(server, name)
+    ledger = paid(embedder)
+    answer = await embedder.embed(TEXTS)
+    np.testing.assert_array_equal(answer.views["pooled"], reference.views["pooled"])
+    assert ledger.spent().calls == server.count() - 5
+    assert ledger.spent().unsettled == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (Fault("few_vectors", times=None), "7 vectors for 8 texts"),
+        (Fault("many_vectors", times=None), "9 vectors for 8 texts"),
+        (Fault("empty", times=None), "0 vectors for 8 texts"),
+        (Fault("wrong_width", times=None, how="last"), "vectors that are not numbers of one width"),
+        (Fault("wrong_width", times=None), "vectors of another width than 16"),
+        (Fault("nan", times=None), "a vector that is not finite"),
+        (Fault("garbage", times=None), "an answer that is no JSON"),
+    ],
+    ids=str,
+)
+async def test_faults_that_stay_are_one_line(server: ProviderServer, fault: Fault, message: str) -> None:
+    embedder = make(server)
+    await embedder.embed(["the width is known now"])
+    server.add_fault(fault)
+    with pytest.raises(
+        ApiError, match=rf"openai: no .*answer after \d attempts \(last: {message}\); "
+    ) as caught:
+        await embedder.embed(TEXTS[:8])
+    assert TEXTS[0] not in str(caught.value)
+
+
+async def test_the_width_that_was_asked_for_is_insisted_on(server: ProviderServer) -> None:
+    server.add_fault(Fault("wrong_width", times=None))
+    with pytest.raises(ApiError, match="another width than 4"):
+        await make(server, dimensions=4).embed(["a"])
+
+
+@pytest.mark.parametrize("how", ["numbers", "unknown"])
+async def test_servers_that_know_no_base64(server: ProviderServer, how: str, monkeypatch: Any) -> None:
+    from adamab.testing import provider_errors, provider_protocols
+
+    def numbers_only(body: dict[str, Any], options: Any, fault: Fault | None) -> dict[str, Any]:
+        if how == "unknown" and "encoding_format" in body:
+            raise provider_errors.Refused(400, "Unrecognized request argument: encoding_format")
+        plain = {key: value for key, value in body.items() if key != "encoding_format"}
+        return provider_protocols.openai_embeddings(plain, options, fault)
+
+    route = provider_protocols.Route("openai", numbers_only)
+    monkeypatch.setitem(provider_protocols.ROUTES, "/v1/embeddings", route)
+    answer = await make(server).embed(TEXTS)
+    np.testing.assert_allclose(answer.views["pooled"], expected(TEXTS), atol=1e-6)
+
+
+@NAMES
+async def test_dimensions(server: ProviderServer, name: str) -> None:
+    narrow, wide = make(server, name, dimensions=4), make(server, name)
+    assert (await narrow.embed(["a"])).views["pooled"].shape == (1, 4)
+    assert narrow.fingerprint != wide.fingerprint
+    server.add_fault(Fault("no_schema"))
+    with pytest.raises(EmbedderError, match="leave out dimensions=9999"):
+        await make(server, name, dimensions=9999).embed(["a"])
+
+
+@NAMES
+async def test_empty_texts_get_a_vector(server: ProviderServer, name: str) -> None:
+    answer = await make(server, name).embed(["", " \n\t", "a", "half \ud800 a character"])
+    assert np.isfinite(answer.views["pooled"]).all()
+    np.testing.assert_array_equal(answer.views["pooled"][0], answer.views["pooled"][1])
+    sent = server.seen[0].body.get("input", server.seen[0].body.get("texts"))
+    assert sent == [".", ".", "a", "half ? a character"]
+
+
+async def test_fingerprints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    specs = {
+        "openai:m": "openai:m",
+        "openai:m?rpm=5&tpm=10&concurrency=2&retries=1&timeout=3&batch=4&key_env=K": "openai:m",
+        "openai:m?dimensions=8": "openai:m:8",
+        "openai:m?base_url=https://api.openai.com/v1/": "openai:m",
+        "openai:m?base_url=http://localhost:8000/v1": "openai:m@localhost:8000/v1",
+        "voyage:m": "voyage:m",
+        "cohere:m": "cohere:m",
+    }
+    assert {spec: resolve_embedder(spec).fingerprint for spec in specs} == specs
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:8000/v1")
+    assert resolve_embedder("openai:m").fingerprint == "openai:m@localhost:8000/v1"
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("openai:", "write openai:MODEL"),
+        ("voyage", "write voyage:MODEL"),
+        ("openai:m?rmp=5", "openai: option 'rmp' is unknown; did you mean 'rpm'"),
+        ("openai:m?rpm", "'m\\?rpm' is no model's name; options are written openai:MODEL\\?option=value"),
+        ("openai:m?rpm=5&tpm", "is no model's name"),
+        ("openai:m?rpm=5&rpm=6", "names an option twice"),
+        ("openai:m?rpm=fast", "rpm='fast': give a number above 0"),
+        ("openai:m?dimensions=wide", "option dimensions='wide' is not a whole number"),
+        ("openai:m?dimensions=0", "dimensions is 0; use 1 or more"),
+        ("cohere:m?batch=0", "batch is 0; use 1 or more"),
+        ("openai:m?base_url=http://me:secret@host/v1", "holds a user name or password"),
+    ],
+)
+def test_bad_specs_are_one_line(spec: str, message: str) -> None:
+    with pytest.raises(ProviderError, match=message) as caught:
+        resolve_embedder(spec)
+    assert "\n" not in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+async def test_what_was_paid_is_stored_though_a_later_request_fails(
+    server: ProviderServer, tmp_path: Path
+) -> None:
+    server.add_fault(Fault("status", status=400, times=None, contains="number 20 "))
+    inner = make(server, concurrency=2)
+    cached = CachedEmbedder(inner, VectorCache(tmp_path / "v.sqlite", strict=True))
+    assert cached.api is inner.api
+    with pytest.raises(ApiError):
+        await cached.embed(TEXTS)
+    bought = server.billed()
+    assert bought >= 2
+    server.clear_faults()
+    answer = await CachedEmbedder(make(server), cached.cache).embed(TEXTS)
+    np.testing.assert_allclose(answer.views["pooled"], expected(TEXTS), atol=1e-6)
+    assert server.billed() == 5, "each text was bought once"
+    assert server.repeated() == 0
+
+
+async def test_nothing_is_paid_for_what_cannot_be_stored(server: ProviderServer, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    for place in (tmp_path, tmp_path / "file", tmp_path / "file" / "v.sqlite"):
+        with pytest.raises(CacheError) as caught:
+            await CachedEmbedder(make(server), VectorCache(place, strict=True)).embed(["a"])
+        assert "\n" not in str(caught.value)
+    assert server.count() == 0
+
+
+async def test_the_budget_stops_in_time(server: ProviderServer, tmp_path: Path) -> None:
+    inner = make(server, batch=1)
+    cached = CachedEmbedder(inner, VectorCache(tmp_path / "v.sqlite"))
+    paid(inner, "7 calls")
+    with pytest.raises(BudgetError, match="7 calls"):
+        await cached.embed(TEXTS)
+    assert server.count() == 7
+    (entry,) = cached.cache.entries()
+    assert entry.rows == 7, "and what it bought is kept"
+
+
+async def test_an_answer_that_got_lost_is_not_billed_twice(server: ProviderServer) -> None:
+    server.add_fault(Fault("reset"))
+    await make(server).embed(TEXTS[:8])
+    assert (server.count(), server.billed()) == (2, 1)
+    await make(server).embed(TEXTS[:8])  # as after a crash
+    assert (server.count(), server.billed()) == (3, 1)
+
+
+async def test_leaving_early_ends_the_requests(server: ProviderServer) -> None:
+    server.add_fault(Fault("hang", after=1, times=None))
+    embedder = make(server)
+    ledger = paid(embedder)
+    parts = embedder.parts(TEXTS, kind="query", views=["pooled"])
+    await anext(parts)
+    await parts.aclose()
+    assert ledger.spent().unsettled == 0
+
+
+async def test_copies_embed_alike(server: ProviderServer) -> None:
+    embedder = make(server)
+    other = copy.deepcopy(embedder)
+    first, second = await embedder.embed(["a"]), await other.embed(["a"])
+    np.testing.assert_array_equal(first.views["pooled"], second.views["pooled"])

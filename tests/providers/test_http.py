@@ -1,0 +1,487 @@
+"""The client of all paid APIs, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+import pickle
+import socket
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+from adamab.errors import ApiError, BudgetError, CacheError, StoppedError
+from adamab.providers.budget import Budget
+from adamab.providers.connections import _open, connections
+from adamab.providers.http import ApiClient, BadAnswerError, Call, Limits, service_of
+from adamab.providers.ledger import Ledger
+from adamab.providers.prices import Price
+from adamab.providers.sync import run_sync
+from adamab.providers.usage import Usage
+from adamab.testing import Fault, ProviderServer
+
+KEY = "sk-very-secret-0123456789"
+PROMPT = "a very private text"
+QUICK = Limits(first_wait=0.001, longest_wait=0.002, timeout=5.0)
+BOUND = Usage(100)
+PRICE = Price(Decimal(2))  # 2000 nano-dollars a token
+CALL = Call("/embeddings", {"model": "m", "input": [PROMPT]}, BOUND, "embed")
+
+
+@pytest.fixture
+def server() -> Iterator[ProviderServer]:
+    with ProviderServer(width=8) as running:
+        yield running
+
+
+def client(server: ProviderServer, limits: Limits = QUICK, model: str = "m") -> ApiClient:
+    return ApiClient(service_of("openai", base_url=f"{server.url}/v1"), model, limits)
+
+
+def metered(server: ProviderServer, budget: str | None = None, limits: Limits = QUICK) -> ApiClient:
+    made = client(server, limits)
+    made.ledger, made.price = Ledger(Budget.parse(budget)), PRICE
+    return made
+
+
+def tokens(answer: Any) -> Usage:
+    return Usage(answer["usage"]["prompt_tokens"])
+
+
+async def post(made: ApiClient, call: Call = CALL, **options: Any) -> Any:
+    return await made.post(call, usage=tokens, **options)
+
+
+async def failure(made: ApiClient, call: Call = CALL, **options: Any) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        await post(made, call, **options)
+    shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value.__context__)
+    assert KEY not in shown
+    assert PROMPT not in shown
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+async def test_what_is_sent(server: ProviderServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    answer = await post(client(server), Call("/embeddings", CALL.body, BOUND, "embed", idempotency_key="k1"))
+    assert len(answer["data"]) == 1
+    (seen,) = server.seen
+    assert seen.body == CALL.body
+    assert seen.has_key
+    assert seen.idempotency_key == "k1"
+    assert seen.headers["user-agent"].startswith("adamab/")
+
+
+async def test_half_a_character_is_sent_as_a_question_mark(server: ProviderServer) -> None:
+    await post(client(server), Call("/embeddings", {"model": "m", "input": ["a\ud800b"]}, BOUND, "embed"))
+    assert server.seen[0].body["input"] == ["a?b"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "billed"),
+    [
+        (Fault("status", times=2), 1),
+        (Fault("status", status=429, retry_after=0.01), 1),
+        (Fault("status", status=408), 1),
+        (Fault("status", status=409), 1),
+        (Fault("status", status=500), 1),
+        (Fault("status", status=503, retry_after="Wed, 21 Oct 2015 07:28:00 GMT"), 1),
+        (Fault("reset"), 2),
+        (Fault("reset", sent=0.0), 2),
+        (Fault("truncate"), 2),
+        (Fault("truncate", how="length"), 2),
+        (Fault("garbage"), 1),
+    ],
+    ids=str,
+)
+async def test_what_passes_is_tried_again(server: ProviderServer, fault: Fault, billed: int) -> None:
+    server.idempotent = False
+    server.add_fault(fault)
+    made = metered(server)
+    assert len((await post(made))["data"]) == 1
+    assert server.count() == 1 + (fault.times or 0)
+    assert server.billed() == billed
+    assert made.ledger is not None
+    assert made.ledger.spent().calls == server.count(), "each attempt is a call"
+    assert made.ledger.spent().unsettled == 0
+
+
+@pytest.mark.parametrize("sent", [None, 0.5])
+async def test_a_hanging_server_is_left(server: ProviderServer, sent: float | None) -> None:
+    server.add_fault(Fault("hang", sent=sent))
+    made = metered(server, limits=Limits(first_wait=0.001, timeout=0.3))
+    assert len((await post(made))["data"]) == 1
+    assert server.count() >= 2
+    server.add_fault(Fault("hang", sent=sent))
+    made = metered(server, limits=Limits(retries=0, timeout=0.3))
+    error = await failure(made)
+    assert str(error) == "openai: no answer after 1 attempt (last: nothing for 0.3 s); start again later"
+    assert made.ledger is not None
+    assert made.ledger.spent().nano_usd == 100 * 2000, "it may have been billed"
+
+
+async def test_retries_end(server: ProviderServer) -> None:
+    server.add_fault(Fault("status", status=503, times=None))
+    error = await failure(client(server))
+    assert str(error) == "openai: no answer after 6 attempts (last: 503 server_error); start again later"
+    assert error.status == 503
+    assert server.count() == 6
+    error = await failure(client(server, Limits(retries=0)))
+    assert "after 1 attempt (" in str(error)
+
+
+async def test_a_connection_that_is_refused() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{unused.getsockname()[1]}"
+    made = ApiClient(
+        service_of("openai", base_url=f"http://{place}/v1"), "m", Limits(1, retries=1, first_wait=0.001)
+    )
+    made.ledger, made.price = Ledger(), PRICE
+    error = await failure(made)
+    assert (
+        str(error)
+        == f"openai: no answer after 2 attempts (last: cannot connect to {place}/v1); start again later"
+    )
+    assert (made.ledger.spent().calls, made.ledger.spent().nano_usd) == (2, 0)
+
+
+async def test_a_wait_that_is_too_long_is_not_waited(server: ProviderServer) -> None:
+    server.add_fault(Fault("status", retry_after=3600))
+    error = await failure(client(server))
+    assert str(error) == "openai: asks to wait 60 minutes (429 rate_limit_exceeded); start again later"
+    assert server.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (Fault("status", status=400), "refuses the request to model 'm' (400 invalid_request_error)"),
+        (Fault("status", status=403), "the key in OPENAI_API_KEY was refused (403 unsupported_country"),
+        (Fault("status", status=404), "no model 'm' at 127.0.0.1:"),
+        (Fault("status", status=402), "out of credit (402"),
+        (Fault("status", status=418), "refuses the request to model 'm' (418"),
+        (Fault("status", status=302), "answers with a redirect (302"),
+        (Fault("status", status=429, how="quota"), "quota is used up (429 insufficient_quota)"),
+    ],
+    ids=str,
+)
+async def test_what_will_not_pass_is_not_tried_again(
+    server: ProviderServer, monkeypatch: pytest.MonkeyPatch, fault: Fault, message: str
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    server.add_fault(fault)
+    made = metered(server)
+    error = await failure(made)
+    assert message in str(error)
+    assert error.status == fault.status
+    assert (error.too_large, error.refused, error.unsupported) == (False, False, False)
+    assert server.count() == 1
+    assert made.ledger is not None
+    assert (made.ledger.spent().calls, made.ledger.spent().nano_usd) == (1, 0)
+
+
+async def test_a_wrong_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with ProviderServer(key="another") as server:
+        error = await failure(client(server))
+        assert str(error) == "openai: the key in OPENAI_API_KEY was refused (401 invalid_api_key)"
+        monkeypatch.delenv("OPENAI_API_KEY")
+        error = await failure(client(server))
+        assert str(error) == "openai: wants a key (401 invalid_request_error); set OPENAI_API_KEY"
+        assert server.count() == 2
+
+
+def test_a_key_is_lacking(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    made = ApiClient(service_of("openai"), "m")
+    made.ledger = Ledger()
+    with pytest.raises(ApiError, match=r"^openai: no key; set OPENAI_API_KEY$"):
+        made.check()
+    with pytest.raises(ApiError, match="no key"):
+        run_sync(post(made))
+    assert made.ledger.spent().calls == 0
+
+
+@contextmanager
+def answering(status: int, body: bytes, headers: dict[str, str] | None = None) -> Iterator[str]:
+    """A server with one answer, for words that no fault has."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as made:
+        thread = threading.Thread(target=made.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{made.server_port}/v1"
+        made.shutdown()
+        thread.join()
+
+
+LARGE, REFUSED, UNSUPPORTED, PLAIN = "too_large", "refused", "unsupported", ""
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (413, b"", LARGE),
+        (400, b'{"error": {"code": "context_length_exceeded", "message": ""}}', LARGE),
+        (400, b'{"error": {"message": "This model\'s maximum context length is 8192 tokens"}}', LARGE),
+        (400, b'{"detail": "The max allowed tokens per submitted batch is 120000."}', LARGE),
+        (400, b'{"message": "too many texts: maximum number of texts is 96"}', LARGE),
+        (
+            422,
+            b'{"error": "batch size 64 > maximum allowed batch size 32", "error_type": "Validation"}',
+            LARGE,
+        ),
+        (500, b'{"error": {"code": 500, "message": "input is too large to process"}}', LARGE),
+        (400, b'{"error": {"code": "content_policy_violation", "message": ""}}', REFUSED),
+        (403, b'{"error": {"code": "content_filter", "message": ""}}', REFUSED),
+        (400, b'{"error": {"param": "response_format", "message": "not available"}}', UNSUPPORTED),
+        (
+            400,
+            b'{"error": {"code": "unsupported_parameter", "message": "max_tokens is too large"}}',
+            UNSUPPORTED,
+        ),
+        (422, b'{"detail": [{"loc": ["body"], "msg": "Extra inputs are not permitted"}]}', UNSUPPORTED),
+        (400, b'{"error": {"message": "Unrecognized request argument supplied: seed"}}', UNSUPPORTED),
+        (400, b'{"error": {"message": "bad"}}', PLAIN),
+        (400, b"<html>too", PLAIN),
+        (400, b'"no"', PLAIN),
+        (400, b"[" * 100_000, PLAIN),
+    ],
+)
+async def test_what_an_error_means(status: int, body: bytes, kind: str) -> None:
+    with answering(status, body) as url:
+        made = ApiClient(service_of("openai", base_url=url), "m", Limits(retries=0))
+        error = await failure(made)
+    flags = {name: getattr(error, name) for name in (LARGE, REFUSED, UNSUPPORTED)}
+    assert flags == {name: name == kind for name in flags}
+
+
+async def test_only_a_short_token_of_an_error_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    bodies = [
+        b'{"error": {"code": "%s", "type": "kind_of_error", "message": "%s"}}'
+        % (KEY.encode(), PROMPT.encode()),
+        b'{"error": {"code": "a very private text", "type": "kind_of_error"}}',
+    ]
+    for body in bodies:
+        with answering(400, body) as url:
+            error = await failure(ApiClient(service_of("openai", base_url=url), "m"))
+        assert str(error).endswith("(400 kind_of_error)")
+
+
+async def test_redirects_are_not_followed(server: ProviderServer) -> None:
+    with answering(307, b"", {"Location": f"{server.url}/v1/embeddings"}) as url:
+        assert "redirect (307); check base_url" in str(
+            await failure(ApiClient(service_of("openai", base_url=url), "m"))
+        )
+    assert server.count() == 0
+
+
+async def test_an_answer_of_the_wrong_shape(server: ProviderServer) -> None:
+    made = metered(server)
+
+    def wrong(answer: Any) -> None:
+        answer["nothing"]
+
+    error = await failure(made, keep=wrong)
+    assert "openai: no usable answer after 3 attempts (last: an answer of the wrong shape); see what" in str(
+        error
+    )
+    assert server.count() == 3, "a wrong answer may be billed, so it is not asked for often"
+    assert made.ledger is not None
+    assert made.ledger.spent().nano_usd == 3 * 5 * 2000, "its usage is known"
+
+    def worse(answer: Any) -> None:
+        raise BadAnswerError("3 vectors for 4 texts")
+
+    assert "(last: 3 vectors for 4 texts)" in str(await failure(made, keep=worse))
+
+
+async def test_kept_before_it_is_settled(server: ProviderServer) -> None:
+    made = metered(server)
+    assert made.ledger is not None
+    unsettled: list[int] = []
+    ledger = made.ledger
+    await post(made, keep=lambda answer: unsettled.append(ledger.spent().unsettled))
+    assert unsettled == [1]
+    assert ledger.spent().unsettled == 0
+    assert ledger.spent().nano_usd == tokens(await post(made)).input_tokens * 2000
+
+
+async def test_what_cannot_be_kept_is_paid_for_all_the_same(server: ProviderServer) -> None:
+    made = metered(server)
+
+    def full(answer: Any) -> None:
+        raise CacheError("disk is full")
+
+    with pytest.raises(CacheError):
+        await post(made, keep=full)
+    assert made.ledger is not None
+    assert (made.ledger.spent().unsettled, made.ledger.spent().nano_usd) == (0, 5 * 2000)
+    assert server.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "nano_usd"),
+    [
+        (Fault("no_usage"), 100 * 2000),  # unknown: what was reserved
+        (Fault("overcharge", factor=50), 250 * 2000),  # more than reserved, and said so
+        (Fault("reset"), 100 * 2000 + 5 * 2000),
+        (Fault("garbage"), 100 * 2000 + 5 * 2000),
+        (Fault("status", status=500), 5 * 2000),
+    ],
+    ids=str,
+)
+async def test_what_is_settled(server: ProviderServer, fault: Fault, nano_usd: int) -> None:
+    server.add_fault(fault)
+    made = metered(server)
+    await post(made)
+    assert made.ledger is not None
+    assert made.ledger.spent().nano_usd == nano_usd
+
+
+async def test_without_a_price_calls_are_counted(server: ProviderServer) -> None:
+    made = metered(server, "2 calls")
+    made.price = None
+    await post(made)
+    assert made.ledger is not None
+    assert made.ledger.spent().input_tokens == 5
+    await post(made)
+    with pytest.raises(BudgetError, match="2 calls"):
+        await post(made)
+
+
+async def test_the_budget_holds_for_every_attempt(server: ProviderServer) -> None:
+    server.add_fault(Fault("status", status=500, times=None))
+    made = metered(server, "3 calls")
+    with pytest.raises(BudgetError, match="3 calls"):
+        await post(made)
+    assert server.count() == 3
+
+
+async def test_the_budget_holds_under_concurrency(server: ProviderServer) -> None:
+    server.add_fault(Fault("status", status=500, times=None, probability=0.3))
+    made = metered(server, "7 calls", Limits(concurrency=16, first_wait=0.001, longest_wait=0.002))
+    outcomes = await asyncio.gather(*(post(made) for _ in range(16)), return_exceptions=True)
+    assert server.count() == 7
+    assert sum(isinstance(outcome, BudgetError) for outcome in outcomes) >= 9
+
+
+async def test_a_cancelled_call_counts_with_what_was_reserved(server: ProviderServer) -> None:
+    server.add_fault(Fault("hang"))
+    made = metered(server)
+    task = asyncio.create_task(post(made))
+    while server.count() == 0:
+        await asyncio.sleep(0.005)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert made.ledger is not None
+    spent = made.ledger.spent()
+    assert (spent.calls, spent.unsettled, spent.nano_usd) == (1, 0, 100 * 2000)
+    assert len((await post(made))["data"]) == 1, "its place is free again"
+
+
+async def test_a_wish_to_stop_ends_before_the_next_attempt(server: ProviderServer) -> None:
+    made = metered(server, limits=Limits(first_wait=100.0, longest_wait=100.0))
+    made.stop = threading.Event()
+    server.add_fault(Fault("status", status=500, times=None))
+    task = asyncio.create_task(post(made))
+    while server.count() == 0:
+        await asyncio.sleep(0.005)
+    made.stop.set()
+    with pytest.raises(StoppedError):
+        await task  # although it was to wait for 50 seconds or more
+    with pytest.raises(StoppedError):
+        await post(made)
+    assert made.ledger is not None
+    assert (server.count(), made.ledger.spent().calls) == (1, 1)
+
+
+async def test_calls_overlap_up_to_the_limit(server: ProviderServer) -> None:
+    server.latency = 0.05
+    made = metered(server, limits=Limits(concurrency=3))
+    assert made.ledger is not None
+    ledger = made.ledger
+    under_way: list[int] = []
+    await asyncio.gather(
+        *(post(made, keep=lambda _: under_way.append(ledger.spent().unsettled)) for _ in range(9))
+    )
+    assert max(under_way) == 3
+
+
+async def test_requests_and_tokens_are_paced(server: ProviderServer) -> None:
+    made = client(server, Limits(rpm=6000, tpm=60_000))
+    await asyncio.gather(*(post(made) for _ in range(5)))
+    assert made._requests is not None
+    assert made._tokens is not None
+    assert [claim.amount for claim in made._requests._claims] == [1.0] * 5
+    assert [claim.amount for claim in made._tokens._claims] == [5] * 5, "corrected to what was used"
+
+
+def test_one_client_in_many_loops_and_threads(server: ProviderServer) -> None:
+    made = client(server)
+    answers = [asyncio.run(post(made)), run_sync(post(made)), asyncio.run(post(made))]
+    workers = [threading.Thread(target=lambda: answers.append(asyncio.run(post(made)))) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert len(answers) == 7
+    assert sum(loop.is_closed() for loop in _open) == 0, "those of ended loops are closed and gone"
+
+
+async def test_connections_are_used_again(server: ProviderServer) -> None:
+    made = client(server)
+    for _ in range(3):
+        await post(made)
+    pool = (await connections())._transport._pool  # type: ignore[attr-defined]
+    assert len(pool.connections) == 1
+
+
+async def test_copies_of_a_client(server: ProviderServer) -> None:
+    made = metered(server)
+    await post(made)
+    for other in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+        assert (other.service, other.model, other.limits, other.ledger) == (made.service, "m", QUICK, None)
+        await post(other)
+
+
+async def test_nothing_private_is_logged_or_shown(
+    server: ProviderServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    caplog.set_level(logging.INFO)
+    made = client(server)
+    await post(made)
+    shown = caplog.text + repr(made) + repr(CALL) + repr(vars(made))
+    assert KEY not in shown
+    assert PROMPT not in shown
+
+
+async def test_an_answer_that_never_ends_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adamab.providers.http.LONGEST_ANSWER", 100)
+    with answering(200, b" " * 1000) as url:
+        made = ApiClient(service_of("openai", base_url=url), "m", Limits(retries=0))
+        assert "no JSON" in str(await failure(made))

@@ -1,0 +1,187 @@
+"""Answers in the cache that runs share, and in two places at once."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from adamab.errors import CacheError
+from adamab.providers.cache import VectorCache
+from adamab.providers.cache_file import CacheFile, DamagedError
+from adamab.providers.embedders.base import Embedded
+from adamab.providers.generators.base import Request
+from adamab.providers.generators.openai import OpenAIGenerator
+from adamab.providers.replies import Ask, MemoryReplies, Replies, Reply
+from adamab.providers.reply_cache import CachedReplies, ChainedReplies, delete_replies
+from adamab.task.spec import ClassSpec
+from adamab.testing import ProviderServer
+
+ASK = Ask("refund", 0, 0, "d" * 64)
+REPLY = Reply('{"texts": ["Grüße 🦜"]}')
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> CacheFile:
+    return CacheFile(tmp_path / "vectors.sqlite", 5.0)
+
+
+def test_what_goes_in_comes_out(file: CacheFile) -> None:
+    assert CachedReplies(file).get(ASK) is None
+    assert not file.exists()  # looking alone makes no file
+    CachedReplies(file).put(ASK, REPLY)
+    assert CachedReplies(file).get(ASK) == REPLY
+    assert file.path.stat().st_mode & 0o077 == 0  # answers are private
+    CachedReplies(file).put(ASK, Reply("", refused=True))
+    assert CachedReplies(file).get(ASK) == Reply("", refused=True)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
+@given(st.text(), st.booleans(), st.booleans())
+def test_any_answer(file: CacheFile, content: str, refused: bool, cut: bool) -> None:
+    reply = Reply(content, refused, cut)
+    CachedReplies(file).put(ASK, reply)
+    assert CachedReplies(file).get(ASK) == reply
+
+
+def test_half_a_character_does_not_stop_a_run(file: CacheFile) -> None:
+    CachedReplies(file).put(replace(ASK, class_name="\ud83d"), Reply("a \ud83d b"))
+    assert CachedReplies(file).get(replace(ASK, class_name="\ud83d")) == Reply("a ? b")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"class_name": "x"}, {"batch": 1}, {"number": 1}, {"digest": "e" * 64}],
+    ids=lambda o: next(iter(o)),
+)
+def test_every_part_of_the_question_counts(file: CacheFile, other: dict[str, object]) -> None:
+    CachedReplies(file).put(ASK, REPLY)
+    assert CachedReplies(file).get(replace(ASK, **other)) is None  # type: ignore[arg-type]
+
+
+def test_the_default_is_the_users_cache() -> None:
+    CachedReplies().put(ASK, REPLY)
+    assert CachedReplies().get(ASK) == REPLY
+    assert Path(os.environ["ADAMAB_CACHE"]).exists()
+
+
+def test_it_shares_the_file_with_vectors_of_earlier_versions(tmp_path: Path) -> None:
+    cache = VectorCache(tmp_path / "vectors.sqlite")
+    vectors = Embedded({"pooled": np.ones((1, 2), np.float32)}, np.zeros(1, np.bool_))
+    cache.put("model", "query", ["text"], vectors)
+    replies = CachedReplies(cache.file)
+    assert replies.get(ASK) is None
+    assert replies.stored().rows == 0
+    replies.put(ASK, REPLY)
+    assert replies.get(ASK) == REPLY
+    assert (0, "pooled") in cache.get("model", "query", ["text"], ["pooled"])
+    stored = replies.stored()
+    assert (stored.rows, stored.bytes) == (1, len(REPLY.content.encode()))
+    assert stored.last_stored > 1e9
+
+
+def test_deleting(file: CacheFile) -> None:
+    file.write(delete_replies)  # where there are none
+    CachedReplies(file).put(ASK, REPLY)
+    file.write(delete_replies)
+    assert CachedReplies(file).get(ASK) is None
+
+
+@pytest.mark.parametrize(
+    "change", ["content = content || 'x'", "refused = 1", "cut = 1", "crc = crc + 1", "content = x'00ff'"]
+)
+def test_a_damaged_row_counts_as_missing(file: CacheFile, change: str) -> None:
+    CachedReplies(file).put(ASK, REPLY)
+    with sqlite3.connect(file.path) as db:
+        db.execute(f"UPDATE replies SET {change}")
+    db.close()
+    assert CachedReplies(file).get(ASK) is None
+
+
+def test_a_damaged_file_is_one_line(file: CacheFile) -> None:
+    CachedReplies(file).put(ASK, REPLY)
+    file.path.write_bytes(file.path.read_bytes()[:100] + b"\xff" * 8000)
+    for end in ("-wal", "-shm"):
+        file.path.with_name(file.path.name + end).unlink(missing_ok=True)
+    with pytest.raises(DamagedError, match="damaged") as caught:
+        CachedReplies(file).get(ASK)
+    assert "\n" not in str(caught.value)
+
+
+def test_where_nothing_can_be_stored_it_warns_once_and_goes_on(tmp_path: Path) -> None:
+    replies = CachedReplies(CacheFile(tmp_path, 1.0))  # a directory
+    assert replies.get(ASK) is None
+    with pytest.warns(RuntimeWarning, match="can be stored"):
+        replies.put(ASK, REPLY)
+    replies.put(ASK, REPLY)  # a second warning would be an error here
+    strict = CachedReplies(CacheFile(tmp_path, 1.0, strict=True))
+    with pytest.raises(CacheError):
+        strict.get(ASK)
+    with pytest.raises(CacheError, match="can be stored"):
+        strict.put(ASK, REPLY)
+
+
+def test_many_writers(file: CacheFile) -> None:
+    def write(number: int) -> None:
+        for batch in range(5):
+            CachedReplies(CacheFile(file.path, 30.0)).put(
+                Ask("c", batch, number, "d"), Reply(f"{number} {batch}")
+            )
+
+    CachedReplies(file).put(ASK, REPLY)
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert CachedReplies(file).stored().rows == 31
+
+
+def test_two_places() -> None:
+    first, second = MemoryReplies(), MemoryReplies()
+    chained: Replies = ChainedReplies(first, second)
+    assert chained.get(ASK) is None
+    chained.put(ASK, REPLY)
+    assert first.get(ASK) == second.get(ASK) == chained.get(ASK) == REPLY
+    other = replace(ASK, batch=1)
+    second.put(other, REPLY)
+    assert chained.get(other) == REPLY
+    assert first.get(other) == REPLY  # a run's journal has all that the run used
+
+
+def test_the_first_place_comes_first() -> None:
+    order: list[str] = []
+
+    class Noting(MemoryReplies):
+        def __init__(self, name: str, *, fails: bool = False) -> None:
+            super().__init__()
+            self.name, self.fails = name, fails
+
+        def put(self, ask: Ask, reply: Reply) -> None:
+            order.append(self.name)
+            if self.fails:
+                raise CacheError("full")
+
+    ChainedReplies(Noting("journal"), Noting("cache")).put(ASK, REPLY)
+    assert order == ["journal", "cache"]
+    with pytest.raises(CacheError):
+        ChainedReplies(Noting("full", fails=True), Noting("never")).put(ASK, REPLY)
+    assert order == ["journal", "cache", "full"]
+
+
+async def test_a_second_run_asks_nothing(file: CacheFile) -> None:
+    request = Request(ClassSpec("refund", "money back"), 0, 3, ("give it back",), ())
+    with ProviderServer() as server:
+        made = [OpenAIGenerator("m", base_url=f"{server.url}/v1") for _ in range(2)]
+        for generator in made:
+            generator.replies = ChainedReplies(MemoryReplies(), CachedReplies(file))
+        first = await made[0].generate(request)
+        assert await made[1].generate(request) == first
+        assert server.count() == 1
