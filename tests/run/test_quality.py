@@ -1,0 +1,200 @@
+import numpy as np
+import pytest
+
+from adamab.run import quality
+from adamab.run.holdout import Holdout
+from adamab.run.quality import Gate
+from adamab.task.recipe import Recipe
+from adamab.task.words import folded
+
+REFUSAL = "I'm sorry, but I can't help with that request."
+
+
+def gate(holdout=None, **options):
+    return Gate(Recipe(**options), holdout=holdout)
+
+
+def at(*degrees):
+    """Unit vectors in a plane: the cosine of two is that of the angle between them."""
+    angles = np.deg2rad(degrees)
+    return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+
+
+# Texts
+
+
+def test_each_text_is_rejected_for_its_first_fault():
+    batch = [
+        "",
+        " \u200b\n",
+        "a\0b",
+        "\ud83d",
+        REFUSAL,
+        "Keep this out!",
+        "Known one",
+        "fresh",
+        "FRESH ",
+        "new",
+    ]
+    passed, rejected = gate(Holdout(["keep this OUT"])).texts(batch, {folded("known ONE")})
+    assert passed == ["fresh", "new"]
+    assert rejected == [
+        ("", "empty"),
+        (" \u200b\n", "empty"),
+        ("a\0b", "unreadable"),
+        ("\ud83d", "unreadable"),
+        (REFUSAL, "refusal"),
+        ("Keep this out!", "held out"),
+        ("Known one", "repeat"),
+        ("FRESH ", "repeat"),
+    ]
+
+
+def test_held_out_goes_before_repeat():
+    _, rejected = gate(Holdout(["secret"])).texts(["secret", "secret"], {"secret"})
+    assert [reason for _, reason in rejected] == ["held out", "held out"]
+
+
+def test_without_holdout_only_the_other_checks_are_made():
+    assert gate().texts(["keep this out"], ()) == (["keep this out"], [])
+
+
+def test_refusals_enter_a_class_that_is_about_them():
+    given = ["the assistant agreed", REFUSAL]
+    other = "I'm sorry, but I can't assist with that."
+    assert gate().texts([other], (), given=given) == ([other], [])
+    assert gate().texts([other], (), given=given[:1]) == ([], [(other, "refusal")])
+
+
+def test_the_demo_loses_nothing():
+    from adamab.study.datasets.demo import load_demo, synthetic_texts
+
+    data = load_demo()
+    given = {folded(sample.text) for sample in data.task.samples}
+    tests = Holdout(sample.text for sample in data.test)
+    assert gate(tests).texts(synthetic_texts(), given) == (synthetic_texts(), [])
+
+
+def test_what_somebody_rejected_does_not_come_back():
+    gate = Gate(Recipe(), rejected=frozenset({"refund me"}))
+    assert gate.texts(["Refund  me", "refund us"], set()) == (
+        ["refund us"],
+        [("Refund  me", "rejected before")],
+    )
+
+
+# Vectors
+
+
+def test_near_duplicates_of_present_and_of_earlier_candidates():
+    mask = gate(near_duplicate=np.cos(np.deg2rad(10))).vectors(at(5, 30, 35, 50, 100), at(0, 90.5))
+    assert mask.tolist() == [False, True, False, True, False]
+
+
+def test_a_rejected_candidate_keeps_nobody_out():
+    # 9 repeats the present 0; 15 is near 9 but not near 0, so it is new.
+    assert gate(near_duplicate=np.cos(np.deg2rad(10))).vectors(at(9, 15), at(0)).tolist() == [False, True]
+
+
+def test_lengths_do_not_matter_and_zeros_pass():
+    candidates = np.array([[3e-20, 0], [0, 5e20], [0, 0], [0, 0]], dtype=np.float32)
+    present = np.array([[0, 0], [7e20, 0]], dtype=np.float32)
+    assert gate().vectors(candidates, present).tolist() == [False, True, True, True]
+
+
+def test_opposite_vectors_are_no_duplicates():
+    assert gate(near_duplicate=0.01).vectors(at(180), at(0)).tolist() == [True]
+
+
+def test_a_threshold_of_one_still_finds_equal_vectors():
+    vectors = np.random.default_rng(0).normal(size=(50, 384)).astype(np.float32)
+    assert not gate(near_duplicate=1.0).vectors(vectors, 3 * vectors[::-1]).any()
+
+
+@pytest.mark.parametrize("block", [1, 7, 8192])
+def test_blocks_change_nothing(monkeypatch, block):
+    rng = np.random.default_rng(1)
+    present, candidates = rng.normal(size=(40, 3)), rng.normal(size=(30, 3))
+    monkeypatch.setattr(quality, "_BLOCK", block)
+    mask = gate(near_duplicate=0.9).vectors(candidates.astype(np.float32), present.astype(np.float32))
+    assert mask.tolist() == greedy(candidates, present, 0.9)
+    assert 0 < mask.sum() < len(mask)
+
+
+def greedy(candidates, present, threshold):
+    """The definition, one pair at a time."""
+    kept, passed = list(present), []
+    for x in candidates:
+        passed.append(all(x @ y < threshold * np.linalg.norm(x) * np.linalg.norm(y) for y in kept))
+        kept += [x] * passed[-1]
+    return passed
+
+
+def test_nothing_present_and_nothing_new():
+    assert gate().vectors(at(0, 0, 90), np.zeros((0, 0), np.float32)).tolist() == [True, False, True]
+    assert gate().vectors(np.zeros((0, 2), np.float32), at(0)).tolist() == []
+
+
+def test_without_threshold_equal_vectors_pass():
+    assert gate(near_duplicate=None).vectors(at(0, 0), at(0)).all()
+    assert Gate(Recipe.preset("paper")).vectors(at(0, 0), at(0)).all()
+
+
+def test_the_input_is_left_alone():
+    candidates, present = 2 * at(0, 45), 3 * at(1, 60)
+    before = candidates.copy(), present.copy()
+    gate().vectors(candidates, present)
+    assert (candidates == before[0]).all()
+    assert (present == before[1]).all()
+
+
+# The model
+
+
+@pytest.mark.parametrize(
+    ("k", "expected"),
+    [(None, [True] * 5), (1, [True, False, False, True, False]), (2, [True, True, False, True, False])],
+)
+def test_the_class_is_among_the_most_probable(k, expected):
+    scores = np.array([[3, 2, 1], [2, 3, 1], [1, 2, 3], [2, 2, 1], [np.nan, 0, 0]], dtype=np.float32)
+    assert gate(consistent=k).consistent(scores, 0).tolist() == expected
+
+
+def test_no_candidates_are_consistent_with_anything():
+    assert gate(consistent=1).consistent(np.zeros((0, 3)), 2).tolist() == []
+
+
+# The default threshold on real embeddings
+
+
+@pytest.fixture(scope="module")
+def embed():
+    pytest.importorskip("sentence_transformers", reason="the extra 'local' is not installed")
+    from adamab.providers.embedders.local import LocalEmbedder
+    from adamab.providers.sync import run_sync
+
+    embedder = LocalEmbedder()
+    return lambda texts: run_sync(embedder.embed(texts, views=("pooled",))).views["pooled"]
+
+
+@pytest.mark.slow
+def test_the_default_rejects_light_edits_and_keeps_what_differs(embed):
+    present = "Our school was quoted per classroom. You've invoiced per pupil."
+    edits = ["Hello, our" + present[3:], present.replace("You've", "You have")]
+    others = [
+        "We were quoted per pupil and invoiced per teacher.",
+        "turn up the lights",
+        "turn down the lights",
+    ]
+    mask = gate().vectors(embed([*edits, *others]), embed([present]))
+    assert mask.tolist() == [False, False, True, True, True]
+
+
+@pytest.mark.slow
+def test_the_default_keeps_every_recorded_sample_of_the_demo(embed):
+    from adamab.study.datasets.demo import load_demo, synthetic_texts
+
+    given = embed([sample.text for sample in load_demo().task.samples])
+    recorded = embed(synthetic_texts())
+    assert gate().vectors(recorded, given).all()
+    assert gate(near_duplicate=0.9).vectors(recorded, given).all()  # by a wide margin
