@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+E2E := $(VENV)/e2e
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-slow lint bench docs clean
+.PHONY: help demo test test-fast test-slow lint bench e2e docs clean
 
 help:  ## show the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -33,6 +34,14 @@ lint: $(STAMP)  ## ruff, mypy, import contract
 
 bench: $(STAMP)  ## the figures of results/benchmarks.md, measured anew
 	$(BIN)/python -m benchmarks
+
+e2e: $(STAMP) $(E2E)/.installed  ## a fit against a real server: llama.cpp with a model of 135M, in a few minutes
+	$(BIN)/python e2e/check.py $(E2E)/bin/python
+
+$(E2E)/.installed: e2e/requirements.txt
+	$(PYTHON) -m venv $(E2E)
+	$(E2E)/bin/python -m pip install --quiet --no-deps -r e2e/requirements.txt
+	@touch $@
 
 docs: $(STAMP)  ## the documentation as a site, in site/
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'

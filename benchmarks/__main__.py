@@ -13,6 +13,7 @@ GROUPS = (
     "paper_run",
     "prediction",
     "startup",
+    "waiting",
 )  # modules of this package, each with run() -> Group
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from adamab.providers.generators.base import Batch, Generator, Request
 from adamab.run.core import fit_samples
-from adamab.run.loop import Source
+from adamab.run.fit import vector_source
 from adamab.run.records import History
 from adamab.run.training_set import DescribedClasses, TrainingSet
 from adamab.task.recipe import Recipe
@@ -51,9 +51,10 @@ def one_run(policy: str, seed: int) -> tuple[float, History]:
     samples = TrainingSet(N_CLASSES, lambda _: described, has_texts=False)
     y = np.repeat(np.arange(N_CLASSES), GIVEN)
     samples.add(y.tolist(), {"pooled": _around(classes[y], rng)}, given=True)
-    source = Source(Around(classes), None, [ClassSpec(str(c)) for c in range(N_CLASSES)])
+    recipe = Recipe.preset("paper:cub200")
+    source = vector_source(Around(classes), [ClassSpec(str(c)) for c in range(N_CLASSES)], samples, recipe)
     start = time.perf_counter()
-    outcome = fit_samples(samples, Recipe.preset("paper:cub200"), source, policy, seed=seed)
+    outcome = fit_samples(samples, recipe, source, policy, seed=seed)
     return time.perf_counter() - start, outcome.history
 
 

@@ -15,11 +15,12 @@ from sklearn.utils.validation import check_array, check_is_fitted, check_random_
 
 from adamab.classifier import Classifier, save
 from adamab.errors import TaskError
+from adamab.providers.budget import Budget
 from adamab.providers.embedders.base import Embedder
 from adamab.providers.generators.base import Generator
 from adamab.run import torch_required
 from adamab.run.inference import Inference
-from adamab.run.resolve import open_embedder, open_generator, parse_budget
+from adamab.run.resolve import open_embedder, open_generator, shared_replies
 from adamab.task.messages import checked
 from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec, Sample, Task
@@ -32,13 +33,15 @@ class ADAMABClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    embedder : a spec such as "local", "st:PATH" or "npz:FILE", or an `Embedder`
-    generator : a spec such as "replay:FILE", or a `Generator`; None generates nothing
+    embedder : a spec such as "local", "st:PATH" or "openai:MODEL", or an `Embedder`
+    generator : a spec such as "openai:MODEL" or "replay:FILE", or a `Generator`; None generates nothing
     policy : "adamab", "tight", "greedy", "random", "round-robin" or "none"
     recipe : a preset's name or a `Recipe`
-    budget : synthetic samples in all, as a number or as "200 samples"; None leaves it to the recipe
+    budget : caps such as "200 samples, 1.50 usd, 500 calls", or a number of samples; None leaves the
+        number of samples to the recipe and caps nothing
+    prefetch : batches to fetch from an API before the policy asks for them
     random_state : seed of everything random
-    cache : keep vectors on disk, so that no text is embedded twice
+    cache : keep vectors and answers on disk, so that nothing is bought twice
 
     Attributes
     ----------
@@ -64,7 +67,8 @@ class ADAMABClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         generator: str | Generator | None = None,
         policy: str = "adamab",
         recipe: str | Recipe = "default",
-        budget: int | str | None = None,
+        budget: Budget | int | str | None = None,
+        prefetch: int = 4,
         random_state: int | None = None,
         cache: bool = True,
     ) -> None:
@@ -73,6 +77,7 @@ class ADAMABClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.policy = policy
         self.recipe = recipe
         self.budget = budget
+        self.prefetch = prefetch
         self.random_state = random_state
         self.cache = cache
 
@@ -86,6 +91,8 @@ class ADAMABClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Fit on texts and their labels; `descriptions` says what a label means, in a sentence."""
         with torch_required():
             from adamab.run.fit import fit_task
+            from adamab.run.outside import Outside
+        budget = Budget.parse(self.budget)
         texts, labels = _texts(X), np.asarray(y)
         if len(texts) != len(labels):
             raise TaskError(f"{len(texts)} texts and {len(labels)} labels; give one label a text")
@@ -99,8 +106,10 @@ class ADAMABClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             generator=open_generator(self.generator, seed=seed),
             policy=self.policy,
             recipe=_recipe(self.recipe),
-            budget=None if self.budget is None else parse_budget(self.budget),
+            budget=budget,
             seed=seed,
+            prefetch=self.prefetch,
+            outside=Outside(budget, replies=shared_replies() if self.cache else None),
         )
         self.classes_ = classes
         self.classifier_ = result.classifier
@@ -200,7 +209,7 @@ class EmbeddingCalibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             generator=open_generator(self.generator, seed=seed),
             policy=self.policy,
             recipe=_recipe(self.recipe),
-            budget=None if self.budget is None else parse_budget(self.budget),
+            budget=self.budget,
             seed=seed,
         )
         self.classifier_ = result.classifier

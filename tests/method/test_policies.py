@@ -201,3 +201,33 @@ def test_a_diverged_training_is_told() -> None:
     shift = KnownShift(np.array([np.nan, 1.0]), np.zeros(2))
     with pytest.raises(RecipeError, match="diverged"):
         GradientShiftUCB(1.0).choose(arms, rng=np.random.default_rng(0), shift=shift)
+
+
+@pytest.mark.parametrize(
+    ("name", "empty"),
+    [(name, False) for name in ("random", "round-robin", "adamab", "tight", "greedy")]
+    + [("random", True), ("round-robin", True)],
+)
+def test_a_forecast_is_what_happens_while_the_shift_stays(name: str, empty: bool) -> None:
+    policy = make_policy(name, alpha=3, relative=False)
+    assert policy is not None
+    counts = np.array([3, 2, 0 if empty else 5, 4, 3, 6])
+    arms = Arms(counts, np.array([True, True, True, True, False, True]), batch=2)
+    shift = KnownShift(np.array([0.3, 0.1, 0.2, 0.6, 0.1, 0.15]), slack=np.zeros(6))
+    rng = np.random.default_rng(5)
+    choice = policy.choose(arms, rng=rng, shift=shift)
+    guesses = policy.forecast(arms, choice, rng=rng, rounds=6)
+    assert np.array_equal(arms.counts, counts)
+    happened = []
+    for _ in range(6):
+        counts[choice.arm] += 2
+        choice = policy.choose(arms, rng=rng, shift=shift)
+        happened.append(choice.arm)
+    assert guesses == happened
+
+
+def test_a_forecast_starts_with_the_empty_classes() -> None:
+    policy = GradientShiftUCB(alpha=3)
+    arms = Arms(np.array([1, 0, 0, 0]), np.ones(4, dtype=bool), batch=2)
+    choice = policy.choose(arms, rng=RNG)
+    assert policy.forecast(arms, choice, rng=RNG, rounds=2) == [2, 3]

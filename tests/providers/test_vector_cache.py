@@ -388,7 +388,7 @@ async def test_a_strict_cache_does_not_go_on_without_storing(cache: VectorCache)
     with closing(sqlite3.connect(cache.path)) as other:
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(
-            CacheError, match=r"nothing can be stored .*locked.*; make room, or set ADAMAB_CACHE"
+            CacheError, match=r"nothing can be stored .*locked.*; make room, then start again"
         ):
             await CachedEmbedder(embedder, strict).embed([*TEXTS, "new"])
     assert embedder.calls == 0, "tried before anything was paid for"

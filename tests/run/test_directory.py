@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,11 @@ import pytest
 from adamab.classifier import Classifier, Head, load
 from adamab.errors import MissingExtraError, RunError
 from adamab.method.evidence import Estimate
+from adamab.providers.budget import Budget, Spend
 from adamab.run import directory, torch_required
+from adamab.run.diversity import Diversity
 from adamab.run.fit import FitResult
+from adamab.run.journal import Journal
 from adamab.run.records import ClassScore, History, RoundRecord, Seconds
 from adamab.task import Sample, Task
 from adamab.task.recipe import Recipe
@@ -30,29 +34,50 @@ def result() -> FitResult:
         Estimate(0.5, 0.1, 0.9, 2),
         {"no": "recording exhausted"},
         0,
+        synthetic_by_class={"no": 2, "yes": 0},
+        diversity=(Diversity(None, 0.25), Diversity(None, None)),
+        spent={("generate", "no"): Spend(2, 3_000_000, 10, 20), ("embed", None): Spend(1, 500, 7, 0, 1)},
     )
 
 
 @pytest.fixture
 def summary(result):
     return directory.summarise(
-        TASK, result, Recipe(), policy="adamab", generator="replay:x", budget=2, seed=3, seconds=1.23456
+        TASK,
+        result,
+        Recipe(),
+        policy="adamab",
+        generator="replay:x",
+        budget=Budget(samples=2),
+        seed=3,
+        seconds=1.23456,
     )
 
 
 def test_what_a_run_holds(tmp_path, result, summary):
     path = tmp_path / "deep" / "run"
-    directory.write_run(path, result, summary)
-    assert sorted(os.listdir(path)) == sorted(directory.FILES)
+    directory.write_results(path, result, summary)
+    assert sorted(os.listdir(path)) == sorted(directory.RESULTS)
     assert load(path).classes == ("no", "yes")
     found = directory.read_summary(path)
     assert found == summary
     assert (found["seed"], found["seconds"], found["synthetic"], found["given"]) == (3, 1.235, 2, 2)
+    assert found["budget"] == "2 samples"
     assert found["estimate"]["accuracy"] == 0.5
     assert found["recipe"]["name"] == "default"
+    assert found["diversity"]["no"] == {"given": None, "synthetic": 0.25}
     lines = (path / "synthetic.jsonl").read_text("utf-8").splitlines()
     assert json.loads(lines[0]) == {"label": "no", "text": "é"}
     assert os.listdir(tmp_path / "deep") == ["run"]
+
+
+def test_spending_adds_up(summary):
+    spent = summary["spent"]
+    assert (spent["calls"], spent["usd"], spent["unsettled"]) == (3, 0.0030005, 1)
+    assert spent["by_purpose"]["embed"]["input_tokens"] == 7
+    assert spent["by_class"] == {
+        "no": {"usd": 0.003, "calls": 2, "input_tokens": 10, "output_tokens": 20, "unsettled": 0}
+    }
 
 
 def test_digest_is_of_the_contents():
@@ -61,19 +86,32 @@ def test_digest_is_of_the_contents():
     assert directory.task_digest(TASK) == directory.task_digest(again) != directory.task_digest(other)
 
 
-def test_overwriting_takes_a_word_and_a_run(tmp_path, result, summary):
+def test_a_run_is_taken_up_unless_there_is_no_journal(tmp_path, result, summary):
     path = tmp_path / "run"
     path.mkdir()  # an empty directory is free
-    directory.write_run(path, result, summary)
+    directory.check_place(path)
+    directory.write_results(path, result, summary)
     with pytest.raises(RunError, match="--overwrite"):
-        directory.write_run(path, result, summary)
-    directory.write_run(path, result, {**summary, "seed": 4}, overwrite=True)
-    assert directory.read_summary(path)["seed"] == 4
+        directory.check_place(path)
+    directory.check_place(path, overwrite=True)
+    Journal(path, writing=True).close()
+    directory.check_place(path)
     (path / "notes.txt").write_text("mine")
-    with pytest.raises(RunError, match=r"'notes\.txt', which is no part of a run"):
-        directory.write_run(path, result, summary, overwrite=True)
+    for overwrite in (False, True):
+        with pytest.raises(RunError, match=r"'notes\.txt', which is no part of a run"):
+            directory.check_place(path, overwrite=overwrite)
     assert (path / "notes.txt").read_text() == "mine"
-    assert os.listdir(tmp_path) == ["run"]
+
+
+def test_a_journal_set_aside_can_still_be_read(tmp_path):
+    with Journal(tmp_path, writing=True) as journal:
+        journal.note("segment", {"number": 1})
+        directory.set_aside(tmp_path)  # with the write-ahead log beside it
+    aside = tmp_path / "journal.sqlite.old"
+    assert not directory.has_journal(tmp_path)
+    assert sqlite3.connect(aside).execute("SELECT COUNT(*) FROM events").fetchone() == (1,)
+    directory.drop_set_aside(tmp_path)
+    assert not aside.exists()
 
 
 @pytest.mark.parametrize("content", [b"{}", b"[]", b"{", b"\xff", b"[" * 100_000])
@@ -81,7 +119,7 @@ def test_foreign_directories_are_left_alone(tmp_path, result, summary, content):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "fit.json").write_bytes(content)
     with pytest.raises(RunError, match="something else"):
-        directory.write_run(tmp_path / "run", result, summary, overwrite=True)
+        directory.check_place(tmp_path / "run", overwrite=True)
     assert (tmp_path / "run" / "fit.json").read_bytes() == content
     with pytest.raises(RunError, match=r"fit\.json"):
         directory.read_summary(tmp_path / "run")
@@ -90,12 +128,12 @@ def test_foreign_directories_are_left_alone(tmp_path, result, summary, content):
 def test_places_that_cannot_be_used(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="is a file"):
-        directory.check_free(tmp_path / "file")
+        directory.check_place(tmp_path / "file")
     with pytest.raises(RunError, match="not a directory to write in"):
-        directory.check_free(tmp_path / "file" / "below")
+        directory.check_place(tmp_path / "file" / "below")
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(RunError, match="not a directory to write in"):
-        directory.check_free(tmp_path / "run")
+        directory.check_place(tmp_path / "run")
 
 
 def test_unreadable_directories(tmp_path, monkeypatch):
@@ -105,43 +143,28 @@ def test_unreadable_directories(tmp_path, monkeypatch):
     (tmp_path / "run").mkdir()
     monkeypatch.setattr(Path, "iterdir", fail)
     with pytest.raises(RunError, match="Permission denied"):
-        directory.check_free(tmp_path / "run")
+        directory.check_place(tmp_path / "run")
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-def test_a_failure_while_writing_leaves_nothing(tmp_path, result, summary, monkeypatch, error):
+def test_a_failure_while_writing_leaves_the_results_that_were_there(
+    tmp_path, result, summary, monkeypatch, error
+):
     def fail(self: History, path: Path) -> None:
         raise error
 
+    directory.write_results(tmp_path, result, summary)
     monkeypatch.setattr(History, "write", fail)
     with pytest.raises((RunError, KeyboardInterrupt)):
-        directory.write_run(tmp_path / "run", result, summary)
-    assert os.listdir(tmp_path) == []
-
-
-def test_a_failed_replacement_brings_the_old_run_back(tmp_path, result, summary, monkeypatch):
-    path = tmp_path / "run"
-    directory.write_run(path, result, summary)
-    real, calls = os.replace, []
-
-    def fail_once(source: Path, target: Path) -> None:
-        if str(target) == str(path):
-            calls.append(target)
-            if len(calls) == 1:
-                raise OSError(5, "Input/output error")
-        real(source, target)
-
-    monkeypatch.setattr(os, "replace", fail_once)
-    with pytest.raises(RunError, match="Input/output error"):
-        directory.write_run(path, result, {**summary, "seed": 9}, overwrite=True)
-    assert directory.read_summary(path)["seed"] == 3
-    assert os.listdir(tmp_path) == ["run"]
+        directory.write_results(tmp_path, result, {**summary, "seed": 9})
+    assert directory.read_summary(tmp_path)["seed"] == 3
+    assert sorted(os.listdir(tmp_path)) == sorted(directory.RESULTS)
 
 
 def test_a_link_stays_a_link(tmp_path, result, summary):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    directory.write_run(tmp_path / "link", result, summary)
+    directory.write_results(tmp_path / "link", result, summary)
     assert (tmp_path / "link").is_symlink()
     assert directory.is_run(tmp_path / "real")
 
@@ -154,6 +177,6 @@ def test_missing_torch_names_its_pip_line():
 
 
 def test_repeats_do_not_change_the_digest():
-    digest = "dfff8a680f661c0ba680acff914189ba5f093820a67620b5e4b37b6c692ba7e8"
+    digest = "31c937d60054cb1a0299432444ce108b2bb935d9c6fa53a282b4cc63bf80e5d6"
     for examples in (["a"], ["a", "A "]):
         assert directory.task_digest(Task.from_mapping({"no": examples, "yes": ["b"]})) == digest

@@ -94,7 +94,7 @@ def test_each_policy_runs_and_repeats_itself(policy, recipe):
     assert [r.chosen for r in first.history] == [r.chosen for r in second.history]
     for a, b in zip(first.classifier.heads, second.classifier.heads, strict=True):
         np.testing.assert_array_equal(a.linear, b.linear)
-    counts = first.history.samples_by_class(CLASSES)
+    counts = first.synthetic_by_class
     if policy == "round-robin":
         assert len(set(counts.values())) == 1
 

@@ -1,5 +1,6 @@
-"""A fit that is killed leaves nothing under its name, and the next one works."""
+"""A fit that begins anew and is killed leaves the results that were there, and a journal to go on from."""
 
+import hashlib
 import json
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 CLASSES = [f"class{i}" for i in range(6)]
+RESULTS = ("model.safetensors", "model.json", "synthetic.jsonl")
 
 
 @pytest.fixture
@@ -25,29 +27,44 @@ def task(tmp_path):
     return tmp_path
 
 
-def command(folder, *more):
-    arguments = ["fit", "task.yaml", "--run", "run", "--embedder", "npz:v.npz", "--set", "words=false", *more]
-    return [sys.executable, "-m", "adamab", *arguments]
+def command(*more):
+    options = ["--embedder", "npz:v.npz", "--generator", "noise", "--set", "words=false"]
+    settings = ["--set", "views=pooled", "--set", "folds=2", "--set", "checkpoints=0,6"]
+    start = [sys.executable, "-m", "adamab", "fit", "task.yaml", "--run", "run"]
+    return [*start, *options, *settings, *more]
+
+
+def adamab(task, *arguments):
+    done = subprocess.run(arguments, cwd=task, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def results(task):
+    return {name: hashlib.sha256((task / "run" / name).read_bytes()).hexdigest() for name in RESULTS}
 
 
 def test_killed_at_many_points(task):
     start = time.monotonic()
-    subprocess.run(command(task), cwd=task, check=True, capture_output=True)
-    whole = time.monotonic() - start
-    for point in np.linspace(0.05, 1.0, 15):
+    adamab(task, *command())
+    whole, expected = time.monotonic() - start, results(task)
+    taken_up = 0
+    for point in np.linspace(0.05, 1.0, 12):
         running = subprocess.Popen(
-            command(task, "--overwrite"), cwd=task, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            command("--overwrite"), cwd=task, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         time.sleep(point * whole)
         running.send_signal(signal.SIGKILL)
         running.wait()
-        # the old run or the new one, never a mixture
-        done = subprocess.run(
-            [sys.executable, "-m", "adamab", "predict", "run", "v.npz"],
-            cwd=task,
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr
-        assert len(done.stdout.splitlines()) == 31
-    subprocess.run(command(task, "--overwrite"), cwd=task, check=True, capture_output=True)
+        # What was there before can be used at every moment.
+        told = adamab(task, sys.executable, "-m", "adamab", "predict", "run", "v.npz")
+        assert len(told.splitlines()) == 31
+        # Begun anew or not yet: started again, without --overwrite, it comes to the same end.
+        if (task / "run" / "journal.sqlite").exists():
+            taken_up += 1
+            adamab(task, *command())
+        assert results(task) == expected
+    assert taken_up >= 6
+    adamab(task, *command("--overwrite"))
+    assert results(task) == expected
+    assert not [path.name for path in (task / "run").iterdir() if path.name.endswith(".old")]

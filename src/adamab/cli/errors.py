@@ -18,7 +18,7 @@ from collections.abc import Callable
 import typer
 
 from adamab.cli.console import say, standard_output
-from adamab.errors import AdamabError
+from adamab.errors import AdamabError, StoppedError
 from adamab.run import torch_required
 
 USER_ERROR, STOPPED, PIPE_CLOSED = 2, 130, 141
@@ -30,8 +30,10 @@ def exit_code(run: Callable[[], object]) -> int:
         warnings.showwarning = _show_warning
         try:
             return _run(run)
-        except (KeyboardInterrupt, typer.Abort):
-            return _told("stopped", STOPPED)
+        except (KeyboardInterrupt, typer.Abort) as end:
+            return _told(str(end) or "stopped", STOPPED)
+        except StoppedError as end:
+            return _told(str(end), STOPPED)
         except (SystemExit, BrokenPipeError):  # typer's way of dealing with a closed pipe
             return _quiet_end()
         except AdamabError as error:

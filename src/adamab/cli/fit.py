@@ -1,8 +1,7 @@
-"""`adamab fit`: from a task file to a run directory."""
+"""`adamab fit`: from a task file to a run directory; started again, it goes on where it was."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,17 +9,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adamab.cli.console import Bar, print_json, progress
+from adamab.cli.console import Bar, print_json, progress, say
 
 if TYPE_CHECKING:
-    from adamab.run.core import OnRound
-    from adamab.task.recipe import Recipe
+    from adamab.run.fit_run import Order
 
 Task = Annotated[Path, typer.Argument(metavar="TASK", help="The task file (YAML).")]
-Run = Annotated[Path, typer.Option("--run", metavar="DIR", help="Where to write the run.")]
-Embedder = Annotated[str, typer.Option(metavar="SPEC", help="local, st:PATH-or-id or npz:FILE.")]
+Run = Annotated[
+    Path, typer.Option("--run", metavar="DIR", help="The run's directory; one that is there is taken up.")
+]
+Embedder = Annotated[
+    str,
+    typer.Option(
+        metavar="SPEC", help="local, st:PATH-or-id, npz:FILE, openai:MODEL, voyage:MODEL or cohere:MODEL."
+    ),
+]
 Generator = Annotated[
-    str, typer.Option(metavar="SPEC", help="Synthetic samples: replay:FILE, pool:FILE, noise or none.")
+    str,
+    typer.Option(
+        metavar="SPEC", help="Synthetic samples: openai:MODEL, replay:FILE, pool:FILE, noise or none."
+    ),
 ]
 Policy = Annotated[
     str,
@@ -34,8 +42,32 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="An option of the recipe, such as dropout=0.3; repeat."),
 ]
-Budget = Annotated[
-    str | None, typer.Option(metavar="TEXT", help="At most so many synthetic samples, such as '120 samples'.")
+BudgetText = Annotated[
+    str | None,
+    typer.Option(
+        "--budget",
+        metavar="TEXT",
+        help="Caps, such as '200 samples, 1.50 usd, 500 calls'; a run that goes on keeps its own.",
+    ),
+]
+Prices = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--price",
+        metavar="MODEL=IN/OUT",
+        help="Your price in usd a million tokens, input and output; repeat for each model.",
+    ),
+]
+Prefetch = Annotated[
+    int,
+    typer.Option(min=0, max=64, help="Batches to fetch from an API before the policy asks for them."),
+]
+HoldoutFile = Annotated[
+    Path | None, typer.Option("--holdout", metavar="FILE", help="Texts that must not be trained on.")
+]
+RejectFile = Annotated[
+    Path | None,
+    typer.Option("--reject", metavar="FILE", help="Synthetic samples of this run to train without."),
 ]
 LongTexts = Annotated[
     str | None,
@@ -51,58 +83,159 @@ def fit(
     policy: Policy = "adamab",
     recipe: RecipeName = "default",
     settings: Settings = None,
-    budget: Budget = None,
+    budget: BudgetText = None,
+    price: Prices = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the planned calls, tokens and cost; send nothing.")
+    ] = False,
+    prefetch: Prefetch = 4,
+    holdout: HoldoutFile = None,
+    reject: RejectFile = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of everything random.")] = 0,
     long_texts: LongTexts = None,
     all_scores: Annotated[
         bool, typer.Option("--all-scores", help="Record the exact score of every class in every round.")
     ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that is there.")] = False,
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Neither read nor store vectors.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Begin anew instead of taking up the run that is there.")
+    ] = False,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Use no vectors and answers of other runs, and leave none.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
 ) -> None:
-    """Train a classifier for TASK and write it, with its history, into a run directory."""
+    """Train a classifier for TASK and write it, with its history, into a run directory.
+
+    Started again on the same directory it goes on where it was stopped; nothing is bought twice.
+    """
     from adamab.cli.extras import need_torch_for
-    from adamab.cli.fit_summary import print_summary
     from adamab.cli.recipe_options import recipe_of
-    from adamab.run.directory import check_free, summarise, write_run
-    from adamab.run.resolve import embedder_name
+    from adamab.method.policies import make_policy
+    from adamab.providers.prices import Price
+    from adamab.run.directory import check_place
+
+    check_place(run, overwrite=overwrite)
+    chosen = recipe_of(recipe, settings or ())
+    make_policy(policy, alpha=chosen.alpha, relative=chosen.relative_shift)
+    need_torch_for(embedder)
+    order = _order(
+        task,
+        embedder,
+        generator,
+        long_texts=long_texts,
+        cache=not no_cache,
+        policy=policy,
+        recipe=chosen,
+        budget=_budget(budget, generator),
+        seed=seed,
+        all_scores=all_scores,
+        prefetch=prefetch,
+        holdout=holdout,
+        prices=dict(Price.parse(text) for text in price or ()),
+        reject=reject,
+    )
+    if dry_run:
+        _dry_run(order, as_json=as_json)
+        return
+    if not overwrite:
+        order = order.taken_up(run)
+    summary = _fit(order, run, overwrite=overwrite, cache=not no_cache, quiet=quiet)
+    _report(run, summary, as_json=as_json, quiet=quiet)
+
+
+def _order(
+    task: Path,
+    embedder: str,
+    generator: str,
+    *,
+    long_texts: str | None,
+    cache: bool,
+    seed: int,
+    holdout: Path | None,
+    reject: Path | None,
+    **options: Any,
+) -> Order:
+    from adamab.run.fit_run import Order, rejected_texts
+    from adamab.run.holdout import Holdout
+    from adamab.run.resolve import embedder_name, open_embedder, open_generator
     from adamab.task import load_task
 
-    started = time.perf_counter()
-    check_free(run, overwrite=overwrite)
-    loaded, samples = load_task(task), _samples(budget, generator)
-    need_torch_for(embedder)
-    chosen = _budgeted(recipe_of(recipe, settings or ()), policy, samples)
-    with progress("embedding the samples", quiet=quiet) as bar:
-        result = _fit(
-            loaded,
-            embedder_name(embedder, long_texts),
-            generator,
-            cache=not no_cache,
-            policy=policy,
-            recipe=chosen,
-            budget=samples,
-            seed=seed,
-            all_scores=all_scores,
-            on_round=_round_counter(bar, chosen.n_rounds(len(loaded.classes))),
-        )
-    summary = summarise(
-        loaded,
-        result,
-        chosen,
-        policy=policy,
-        generator=generator,
-        budget=samples,
+    spec = embedder_name(embedder, long_texts)
+    return Order(
+        task=load_task(task),
+        embedder=open_embedder(spec, cache=cache),
+        embedder_spec=spec,
+        generator=open_generator(generator, seed=seed),
+        generator_spec=generator,
         seed=seed,
-        seconds=time.perf_counter() - started,
+        holdout=None if holdout is None else Holdout.read(holdout),
+        reject=() if reject is None else tuple(rejected_texts(reject)),
+        **options,
     )
-    write_run(run, result, summary, overwrite=overwrite)
+
+
+def _budget(text: str | None, generator: str) -> Any:
+    from adamab.errors import RecipeError
+    from adamab.providers.budget import Budget
+
+    if text is None:
+        return None
+    budget = Budget.parse(text)
+    if generator == "none" and budget.samples is not None:
+        raise RecipeError(
+            "a budget of samples is for synthetic ones; name what writes them, such as --generator noise"
+        )
+    return budget
+
+
+def _dry_run(order: Order, *, as_json: bool) -> None:
+    from adamab.cli.plan_summary import print_plan
+    from adamab.run.plan import plan_fit
+
+    plan = plan_fit(order)
+    if as_json:
+        print_json(plan.to_json())
+    else:
+        print_plan(plan)
+
+
+def _fit(order: Order, run: Path, *, overwrite: bool, cache: bool, quiet: bool) -> dict[str, Any]:
+    from adamab.cli.stopping import stop_gently
+    from adamab.run.fit_run import fit_run
+    from adamab.run.resolve import shared_replies
+
+    apis = [order.embedder.api, None if order.generator is None else order.generator.api]
+    with progress("embedding the samples", quiet=quiet) as bar, stop_gently(apis) as stop:
+        return fit_run(
+            order,
+            run,
+            overwrite=overwrite,
+            shared=shared_replies() if cache else None,
+            stop=stop,
+            on_start=lambda session: _taken_up(session, quiet),
+            on_round=_round_counter(bar, order.rounds()),
+        )
+
+
+def _taken_up(session: Any, quiet: bool) -> None:
+    if quiet or session.complete:
+        return
+    for change in session.changes:
+        say(f"new segment: {change}")
+    if session.replayed:
+        say(f"taking up the run after {session.replayed} rounds; nothing is bought again")
+
+
+def _report(run: Path, summary: dict[str, Any], *, as_json: bool, quiet: bool) -> None:
+    from adamab.cli.fit_summary import print_summary
+
     with _written(run):
         if as_json:
             print_json({"run": str(run), **summary})
         elif not quiet:
+            if summary["complete"]:
+                say("the run is complete and nothing has changed, so there was nothing to do")
             print_summary(run, summary)
 
 
@@ -123,48 +256,14 @@ def _written(run: Path) -> Iterator[None]:
         ) from None
 
 
-def _samples(budget: str | None, generator: str) -> int | None:
-    from adamab.errors import RecipeError
-    from adamab.run.resolve import parse_budget
+def _round_counter(bar: Bar, total: int) -> Any:
+    begun = False
 
-    if budget is None:
-        return None
-    samples = parse_budget(budget)
-    if generator == "none":
-        raise RecipeError(
-            "a budget is for synthetic samples; name what writes them, such as --generator noise"
-        )
-    return samples
-
-
-def _budgeted(recipe: Recipe, policy: str, budget: int | None) -> Recipe:
-    """The recipe as the fit will use it; a wrong policy is told before anything is embedded."""
-    from adamab.method.policies import make_policy
-    from adamab.run.fit import within_budget
-
-    make_policy(policy, alpha=recipe.alpha, relative=recipe.relative_shift)
-    return within_budget(recipe, budget)
-
-
-def _fit(task: Any, embedder: str, generator: str, *, cache: bool, seed: int, **options: Any) -> Any:
-    from adamab.run.fit import fit_task
-    from adamab.run.resolve import open_embedder, open_generator
-
-    source = open_generator(generator, seed=seed)
-    return fit_task(
-        task,
-        open_embedder(embedder, cache=cache),
-        embedder_spec=embedder,
-        generator=source,
-        seed=seed,
-        **options,
-    )
-
-
-def _round_counter(bar: Bar, total: int) -> OnRound:
     def on_round(record: Any) -> None:
-        if record.round == 1:
-            bar.phase("rounds", total)
+        nonlocal begun
+        if not begun:
+            begun = True
+            bar.phase("rounds", total - record.round + 1)
         bar.step()
         if record.round == total:
             bar.phase("training the classifier")

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from adamab.cli.console import counted, echo, percent, say
+from adamab.cli.spending import print_spending
 
 _SHOWN = 5
+_ALIKE = 0.5  # synthetic samples with less than this share of the given ones' diversity are much alike
+_NAMED = 3
 
 
 def print_summary(run: Path, summary: dict[str, Any]) -> None:
     """The summary for people; warnings go to stderr."""
     from adamab.task.messages import one_line
 
-    for line in _lines(run, summary):
+    for line in _result(summary):
         echo(one_line(line))
-    warning = long_text_warning(summary["overlong"], summary["embedder"]["spec"])
-    if warning:
-        say(warning)
+    print_spending(summary)
+    for line in _last(run, summary):
+        echo(one_line(line))
+    overlong = long_text_warning(summary["overlong"], summary["embedder"]["spec"])
+    for warning in filter(None, (overlong, likeness_warning(summary))):
+        say(one_line(warning))
 
 
 def long_text_warning(count: int, embedder: str) -> str:
@@ -29,13 +36,30 @@ def long_text_warning(count: int, embedder: str) -> str:
     texts = "1 text is" if count == 1 else f"{count} texts are"
     if embedder.endswith("=average"):
         return f"note: {texts} longer than the embedder takes; the average of the pieces stands for each"
+    warning = f"warning: {texts} longer than the embedder takes, and what goes beyond is not seen"
+    averages = embedder.partition("?")[0].partition(":")[0] in ("local", "st")
+    return f"{warning}; fit with --long-texts average to use all of it" if averages else warning
+
+
+def likeness_warning(summary: Mapping[str, Any]) -> str:
+    """The line about classes whose synthetic samples repeat each other; empty where there are none."""
+    if summary["generator"].startswith("noise"):
+        return ""  # it stays near the given samples on purpose
+    figures = summary.get("diversity", {}).items()  # not there in runs of earlier versions
+    alike = [
+        name
+        for name, f in figures
+        if f["given"] and f["synthetic"] is not None and f["synthetic"] < _ALIKE * f["given"]
+    ]
+    if not alike:
+        return ""
     return (
-        f"warning: {texts} longer than the embedder takes, and what goes beyond is not seen; "
-        "fit with --long-texts average to use all of it"
+        f"warning: the synthetic samples of {_named(alike, _NAMED)} are much more alike than the given ones; "
+        "more varied examples or a higher --set temperature=… may help"
     )
 
 
-def _lines(run: Path, summary: dict[str, Any]) -> Iterator[str]:
+def _result(summary: dict[str, Any]) -> Iterator[str]:
     name = summary["task"]["name"]
     given = counted(summary["given"], "given sample")
     yield f"{name}: {summary['classes']} classes, {given}" + _synthetic(summary)
@@ -43,7 +67,15 @@ def _lines(run: Path, summary: dict[str, Any]) -> Iterator[str]:
         yield f"{counted(repeats, 'repeated example')} {'was' if repeats == 1 else 'were'} left out"
     yield f"views that count: {', '.join(summary['views'])}"
     yield _estimate(summary)
+    yield from _kept_out(summary.get("rejected", {}))
+    if refused := summary.get("refused"):
+        yield f"refused by the generator: {_counts(refused)}"
     yield from _closed(summary["closed"])
+    if ended := summary.get("ended"):
+        yield f"generation ended early: {ended}"
+
+
+def _last(run: Path, summary: dict[str, Any]) -> Iterator[str]:
     yield f"{summary['seconds']:.1f} seconds; the run is in {run}"
     yield f"next: adamab evaluate {run} LABELLED.csv   or: adamab predict {run} TEXTS.csv -o OUT.csv"
 
@@ -69,10 +101,33 @@ def _estimate(summary: dict[str, Any]) -> str:
     )
 
 
+def _kept_out(rejected: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    reasons: Counter[str] = Counter()
+    for counts in rejected.values():
+        reasons.update(counts)
+    if reasons:
+        why = ", ".join(f"{n} {_plural(reason, n)}" for reason, n in reasons.most_common())
+        by_class = {name: sum(counts.values()) for name, counts in rejected.items()}
+        yield f"kept out by the quality gate: {why} ({_counts(by_class)})"
+
+
+def _plural(reason: str, count: int) -> str:
+    return f"{reason}s" if count > 1 and reason in ("near duplicate", "repeat", "refusal") else reason
+
+
+def _counts(by_class: Mapping[str, int]) -> str:
+    ordered = sorted(by_class.items(), key=lambda item: -item[1])
+    return _named([f"{name} {n}" for name, n in ordered], _SHOWN)
+
+
+def _named(names: Sequence[str], most: int) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def _closed(closed: dict[str, str]) -> Iterator[str]:
     reasons: dict[str, list[str]] = {}
     for name, reason in closed.items():
         reasons.setdefault(reason, []).append(name)
     for reason, names in reasons.items():
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        yield f"closed: {', '.join(names[:_SHOWN])}{more} ({reason})"
+        yield f"closed: {_named(names, _SHOWN)} ({reason})"

@@ -6,6 +6,7 @@ gradient shifts as NumPy arrays and know nothing of networks.
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -79,6 +80,21 @@ class Policy(ABC):
     ) -> Choice:
         """Choose when every open class has a sample."""
 
+    def forecast(self, arms: Arms, choice: Choice, *, rng: np.random.Generator, rounds: int) -> list[int]:
+        """The classes that the next rounds will likely choose, once `choice` has its batch.
+
+        A guess that may be wrong, for fetching ahead; it leaves `rng` as it is.
+        """
+        rng, counts, guesses = copy.deepcopy(rng), arms.counts.copy(), [choice.arm]
+        for _ in range(rounds):
+            counts[guesses[-1]] += arms.batch
+            guesses.append(self._guess(Arms(counts, arms.open, arms.batch), choice, arms, rng))
+        return guesses[1:]
+
+    def _guess(self, arms: Arms, last: Choice, then: Arms, rng: np.random.Generator) -> int:
+        """The next class as far as it can be told from the last choice and the counts it was made from."""
+        return (RoundRobin() if self.needs_shift else self).choose(arms, rng=rng).arm
+
 
 class Random(Policy):
     """One open class a round, drawn uniformly."""
@@ -147,6 +163,16 @@ class GradientShiftUCB(Policy):
             score[rest] = bonus[rest] - shift.refine(rest, np.full(len(rest), np.inf))[0] / unit
             exact[rest] = True
         return Choice(arm, bonus, score, exact)
+
+    def _guess(self, arms: Arms, last: Choice, then: Arms, rng: np.random.Generator) -> int:
+        """δ² changes slowly, so the last scores with the bonus of the new counts are a good guess."""
+        empty = np.flatnonzero(arms.open & (arms.counts == 0))
+        if len(empty):
+            return int(empty[0])
+        score = self.bonus(arms)
+        if last.score is not None:
+            score = score + np.nan_to_num(last.score - self.bonus(then))
+        return int(np.argmax(np.where(arms.open, score, -np.inf)))
 
 
 @dataclass(frozen=True)

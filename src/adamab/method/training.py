@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -123,6 +123,23 @@ class RoundTrainer:
             total += float(loss.detach()) * len(rows)
         self._round += 1
         return EpochReport(total / n, rate)
+
+    def state(self) -> dict[str, Tensor]:
+        """The optimiser's memory and the number of rounds so far."""
+        memory: dict[int, dict[str, Tensor]] = self._optimiser.state_dict()["state"]
+        tensors = {f"{i}.{name}": tensor for i, values in memory.items() for name, tensor in values.items()}
+        return tensors | {"round": torch.tensor(self._round)}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take back what `state` gave."""
+        memory: dict[int, dict[str, Tensor]] = {}
+        for key, tensor in tensors.items():
+            index, _, name = key.partition(".")
+            if name:
+                memory.setdefault(int(index), {})[name] = tensor.clone()
+        groups = self._optimiser.state_dict()["param_groups"]
+        self._optimiser.load_state_dict({"state": memory, "param_groups": groups})
+        self._round = int(tensors["round"])
 
     def _rate(self) -> float:
         """Cosine towards `final_rate` of the first rate, one step a round; constant for the theorem."""

@@ -240,9 +240,9 @@ class CachedEmbedder(Embedder):
 
     def _joined(self, view: str, parts: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
         if len({part.shape[1] for part in parts}) > 1:
+            remedy = "fit into another directory" if self.cache.strict else "run: adamab cache purge"
             raise EmbedderError(
-                f"{self}: view {view!r} was stored with another width under the same fingerprint; "
-                "run: adamab cache purge"
+                f"{self}: view {view!r} was stored with another width under the same fingerprint; {remedy}"
             )
         return super()._joined(view, parts)
 

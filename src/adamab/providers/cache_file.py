@@ -13,12 +13,14 @@ from typing import TypeVar
 import platformdirs
 
 from adamab.errors import CacheError
+from adamab.task.messages import one_line
 
 T = TypeVar("T")
 
 FILE_NAME = "vectors.sqlite"
 _APPLICATION_ID = 0x41444D42  # "ADMB", how SQLite files say whose they are
 _MAGIC = b"SQLite format 3\0"
+_TROUBLE = (sqlite3.Error, UnicodeError)  # the latter where what SQLite quotes of a damaged file is no text
 # A missing table or column, too, is damage: the schema is created in one piece.
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
 _NO_ROOM_FOR_LOCKS = (
@@ -79,7 +81,7 @@ class CacheFile:
         try:
             with contextlib.closing(self._open_existing()) as db:
                 return action(db) if self._is_initialised(db) else default
-        except sqlite3.Error as error:
+        except _TROUBLE as error:
             raise self._readable(error) from None
 
     def write(self, action: Callable[[sqlite3.Connection], None]) -> None:
@@ -91,7 +93,7 @@ class CacheFile:
             with contextlib.closing(self._open_or_create()) as db, db:
                 self._initialise(db)
                 action(db)
-        except (sqlite3.Error, OSError, CacheError) as error:
+        except (*_TROUBLE, OSError, CacheError) as error:
             if self.strict:
                 raise self._unwritten(error) from None
             self._warn(error)
@@ -162,7 +164,8 @@ class CacheFile:
             db.executescript(f"BEGIN IMMEDIATE; PRAGMA application_id = {_APPLICATION_ID}; {_SCHEMA} COMMIT;")
         with contextlib.suppress(sqlite3.OperationalError):  # another process is just doing the same
             db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = NORMAL")
+        # What cost money is on the disk when it is stored, not merely with the system.
+        db.execute(f"PRAGMA synchronous = {'FULL' if self.strict else 'NORMAL'}")
 
     def _is_initialised(self, db: sqlite3.Connection) -> bool:
         db.execute("BEGIN")  # one look at both: another process may be creating the file just now
@@ -176,7 +179,9 @@ class CacheFile:
             )
         return bool(owner == _APPLICATION_ID)
 
-    def _readable(self, error: sqlite3.Error) -> CacheError:
+    def _readable(self, error: Exception) -> CacheError:
+        if self.strict:
+            return self._of_a_run(error)
         if _code(error) in _DAMAGE:
             with contextlib.suppress(OSError):
                 if not self._is_ours():
@@ -189,6 +194,18 @@ class CacheFile:
             f"{self.path}: the vector cache cannot be used now ({error}); try again, or use --no-cache"
         )
 
+    def _of_a_run(self, error: Exception) -> CacheError:
+        """No purge helps here: the file is part of a run, and what it holds was paid for."""
+        if _code(error) in _DAMAGE:
+            return DamagedError(
+                f"{self.path}: the run's vectors are damaged ({one_line(error)}); they were left as they "
+                "are: put back a copy, or delete the file to have them made again"
+            )
+        return CacheError(
+            f"{self.path}: cannot be used ({one_line(error)}); see whether the disk is full or read-only, "
+            "then start again to go on"
+        )
+
     def _warn(self, error: Exception) -> None:
         if not self._warned:
             self._warned = True
@@ -196,9 +213,9 @@ class CacheFile:
             warnings.warn(message, RuntimeWarning, stacklevel=4)
 
     def _unwritten(self, error: Exception) -> CacheError:
-        return CacheError(
-            f"{self._trouble(error)}, and it costs money; make room, or set ADAMAB_CACHE to another file"
-        )
+        if isinstance(error, _TROUBLE) and _code(error) in _DAMAGE:
+            return self._of_a_run(error)
+        return CacheError(f"{self._trouble(error)}, and it costs money; make room, then start again to go on")
 
     def _trouble(self, error: Exception) -> str:
         where = "" if isinstance(error, CacheError) else f"{self.path}: "  # a CacheError names it itself
@@ -211,6 +228,6 @@ def default_path() -> Path:
     return Path(named).expanduser() if named else Path(platformdirs.user_cache_dir("adamab")) / FILE_NAME
 
 
-def _code(error: sqlite3.Error) -> int:
+def _code(error: Exception) -> int:
     # Errors without a code come from the Python side, over values that cannot be decoded.
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF

@@ -220,9 +220,7 @@ class _Book:
         if self.path is not None:
             # Only where it is new: closing a file drops the locks that SQLite holds on it in this process.
             with contextlib.suppress(OSError):  # SQLite says better what is wrong
-                os.close(
-                    os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
-                )  # it is its owner's only
+                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))  # its owner's
             where = f"{self.path.absolute().as_uri()}?mode=rw"
         db = sqlite3.connect(where, uri=True, timeout=_TIMEOUT, isolation_level=None, check_same_thread=False)
         db.execute("PRAGMA synchronous = FULL")  # a reservation is on the disk before the call is made
@@ -268,7 +266,7 @@ class _Book:
     def _readable_errors(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeError) as error:
             # Errors without a code come from the Python side, over values that cannot be decoded.
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
             what = _REMEDIES.get(code, _DAMAGE).format(one_line(error))

@@ -14,8 +14,9 @@ from adamab.method.heads import FittedViews, fit_views
 from adamab.method.policies import make_policy
 from adamab.run.assemble import heads_of_fit, heads_of_loop
 from adamab.run.joint_model import JointModel
-from adamab.run.loop import Source, augment
+from adamab.run.loop import Loop, Trail, Untold
 from adamab.run.records import History, RoundRecord
+from adamab.run.source import Source
 from adamab.run.training_set import TrainingSet
 from adamab.task.recipe import Recipe
 
@@ -51,11 +52,12 @@ class _Models:
         """The views on all samples that there are; what was fitted on the same samples is reused."""
         if self.first is not None and self.n_first == len(self._samples):
             return self.first
-        samples = self._samples.canonical()
-        views = samples.raw_views(self._recipe)
-        return fit_views(
-            views, samples.class_index, samples.given, samples.n_classes, self._recipe, seed=self._seed
-        )
+        return _fitted(self._samples.canonical(), self._recipe, self._seed)
+
+
+def _fitted(samples: TrainingSet, recipe: Recipe, seed: int) -> FittedViews:
+    views = samples.raw_views(recipe)
+    return fit_views(views, samples.class_index, samples.given, samples.n_classes, recipe, seed=seed)
 
 
 def fit_samples(
@@ -67,19 +69,33 @@ def fit_samples(
     seed: int,
     all_scores: bool = False,
     on_round: OnRound | None = None,
+    prefetch: int = 0,
+    trail: Trail | None = None,
 ) -> Outcome:
     """Augment `samples` from `source` and train; the estimate is that of the given samples alone.
 
     With synthetic samples in the folds the estimate would flatter: whatever wrote them had seen the
-    held-out samples. So it is taken before the first round.
+    held-out samples. So it is taken before the first round, or on the given samples apart where a
+    later segment begins with synthetic ones.
     """
     chooser = make_policy(policy, alpha=recipe.alpha, relative=recipe.relative_shift)
     generating = source is not None and chooser is not None
-    models = _Models(samples, recipe, seed)
-    records = []
+    models, trail = _Models(samples, recipe, seed), trail or Untold()
+    given = samples.only_given() if trail.past.before else None
+    records = trail.past.records
     if generating or not recipe.refit:
-        rng = np.random.default_rng(seed)
-        for record in augment(samples, models.make, source, chooser, recipe, rng=rng, all_scores=all_scores):
+        loop = Loop(
+            samples=samples,
+            make_model=models.make,
+            source=source,
+            policy=chooser,
+            recipe=recipe,
+            rng=np.random.default_rng(seed),
+            trail=trail,
+            prefetch=prefetch,
+            all_scores=all_scores,
+        )
+        for record in loop.records():
             records.append(record)
             if on_round is not None:
                 on_round(record)
@@ -88,6 +104,8 @@ def fit_samples(
         first, heads = models.first or fitted, heads_of_fit(fitted, recipe)
         if not heads:
             raise TaskError("there is neither an example nor a description to go by; add some")
+        if given is not None:
+            first = _fitted(given, recipe, seed)
         return Outcome(heads, History(records), first.estimate)
     if models.loop is None:
         raise TaskError("no class has an example, so there is nothing to train on; add some")

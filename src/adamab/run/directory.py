@@ -1,12 +1,16 @@
-"""What a run directory holds, and how it comes to be: all at once, or not at all.
+"""What a run directory holds, and how its results get there.
 
+    journal.sqlite                  what was bought, decided and changed; from the first second on
+    vectors.sqlite                  paid vectors of this run (embedders behind an API only)
+    checkpoint.safetensors          the model's state after some round, to start again faster
+    writer.lock                     held by the process that writes
     model.safetensors, model.json   the classifier
     history.jsonl                   one record a round
     synthetic.jsonl                 accepted synthetic samples, label and text
     fit.json                        how it was made and what can be expected of it
 
-A run is built in a sibling directory that is then renamed, so a killed fit leaves nothing
-under the run's name.
+The last five are results: they are written together when the fit has ended, `fit.json` last. A killed
+fit leaves the results that were there before, and a journal to go on from.
 """
 
 from __future__ import annotations
@@ -24,6 +28,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adamab.errors import RunError
+from adamab.providers.budget import NANO, Budget, Spend
+from adamab.run.checkpoint import FILE_NAME as CHECKPOINT
+from adamab.run.journal_file import FILE_NAME as JOURNAL
+from adamab.run.journal_file import LOCK_NAME as LOCK
 from adamab.task.messages import one_line, place, short
 from adamab.version import __version__
 
@@ -33,7 +41,13 @@ if TYPE_CHECKING:
     from adamab.task.spec import Task
 
 SUMMARY, HISTORY, SYNTHETIC = "fit.json", "history.jsonl", "synthetic.jsonl"
-FILES = ("model.safetensors", "model.json", HISTORY, SYNTHETIC, SUMMARY)
+RESULTS = ("model.safetensors", "model.json", HISTORY, SYNTHETIC, SUMMARY)
+VECTORS = "vectors.sqlite"
+_OLD = ".old"
+_ENDS = ("", "-wal", "-shm", "-journal")  # of the files that SQLite keeps beside a database
+_PROGRESS = [(CHECKPOINT, ""), *((name, end) for name in (JOURNAL, VECTORS) for end in _ENDS)]
+_ASIDE = {name + end: name + _OLD + end for name, end in _PROGRESS}
+FILES = (*RESULTS, *_ASIDE, *_ASIDE.values(), *(LOCK + end for end in _ENDS))
 FORMAT = "adamab-run"
 VERSION = 1
 _PACKAGES = ("numpy", "scipy", "torch", "sentence-transformers")
@@ -46,24 +60,24 @@ def summarise(
     *,
     policy: str,
     generator: str,
-    budget: int | None,
+    budget: Budget,
     seed: int,
     seconds: float,
 ) -> dict[str, Any]:
     """The contents of `fit.json`."""
     classifier = result.classifier
-    by_class = result.history.samples_by_class(task.class_names)
+    by_class = result.synthetic_by_class
     return {
         "format": FORMAT,
         "version": VERSION,
         "adamab": __version__,
         "python": platform.python_version(),
-        "packages": _versions(),
+        "packages": versions(),
         "task": {"name": task.name, "sha256": task_digest(task)},
         "embedder": {"spec": classifier.embedder_spec, "fingerprint": classifier.fingerprint},
         "generator": generator,
         "policy": policy,
-        "budget": budget,
+        "budget": None if budget == Budget() else str(budget),
         "seed": seed,
         "recipe": recipe.model_dump(mode="json"),
         "classes": len(task.classes),
@@ -75,9 +89,37 @@ def summarise(
         "views": [head.view for head in classifier.heads],
         "estimate": None if result.estimate is None else asdict(result.estimate),
         "closed": result.closed,
+        "ended": result.ended,
+        "rejected": result.history.rejected_by_class(),
+        "refused": result.history.refused_by_class(),
+        "diversity": {
+            name: figures._asdict() for name, figures in zip(task.class_names, result.diversity, strict=True)
+        },
+        "spent": spending(result.spent),
+        "unused_batches": result.unused,
         "overlong": result.overlong,
         "seconds": round(seconds, 3),
     }
+
+
+def spending(spent: Mapping[tuple[str, str | None], Spend]) -> dict[str, Any]:
+    """What was spent in all, by purpose and by class."""
+    by_class: dict[str, Spend] = {}
+    by_purpose: dict[str, Spend] = {}
+    for (purpose, name), spend in spent.items():
+        by_purpose[purpose] = by_purpose.get(purpose, Spend()) + spend
+        if name is not None:
+            by_class[name] = by_class.get(name, Spend()) + spend
+    return {
+        **_spend(sum(spent.values(), Spend())),
+        "by_purpose": {purpose: _spend(spend) for purpose, spend in by_purpose.items()},
+        "by_class": {name: _spend(spend) for name, spend in by_class.items()},
+    }
+
+
+def _spend(spend: Spend) -> dict[str, Any]:
+    counts = asdict(spend)
+    return {"usd": counts.pop("nano_usd") / NANO, **counts}
 
 
 def task_digest(task: Task) -> str:
@@ -87,31 +129,55 @@ def task_digest(task: Task) -> str:
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def check_free(path: Path, *, overwrite: bool = False) -> None:
-    """Refuse a place where a run cannot be written, before an hour is spent on it.
+def check_place(path: Path, *, overwrite: bool = False) -> None:
+    """Refuse a place where a run can be neither begun nor taken up, before an hour is spent on it.
 
-    Only a directory that holds a run and nothing else is ever replaced.
+    Only a directory that holds a run and nothing else is ever taken over.
     """
     try:
         entries = sorted(entry.name for entry in path.iterdir()) if path.exists() else []
-        if not entries:
-            _check_writable(path)
-            return
     except NotADirectoryError:
         raise RunError(f"{place(path)}: is a file; name a directory for the run") from None
     except OSError as error:
         raise RunError(f"{place(path)}: cannot be used ({_reason(error)})") from None
-    if not is_run(path):
-        raise RunError(f"{place(path)}: holds something else than a run; name another directory")
-    if not overwrite:
-        raise RunError(f"{place(path)}: holds a run already; name another directory or add --overwrite")
-    foreign = [name for name in entries if name not in FILES and not name.startswith(".model-")]
-    if foreign:
+    foreign = [name for name in entries if name not in FILES and not name.startswith(".")]
+    if entries and not (is_run(path) or has_journal(path)):
+        if foreign or not set(entries) <= {LOCK}:
+            raise RunError(f"{place(path)}: holds something else than a run; name another directory")
+    elif foreign:
         raise RunError(
             f"{place(path)}: holds {short(foreign[0])}, which is no part of a run; "
             "move it away or name another directory"
         )
+    elif entries and not has_journal(path) and not overwrite:
+        raise RunError(
+            f"{place(path)}: holds a run without a journal, which cannot be taken up; "
+            "name another directory or add --overwrite"
+        )
     _check_writable(path)
+
+
+def has_journal(path: Path) -> bool:
+    """Whether a directory holds a run that was begun."""
+    return (path / JOURNAL).exists()
+
+
+def set_aside(path: Path) -> None:
+    """Put the progress of an earlier run aside, so that a new one can begin; results stay till then."""
+    for name, aside in _ASIDE.items():
+        if (path / name).exists():
+            os.replace(path / name, path / aside)
+
+
+def drop_set_aside(path: Path) -> None:
+    """Delete what `set_aside` kept."""
+    for aside in _ASIDE.values():
+        (path / aside).unlink(missing_ok=True)
+
+
+def has_results(path: Path) -> bool:
+    """Whether a directory holds everything that a fit leaves."""
+    return is_run(path) and all((path / name).is_file() for name in RESULTS)
 
 
 def is_run(path: Path) -> bool:
@@ -137,15 +203,14 @@ def read_summary(path: Path) -> dict[str, Any]:
     return summary
 
 
-def write_run(path: Path, result: FitResult, summary: Mapping[str, Any], *, overwrite: bool = False) -> None:
-    """Write a whole run to `path`, or nothing."""
-    check_free(path, overwrite=overwrite)
-    target = Path(os.path.realpath(path))  # a link stays a link
+def write_results(path: Path, result: FitResult, summary: Mapping[str, Any]) -> None:
+    """Write all results, each file as a whole."""
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with _sibling(target, "new") as new:
+        path.mkdir(parents=True, exist_ok=True)
+        with _inside(path) as new:
             _fill(new, result, summary)
-            _put_in_place(new, target)
+            for name in RESULTS:
+                os.replace(new / name, path / name)
     except OSError as error:
         raise RunError(f"{place(path)}: cannot be written ({_reason(error)})") from None
 
@@ -163,24 +228,11 @@ def _fill(directory: Path, result: FitResult, summary: Mapping[str, Any]) -> Non
     (directory / SUMMARY).write_text(text + "\n", encoding="utf-8")
 
 
-def _put_in_place(new: Path, target: Path) -> None:
-    if not target.exists() or not any(target.iterdir()):
-        os.replace(new, target)  # an empty directory may be replaced in one step
-        return
-    old = target.with_name(f".{target.name}.{os.getpid()}.old")
-    os.replace(target, old)
-    try:
-        os.replace(new, target)
-    except BaseException:
-        os.replace(old, target)
-        raise
-    shutil.rmtree(old)  # check_free has seen that nothing but a run is in it
-
-
 @contextlib.contextmanager
-def _sibling(target: Path, ending: str) -> Iterator[Path]:
-    """A new directory beside `target`, gone at the end unless it was renamed."""
-    path = target.with_name(f".{target.name}.{os.getpid()}.{ending}")
+def _inside(directory: Path) -> Iterator[Path]:
+    """A new directory in the run's, gone at the end with what is left in it."""
+    path = directory / f".results.{os.getpid()}"
+    shutil.rmtree(path, ignore_errors=True)  # of a killed process that had the same number
     path.mkdir()
     try:
         yield path
@@ -189,14 +241,15 @@ def _sibling(target: Path, ending: str) -> Iterator[Path]:
 
 
 def _check_writable(path: Path) -> None:
-    parent = Path(os.path.realpath(path)).parent
+    parent = Path(os.path.realpath(path))
     while not parent.exists():
         parent = parent.parent
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise RunError(f"{place(path)}: cannot be made, {place(parent)} is not a directory to write in")
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Of the packages that a result depends on."""
     versions = {}
     for name in _PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adamab.classifier import Classifier, Head
-from adamab.errors import RecipeError
+from adamab.errors import BudgetError, RecipeError
 from adamab.method.evidence import Estimate
+from adamab.providers.budget import Budget, Spend
 from adamab.providers.embedders.base import Embedder
-from adamab.providers.generators.base import Generator
+from adamab.providers.generators.base import Generator, GivenVectors
 from adamab.run.core import OnRound, fit_samples
-from adamab.run.loop import Source
+from adamab.run.diversity import Diversity, diversity
+from adamab.run.holdout import Holdout
+from adamab.run.loop import Trail, Untold
+from adamab.run.outside import Outside
+from adamab.run.quality import Gate
 from adamab.run.records import History
+from adamab.run.source import Source
+from adamab.run.streams import BatchLog, Streams
 from adamab.run.text_side import TextSide
 from adamab.run.training_set import DescribedClasses, TrainingSet, WordsView
 from adamab.task.recipe import Recipe
@@ -39,6 +47,11 @@ class FitResult:
     estimate: Estimate | None  # of the given samples alone; None without folds
     closed: dict[str, str]  # class -> why it could give no more
     overlong: int  # texts longer than the embedder takes
+    synthetic_by_class: Mapping[str, int] = field(default_factory=dict)
+    ended: str | None = None  # why generation ended early, if it did
+    diversity: tuple[Diversity, ...] = ()  # of each class
+    spent: Mapping[tuple[str, str | None], Spend] = field(default_factory=dict)  # by purpose and class
+    unused: int = 0  # batches that were fetched ahead and not needed
 
 
 def fit_task(
@@ -49,10 +62,14 @@ def fit_task(
     generator: Generator | None = None,
     policy: str = "adamab",
     recipe: Recipe | None = None,
-    budget: int | None = None,
+    budget: Budget | str | int | None = None,
     seed: int = 0,
     all_scores: bool = False,
     on_round: OnRound | None = None,
+    prefetch: int = 0,
+    holdout: Holdout | None = None,
+    outside: Outside | None = None,
+    trail: Trail | None = None,
 ) -> FitResult:
     """Fit a classifier for a task of texts.
 
@@ -63,18 +80,41 @@ def fit_task(
         generator: what writes synthetic samples; None for none.
         policy: which class gets the next batch.
         recipe: every hyperparameter; the preset `default` if None.
-        budget: synthetic samples in all; what the recipe's rounds ask for if None.
+        budget: caps such as "200 samples, 1.50 usd, 500 calls"; a number means samples. Without a cap
+            on samples they are what the recipe's rounds ask for.
         seed: of everything random.
         all_scores: compute the exact score of every class in each round.
         on_round: called with each record as it happens.
+        prefetch: batches to fetch before the policy asks for them, so that waiting overlaps.
+        holdout: texts that must not be among the synthetic samples.
+        outside: prices, and where calls are metered and answers kept.
+        trail: the rounds of an earlier process, and where those of this one are written down.
     """
-    recipe = within_budget(recipe or Recipe(), budget)
-    texts = TextSide(task, embedder, recipe)
-    samples = texts.training_set()
-    source = None if generator is None else _source(generator, task, texts, samples, recipe, budget)
-    outcome = fit_samples(
-        samples, recipe, source, policy, seed=seed, all_scores=all_scores, on_round=on_round
-    )
+    caps = Budget.parse(budget)
+    recipe = within_budget(recipe or Recipe(), caps)
+    outside, trail = outside or Outside(caps), trail or Untold()
+    if generator is not None:
+        generator.check(task.class_names)
+        configure(generator, task, recipe, seed=seed)
+    with outside.connected(embedder, generator), _affordable():
+        texts = TextSide(task, embedder, recipe)
+        samples = texts.training_set()
+        source = None
+        if generator is not None:
+            gate = Gate(recipe, holdout=holdout, rejected=trail.past.dropped)
+            source = _source(generator, task, texts, samples, recipe, gate, outside)
+        with _waiting_for_calls(source):
+            outcome = fit_samples(
+                samples,
+                recipe,
+                source,
+                policy,
+                seed=seed,
+                all_scores=all_scores,
+                on_round=on_round,
+                prefetch=prefetch if generator is not None and generator.api is not None else 0,
+                trail=trail,
+            )
     classifier = Classifier(
         classes=task.class_names,
         heads=outcome.heads,
@@ -84,9 +124,42 @@ def fit_task(
         query_prompt=task.prompts.query,
         metadata=_metadata(recipe, policy, seed, outcome.estimate),
     )
-    synthetic = _synthetic(samples, task)
-    closed = _closed(source, task.classes)
-    return FitResult(classifier, outcome.history, synthetic, outcome.estimate, closed, texts.overlong)
+    return FitResult(
+        classifier,
+        outcome.history,
+        _synthetic(samples, task),
+        outcome.estimate,
+        _closed(source, task.classes),
+        texts.overlong,
+        synthetic_by_class=_synthetic_by_class(samples, task.class_names),
+        ended=None if source is None else source.ended,
+        diversity=_diversity(samples),
+        spent=outside.spent(),
+        unused=0 if source is None else source.streams.unused,
+    )
+
+
+@contextmanager
+def _affordable() -> Iterator[None]:
+    """A budget that ends generation is no error; one that ends before it is."""
+    try:
+        yield
+    except BudgetError as error:
+        raise BudgetError(f"{error}, and the task's own texts are not embedded yet; raise --budget") from None
+
+
+@contextmanager
+def _waiting_for_calls(source: Source | None) -> Iterator[None]:
+    """What is on its way is paid for, so it is waited for; unless somebody insists on stopping."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if source is not None:
+            source.streams.abandon()
+        raise
+    finally:
+        if source is not None:
+            source.streams.drain()
 
 
 def fit_vectors(
@@ -98,17 +171,20 @@ def fit_vectors(
     generator: Generator | None = None,
     policy: str = "adamab",
     recipe: Recipe | None = None,
-    budget: int | None = None,
+    budget: Budget | str | int | None = None,
     seed: int = 0,
 ) -> FitResult:
     """Fit a classifier on vectors that were made elsewhere: one view, no texts."""
-    recipe = within_budget(recipe or Recipe(), budget).with_options(words=False)
+    caps = Budget.parse(budget)
+    recipe = within_budget(recipe or Recipe(), caps).with_options(words=False)
     side = None if class_vectors is None else DescribedClasses((), {POOLED: class_vectors})
     samples = TrainingSet(len(classes), lambda _: side, has_texts=False)
     samples.add(class_index.tolist(), {POOLED: vectors}, given=True)
     if generator is not None and not generator.yields_vectors:
         raise RecipeError("arrays need a generator of vectors, such as noise; this one writes texts")
-    source = None if generator is None else Source(generator, None, classes, budget)
+    source = None
+    if generator is not None:
+        source = vector_source(generator, classes, samples, recipe, budget=caps.samples)
     outcome = fit_samples(samples, recipe, source, policy, seed=seed)
     classifier = Classifier(
         classes=tuple(spec.name for spec in classes),
@@ -118,11 +194,32 @@ def fit_vectors(
     return FitResult(classifier, outcome.history, (), outcome.estimate, _closed(source, classes), 0)
 
 
-def within_budget(recipe: Recipe, budget: int | None) -> Recipe:
-    """A budget of samples sets the number of rounds that generate, unless the recipe fixes it."""
-    if budget is None or recipe.augmentation_rounds is not None:
+def configure(generator: Generator, task: Task, recipe: Recipe, *, seed: int) -> None:
+    """Tell a generator what a fit wants of it."""
+    generator.configure(prompts=task.prompts, seed=seed, temperature=recipe.temperature, shown=recipe.shown)
+
+
+def within_budget(recipe: Recipe, budget: Budget) -> Recipe:
+    """A cap on samples sets the number of rounds that generate, unless the recipe fixes it."""
+    if budget.samples is None or recipe.augmentation_rounds is not None:
         return recipe
-    return recipe.with_options(augmentation_rounds=math.ceil(budget / recipe.batch))
+    return recipe.with_options(augmentation_rounds=math.ceil(budget.samples / recipe.batch))
+
+
+def vector_source(
+    generator: Generator,
+    classes: Sequence[ClassSpec],
+    samples: TrainingSet,
+    recipe: Recipe,
+    *,
+    budget: int | None = None,
+    log: BatchLog | None = None,
+) -> Source:
+    """A source of vectors of the pooled view, drawn around those that are given."""
+    given = GivenVectors(samples.views[samples.pooled][samples.given], samples.class_index[samples.given])
+    batch = _batch_size(recipe, budget)
+    streams = Streams(generator, classes, batch=batch, given=lambda _: (), vectors=given, log=log)
+    return Source(streams, classes, Gate(recipe), None, recipe.batch, budget)
 
 
 def _source(
@@ -131,18 +228,47 @@ def _source(
     texts: TextSide,
     samples: TrainingSet,
     recipe: Recipe,
-    budget: int | None,
+    gate: Gate,
+    outside: Outside,
 ) -> Source:
-    generator.check(task.class_names)
-    if not generator.yields_vectors:
-        return Source(generator, texts.embed, task.classes, budget)
-    if len(samples.views) > 1 or recipe.words:
-        raise RecipeError(
-            "this generator yields vectors of the pooled embedding, so the recipe may have no other view; "
-            "set views=pooled and words=false"
-        )
-    samples.has_texts = False  # from here on a sample is its vector
-    return Source(generator, None, task.classes, budget)
+    budget = outside.budget.samples
+    if generator.yields_vectors:
+        if len(samples.views) > 1 or recipe.words:
+            raise RecipeError(
+                "this generator yields vectors of the pooled embedding, so the recipe may have no other "
+                "view; set views=pooled and words=false"
+            )
+        samples.has_texts = False  # from here on a sample is its vector
+        return vector_source(generator, task.classes, samples, recipe, budget=budget, log=outside.log)
+    given = [samples.texts_of(c, given=True) for c in range(len(task.classes))]
+    streams = Streams(
+        generator,
+        task.classes,
+        batch=_batch_size(recipe, budget),
+        given=given.__getitem__,
+        embed=texts.embed_ahead if texts.remote else None,
+        log=outside.log,
+    )
+    return Source(
+        streams,
+        task.classes,
+        gate,
+        texts.embed,
+        recipe.batch,
+        budget,
+        max_refusals=recipe.max_refusals,
+        plan=lambda rounds: outside.plan(rounds, embedding=texts.remote),
+    )
+
+
+def _batch_size(recipe: Recipe, budget: int | None) -> int:
+    """Samples in a batch; where the budget ends within one, the rest of it is left over."""
+    return recipe.batch if budget is None else max(1, min(recipe.batch, budget))
+
+
+def _diversity(samples: TrainingSet) -> tuple[Diversity, ...]:
+    pooled = samples.views[samples.pooled]
+    return tuple(diversity(pooled, samples.class_index, samples.given, samples.n_classes))
 
 
 def _closed(source: Source | None, classes: Sequence[ClassSpec]) -> dict[str, str]:
@@ -162,6 +288,11 @@ def _synthetic(samples: TrainingSet, task: Task) -> tuple[Sample, ...]:
         return ()
     rows, names = np.flatnonzero(~samples.given), task.class_names
     return tuple(Sample(samples.texts[i], names[samples.class_index[i]], "synthetic") for i in rows)
+
+
+def _synthetic_by_class(samples: TrainingSet, names: Sequence[str]) -> dict[str, int]:
+    counts = np.bincount(samples.class_index[~samples.given], minlength=len(names))
+    return dict(zip(names, counts.tolist(), strict=True))
 
 
 def _metadata(recipe: Recipe, policy: str, seed: int, estimate: Estimate | None) -> dict[str, Any]:

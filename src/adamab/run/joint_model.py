@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 
 import numpy as np
@@ -86,7 +87,7 @@ class JointModel:
             n_classes=self._samples.n_classes,
             batch=batch * self._recipe.synthetic_weight,
             sample_weight=self._sample_weight(),
-            fixed_logits=self._fixed(),
+            fixed_logits=self._fixed(self._queries),
         )
 
     def epoch(self, round_: int) -> EpochReport:
@@ -98,12 +99,46 @@ class JointModel:
                 self._terms(),
                 as_tensor(self._samples.class_index),
                 self._sample_weight().float(),
-                self._fixed(),
+                self._fixed(self._queries),
                 order,
             )
         for calibrator in self.calibrators.values():
             calibrator.eval()
         return report
+
+    def logits(self, views: Mapping[str, Floats], texts: Sequence[str]) -> Floats:
+        """(m, K) what the model says of new samples."""
+        queries = {name: self._queried(name, views, texts) for name in self._prepared}
+        with torch.no_grad():
+            terms = [
+                self._weights.get(name, 1.0)
+                * calibrator(as_tensor(queries[name]), as_tensor(self._class_inputs(name)))
+                for name, calibrator in self.calibrators.items()
+            ]
+        fixed = self._fixed(queries)
+        total = torch.stack(terms).sum(0) if terms else torch.zeros(())
+        return np.asarray(total if fixed is None else total + fixed)
+
+    def _queried(self, name: str, views: Mapping[str, Floats], texts: Sequence[str]) -> Floats:
+        words = name == WORDS and self._vocabulary is not None
+        rows = self._vocabulary.transform(texts) if words and self._vocabulary is not None else views[name]
+        return self._prepared[name].transform(rows)
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that training has changed, as tensors by name."""
+        tensors = {
+            f"{view}/{name}": tensor
+            for view, calibrator in self.calibrators.items()
+            for name, tensor in calibrator.state_dict().items()
+        }
+        return tensors | {f"trainer/{name}": tensor for name, tensor in self._trainer.state().items()}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take back what `state` gave."""
+        for view, calibrator in self.calibrators.items():
+            calibrator.load_state_dict(_below(tensors, view))
+            calibrator.eval()
+        self._trainer.restore(_below(tensors, "trainer"))
 
     def prepared(self, name: str) -> PreparedView:
         """The view as it is now, class inputs included."""
@@ -131,22 +166,28 @@ class JointModel:
         queries, described = self._queries[name], self._prepared[name].described
         if described is not None and self._recipe.class_input == "description":
             return described  # no need to work out class means every round
-        everything = np.ones(len(self._samples), dtype=np.bool_)
-        means = class_means(queries, self._samples.class_index, everything, self._samples.n_classes)
+        # Samples of the round that is under way are not among the queries yet.
+        everything = np.ones(len(queries), dtype=np.bool_)
+        of_class = self._samples.class_index[: len(queries)]
+        means = class_means(queries, of_class, everything, self._samples.n_classes)
         return class_inputs(means, described, self._recipe)
 
     def _sample_weight(self) -> Tensor:
         return torch.from_numpy(np.where(self._samples.given, 1.0, self._recipe.synthetic_weight))
 
-    def _fixed(self) -> Tensor | None:
+    def _fixed(self, queries: Mapping[str, Floats]) -> Tensor | None:
         """Weighted logits of the views without parameters."""
         total: NDArray[np.floating] | None = None
         for name, weight in self._similarity.items():
             described = self._prepared[name].described if name in self._prepared else None
             if weight and described is not None:
-                logits = weight * self._recipe.similarity_scale * self._queries[name] @ described.T
+                logits = weight * self._recipe.similarity_scale * queries[name] @ described.T
                 total = logits if total is None else total + logits
         return None if total is None else as_tensor(total.astype(np.float32))
+
+
+def _below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {key[len(prefix) + 1 :]: t for key, t in tensors.items() if key.startswith(f"{prefix}/")}
 
 
 def _weights(fitted: FittedViews | None) -> dict[str, float]:

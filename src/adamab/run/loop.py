@@ -5,183 +5,248 @@ Nothing here can see test data: the signature has no place for it.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from adamab.errors import RecipeError
 from adamab.method.policies import Arms, Choice, Policy
-from adamab.providers.generators.base import Batch, Generator, GivenVectors, Request
-from adamab.providers.sync import run_sync
 from adamab.run.joint_model import JointModel
+from adamab.run.past import Past, RoundOutcome
 from adamab.run.records import RoundRecord, Seconds, class_scores
+from adamab.run.source import Added, Clock, Source
 from adamab.run.training_set import TrainingSet
 from adamab.task.recipe import Recipe
-from adamab.task.spec import ClassSpec
-from adamab.task.words import folded
 
-Floats = NDArray[np.float32]
-REFILLS = 2  # further requests in a round that was not filled
-Embed = Callable[[Sequence[str]], dict[str, Floats]]
+
+class Trail(Protocol):
+    """What was decided before, perhaps in an earlier process, and where to write down what is decided now."""
+
+    @property
+    def past(self) -> Past:
+        """What lies behind."""
+
+    def decided(self, round_: int) -> str | None:
+        """The class that the round chose, if that is known."""
+
+    def decide(self, round_: int, class_name: str) -> None:
+        """The round chooses this class; called before anything is bought for it."""
+
+    def outcome(self, round_: int) -> RoundOutcome | None:
+        """How the round ended, if it ended."""
+
+    def end(self, outcome: RoundOutcome, loop: Loop) -> None:
+        """The round has ended."""
+
+
+class Untold:
+    """No trail: nothing is known and nothing is written down."""
+
+    past = Past()
+
+    def decided(self, round_: int) -> str | None:
+        """Nothing is known."""
+        return None
+
+    def decide(self, round_: int, class_name: str) -> None:
+        """Nothing is kept."""
+
+    def outcome(self, round_: int) -> RoundOutcome | None:
+        """Nothing is known."""
+        return None
+
+    def end(self, outcome: RoundOutcome, loop: Loop) -> None:
+        """Nothing is kept."""
 
 
 @dataclass
-class Source:
-    """Where synthetic samples come from, and which classes have run dry."""
-
-    generator: Generator
-    embed: Embed | None  # None where samples are vectors
-    classes: Sequence[ClassSpec]
-    budget: int | None = None  # samples in all
-    spent: int = 0
-    closed: dict[int, str] = field(default_factory=dict)
-
-    def open(self) -> NDArray[np.bool_]:
-        """(K,) classes that can still be asked for."""
-        return np.array([c not in self.closed for c in range(len(self.classes))])
-
-    def size(self, batch: int) -> int:
-        """Samples to ask for in a round; 0 when the budget is spent or every class is closed."""
-        if len(self.closed) == len(self.classes):
-            return 0
-        return batch if self.budget is None else min(batch, self.budget - self.spent)
-
-
-def augment(
-    samples: TrainingSet,
-    make_model: Callable[[], JointModel],
-    source: Source | None,
-    policy: Policy | None,
-    recipe: Recipe,
-    *,
-    rng: np.random.Generator,
-    all_scores: bool = False,
-) -> Iterator[RoundRecord]:
-    """Run the rounds; `samples` grows and the model learns as the records are drawn.
+class Loop:
+    """The rounds of a run; `samples` grows and the model learns as the records are drawn.
 
     The model is made in the first round that has samples to learn from; where nothing is given at
     all, that is when each class has been generated for once. In the `default` recipe rounds end
     with the generation: the classifier is trained anew after them. In `paper` training goes on to
     the last round.
     """
-    model = make_model() if len(samples) else None
-    n_generating = recipe.n_augmentation_rounds(samples.n_classes)
-    for round_ in range(1, recipe.n_rounds(samples.n_classes) + 1):
-        size = 0 if source is None or policy is None or round_ > n_generating else source.size(recipe.batch)
-        if size == 0 and recipe.refit:
-            return
-        counts, choice, batch, trained = samples.counts(), None, _Added(), None
-        seeding = size > 0 and source is not None and bool((source.open() & (counts == 0)).any())
-        if model is None and len(samples) and not seeding:
-            model = make_model()
-        clock = _Clock()
-        if size and source is not None and policy is not None:
-            choice = _choose(policy, model, source, counts, size, rng, all_scores)
+
+    samples: TrainingSet
+    make_model: Callable[[], JointModel]
+    source: Source | None
+    policy: Policy | None
+    recipe: Recipe
+    rng: np.random.Generator
+    trail: Trail
+    prefetch: int = 0
+    all_scores: bool = False
+    done: int = 0  # rounds of earlier segments or before a checkpoint
+    model: JointModel | None = None
+    n_model: int = 0  # samples that it was made from
+    _departed: bool = False
+
+    def records(self) -> Iterator[RoundRecord]:
+        """Run the rounds that are left."""
+        self.trail.past.rebuild(self)
+        if self.trail.past.checkpoint is None and len(self.samples):
+            self._make_model()
+            self._catch_up()
+        for round_ in range(self.done + 1, self._last() + 1):
+            record = self._round(round_, self._size(round_))
+            if record is None:
+                return
+            yield record
+
+    def _catch_up(self) -> None:
+        """A new segment learns anew from all samples, for as many rounds as lie behind it."""
+        for round_ in range(1, self.done + 1):
+            if self.model is not None:
+                self.model.epoch(round_)
+
+    def _make_model(self) -> None:
+        self.model, self.n_model = self.make_model(), len(self.samples)
+
+    def _last(self) -> int:
+        """The last round: where an earlier segment left generation undone, it comes on top."""
+        rounds = self.recipe.n_rounds(self.samples.n_classes)
+        return max(rounds, self._base() + self._generating(self._base() + 1))
+
+    def _base(self) -> int:
+        """The last round of earlier segments."""
+        return max((outcome.record.round for outcome in self.trail.past.before), default=0)
+
+    def _generating(self, round_: int) -> int:
+        """How many rounds may generate from this one on; in rounds without a choice none did."""
+        generated = sum(outcome.record.chosen is not None for outcome in self.trail.past.before)
+        planned = self.recipe.n_augmentation_rounds(self.samples.n_classes)
+        return planned - generated - (round_ - self._base()) + 1
+
+    def _size(self, round_: int) -> int:
+        known = self.trail.outcome(round_)
+        idle = known is not None and known.record.chosen is None  # the journal is followed here too
+        if self.source is None or self.policy is None or idle or self._generating(round_) <= 0:
+            return 0
+        return self.source.size()
+
+    def _round(self, round_: int, size: int) -> RoundRecord | None:
+        """One round; None where there is nothing left to generate and training follows later."""
+        if size == 0 and self.recipe.refit:
+            return None
+        counts, clock, known = self.samples.counts(), Clock(), self.trail.outcome(round_)
+        choice, added, trained = None, Added(), None
+        seeding = size > 0 and self.source is not None and bool((self.source.open() & (counts == 0)).any())
+        if self.model is None and len(self.samples) and not seeding:
+            self._make_model()
+        if size and self.source is not None and self.policy is not None:
+            choice = self._choose(self.policy, self.source, counts, size, round_)
             clock.lap("scoring")
-            batch = _generate(samples, source, choice.arm, size, clock)
-        if model is not None:
-            model.follow()
-            trained = model.epoch(round_)
+            added = self._fill(self.source, choice, size, clock, known)
+            if added.idle:  # the budget ended before anything came: there is no such round
+                if self.recipe.refit:
+                    return None
+                choice, size = None, 0
+        if self.model is not None:
+            self.model.follow()
+            trained = self.model.epoch(round_)
+            if not math.isfinite(trained.loss):
+                raise RecipeError("the training diverged: the loss is not finite; lower the learning rate")
             clock.lap("training")
-        yield RoundRecord(
+        record = RoundRecord(
             round=round_,
-            chosen=None if choice is None or source is None else source.classes[choice.arm].name,
+            chosen=None if choice is None or self.source is None else self.source.classes[choice.arm].name,
             asked=size,
-            accepted=batch.accepted,
-            closed=batch.closed,
-            n_samples=len(samples),
+            accepted=added.accepted,
+            closed=added.closed,
+            n_samples=len(self.samples),
             scores=class_scores(counts, choice),
             loss=None if trained is None else trained.loss,
             learning_rate=None if trained is None else trained.learning_rate,
             seconds=Seconds(**clock.laps),
+            rejected={reason: n for reason, n in added.rejected.items() if n},
+            refused=added.refused,
+            ended=added.ended,
         )
+        return self._told(record, choice, added, known)
 
+    def _told(
+        self, record: RoundRecord, choice: Choice | None, added: Added, known: RoundOutcome | None
+    ) -> RoundRecord:
+        if known is not None:
+            return known.record  # as it was written when it happened, its seconds included
+        outcome = RoundOutcome(record, tuple(added.texts))
+        if choice is not None and self.source is not None:
+            shelf = self.source.shelves[choice.arm]
+            outcome = replace(
+                outcome,
+                batches=shelf.batches,
+                left=len(shelf),
+                refusals=shelf.refusals,
+                closing=shelf.closing,
+            )
+        self.trail.end(outcome, self)
+        return record
 
-def _choose(
-    policy: Policy,
-    model: JointModel | None,
-    source: Source,
-    counts: NDArray[np.int64],
-    size: int,
-    rng: np.random.Generator,
-    all_scores: bool,
-) -> Choice:
-    arms = Arms(counts, source.open(), size)
-    forced = bool((arms.open & (counts == 0)).any())  # no gradient is needed to choose an empty class
-    if forced or model is None or not policy.needs_shift:
-        return policy.choose(arms, rng=rng)
-    with model.threads():
-        return policy.choose(arms, rng=rng, shift=model.shift(size), all_exact=all_scores)
+    def _choose(
+        self, policy: Policy, source: Source, counts: NDArray[np.int64], size: int, round_: int
+    ) -> Choice:
+        arms = Arms(counts, source.open(), size)
+        choice = self._computed(policy, arms)
+        names = [spec.name for spec in source.classes]
+        decided = self.trail.decided(round_)
+        if decided is None:
+            self.trail.decide(round_, names[choice.arm])
+        elif decided != names[choice.arm]:
+            self._depart(f"round {round_} chose {decided} when it was recorded and would now choose another")
+            choice = replace(choice, arm=names.index(decided))
+        if self.prefetch and self.trail.outcome(round_) is None:
+            self._fetch_ahead(policy, source, arms, choice, round_)
+        return choice
 
+    def _computed(self, policy: Policy, arms: Arms) -> Choice:
+        # No gradient is needed to choose an empty class.
+        forced = bool((arms.open & (arms.counts == 0)).any())
+        if forced or self.model is None or not policy.needs_shift:
+            return policy.choose(arms, rng=self.rng)
+        with self.model.threads():
+            return policy.choose(
+                arms, rng=self.rng, shift=self.model.shift(arms.batch), all_exact=self.all_scores
+            )
 
-@dataclass
-class _Added:
-    accepted: int = 0
-    closed: str | None = None
+    def _fetch_ahead(self, policy: Policy, source: Source, arms: Arms, choice: Choice, round_: int) -> None:
+        """What the next rounds will likely ask for; never more than the rounds that are left can use."""
+        left = self._generating(round_) - 1
+        if source.budget is not None:
+            left = min(left, -(-(source.budget - source.spent - arms.batch) // source.batch))
+        limit = min(self.prefetch, left)
+        if limit > 0:
+            source.plan(left + 1)
+            likely = policy.forecast(arms, choice, rng=self.rng, rounds=limit)
+            source.fetch_ahead(choice.arm, likely, limit)
 
-
-class _Clock:
-    """Seconds by activity; a lap ends where the next begins."""
-
-    def __init__(self) -> None:
-        self.laps: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.laps[name] = self.laps.get(name, 0.0) + now - self._last
-        self._last = now
-
-
-def _generate(samples: TrainingSet, source: Source, class_index: int, size: int, clock: _Clock) -> _Added:
-    """One request and a bounded number of refills; adds what is new and embeds it."""
-    added = _Added()
-    for _ in range(1 + REFILLS):
-        if added.accepted == size or added.closed is not None:
-            break
-        batch = run_sync(
-            source.generator.generate(_request(samples, source, class_index, size - added.accepted))
+    def _fill(
+        self, source: Source, choice: Choice, size: int, clock: Clock, known: RoundOutcome | None
+    ) -> Added:
+        checked = self.recipe.consistent is not None and self.model is not None
+        added = source.fill(
+            self.samples,
+            choice.arm,
+            size,
+            clock,
+            scores=self.model.logits if checked and self.model is not None else None,
+            known=known,
         )
-        clock.lap("generating")
-        added.closed = batch.closed
-        added.accepted += _add(samples, source, class_index, batch, size - added.accepted)
-        clock.lap("embedding")
-    if not added.accepted and added.closed is None:
-        added.closed = "the generator gave nothing new"
-    if added.closed is not None:
-        source.closed[class_index] = added.closed
-    source.spent += added.accepted
-    return added
+        if added.departed:
+            self._depart("the quality gate decided differently when the run was recorded")
+        return added
 
-
-def _request(samples: TrainingSet, source: Source, class_index: int, count: int) -> Request:
-    vectors = None
-    if source.embed is None:
-        pooled = samples.views[samples.pooled]
-        vectors = GivenVectors(pooled[samples.given], samples.class_index[samples.given])
-    return Request(
-        spec=source.classes[class_index],
-        class_index=class_index,
-        count=count,
-        given=samples.texts_of(class_index, given=True),
-        existing=samples.texts_of(class_index, given=False),
-        vectors=vectors,
-    )
-
-
-def _add(samples: TrainingSet, source: Source, class_index: int, batch: Batch, room: int) -> int:
-    """Add the new samples of a batch, at most `room`; returns how many."""
-    if batch.vectors is not None:
-        vectors = batch.vectors[:room]
-        samples.add([class_index] * len(vectors), {samples.pooled: vectors}, given=False)
-        return len(vectors)
-    fresh: dict[str, str] = {}
-    for text in batch.texts:
-        if folded(text) not in samples.keys:
-            fresh.setdefault(folded(text), text)
-    texts = [text for key, text in fresh.items() if key][:room]
-    if texts and source.embed is not None:
-        samples.add([class_index] * len(texts), source.embed(texts), given=False, texts=texts)
-    return len(texts) if source.embed is not None else 0
+    def _depart(self, what: str) -> None:
+        if not self._departed:
+            self._departed = True
+            warnings.warn(
+                f"{what}: this machine's arithmetic differs; following the journal",
+                RuntimeWarning,
+                stacklevel=2,
+            )

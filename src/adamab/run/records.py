@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +52,19 @@ class RoundRecord:
     loss: float | None  # None while no model is there yet
     learning_rate: float | None
     seconds: Seconds
+    rejected: Mapping[str, int] = field(default_factory=dict)  # reason -> samples kept out by the gate
+    refused: bool = False  # the generator declined to write for this class
+    ended: str | None = None  # why generation ended with this round, if so
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> RoundRecord:
+        """Take back what `to_json` gave."""
+        scores = tuple(ClassScore(**score) for score in data["scores"])
+        return cls(**{**data, "scores": scores, "seconds": Seconds(**data["seconds"])})
 
 
 def class_scores(
@@ -80,10 +90,14 @@ class History(tuple[RoundRecord, ...]):
             "".join(json.dumps(r.to_json(), allow_nan=False) + "\n" for r in self), encoding="utf-8"
         )
 
-    def samples_by_class(self, class_names: Iterable[str]) -> dict[str, int]:
-        """Accepted synthetic samples of each class."""
-        counts = dict.fromkeys(class_names, 0)
+    def rejected_by_class(self) -> dict[str, dict[str, int]]:
+        """How many samples the quality gate kept out, by class and reason."""
+        counts: dict[str, Counter[str]] = {}
         for record in self:
-            if record.chosen is not None:
-                counts[record.chosen] += record.accepted
-        return counts
+            if record.chosen is not None and record.rejected:
+                counts.setdefault(record.chosen, Counter()).update(record.rejected)
+        return {name: dict(reasons) for name, reasons in counts.items()}
+
+    def refused_by_class(self) -> dict[str, int]:
+        """How often the generator declined to write for a class."""
+        return dict(Counter(r.chosen for r in self if r.refused and r.chosen is not None))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adamab.errors import EmbedderError
-from adamab.providers.embedders.base import Embedder
+from adamab.providers.embedders.base import Embedded, Embedder
 from adamab.providers.sync import run_sync
 from adamab.run.resolve import embedder_key
 from adamab.run.training_set import ClassSide, DescribedClasses, TrainingSet
@@ -26,6 +26,7 @@ class TextSide:
         self._task, self._embedder = task, embedder
         self._views = recipe.views or embedder.views
         self.overlong = 0
+        self._widths: dict[str, int] = {}  # by view
 
     def training_set(self) -> TrainingSet:
         """The given samples."""
@@ -41,14 +42,37 @@ class TextSide:
         )
         return samples
 
+    @property
+    def remote(self) -> bool:
+        """Whether embedding is a call to wait for, which can be made ahead."""
+        return self._embedder.api is not None
+
+    async def embed_ahead(self, texts: Sequence[str]) -> Embedded:
+        """Views of new texts, for whoever waits for several things at once."""
+        keys = [self._task.prompts.query_text(text) for text in texts]
+        answer = self._checked(await self._embedder.embed(keys, kind="query", views=self._views))
+        self.overlong += int(answer.overlong.sum())
+        return answer
+
     def embed(self, texts: Sequence[str]) -> dict[str, Floats]:
         """Views of new texts."""
         return self._embed([self._task.prompts.query_text(text) for text in texts])
 
     def _embed(self, keys: Sequence[str]) -> dict[str, Floats]:
-        answer = run_sync(self._embedder.embed(keys, kind="query", views=self._views))
+        answer = self._checked(run_sync(self._embedder.embed(keys, kind="query", views=self._views)))
         self.overlong += int(answer.overlong.sum())
         return answer.views
+
+    def _checked(self, answer: Embedded) -> Embedded:
+        """Vectors of one width; those that a run has kept may be of another model under the same name."""
+        for view, matrix in answer.views.items():
+            width = self._widths.setdefault(view, matrix.shape[1])
+            if matrix.shape[1] != width:
+                raise EmbedderError(
+                    f"{self._embedder}: some vectors of view {view!r} have width {width}, others "
+                    f"{matrix.shape[1]}; what serves the model has changed: fit into another directory"
+                )
+        return answer
 
     def _empty_views(self) -> dict[str, Floats]:
         widths = self._class_vectors(self._wordings(()))
@@ -79,7 +103,7 @@ class TextSide:
         """Vectors of the classes by wording or, for an embedder of stored vectors, by name."""
         for keys in (wordings, self._task.class_names):
             if self._embedder.has(keys).all():
-                answer = run_sync(self._embedder.embed(keys, kind="class", views=self._views))
+                answer = self._checked(run_sync(self._embedder.embed(keys, kind="class", views=self._views)))
                 self.overlong += int(answer.overlong.sum())
                 return answer.views
         return {}

@@ -87,11 +87,17 @@ class TrainingSet:
         by_text = sorted(
             synthetic, key=lambda i: (self.class_index[i], self.texts[i] if self.has_texts else "")
         )
-        order = np.concatenate([given, np.array(by_text, dtype=np.intp)])
+        return self._some(np.concatenate([given, np.array(by_text, dtype=np.intp)]))
+
+    def only_given(self) -> TrainingSet:
+        """A copy of the given samples, whatever is added later."""
+        return self._some(np.flatnonzero(self.given))
+
+    def _some(self, rows: NDArray[np.intp]) -> TrainingSet:
         copy = TrainingSet(self.n_classes, self.class_side, has_texts=self.has_texts)
-        copy.texts = [self.texts[i] for i in order] if self.has_texts else []
-        copy.class_index, copy.given = self.class_index[order], self.given[order]
-        copy.views = {name: matrix[order] for name, matrix in self.views.items()}
+        copy.texts = [self.texts[i] for i in rows] if self.has_texts else []
+        copy.class_index, copy.given = self.class_index[rows], self.given[rows]
+        copy.views = {name: matrix[rows] for name, matrix in self.views.items()}
         return copy
 
     @property

@@ -1,0 +1,201 @@
+"""A fit with a run directory: begin it or take it up, write its journal, leave its results."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from adamab.errors import RunError, StoppedError, TaskError
+from adamab.providers.budget import Budget
+from adamab.providers.embedders.base import Embedder
+from adamab.providers.generators.base import Generator
+from adamab.providers.prices import Price
+from adamab.providers.replies import Replies
+from adamab.run import directory as folder
+from adamab.run.core import OnRound
+from adamab.run.fit import configure, fit_task, within_budget
+from adamab.run.holdout import Holdout
+from adamab.run.inputs import Inputs, budget_from_json
+from adamab.run.journal import SEGMENT, Journal
+from adamab.run.outside import Outside
+from adamab.run.session import Session
+from adamab.task.messages import place, short
+from adamab.task.recipe import Recipe
+from adamab.task.spec import Task
+
+
+@dataclass(frozen=True)
+class Order:
+    """Everything that a user asks for when a run is begun or taken up."""
+
+    task: Task
+    embedder: Embedder
+    embedder_spec: str
+    generator: Generator | None = None
+    generator_spec: str = "none"
+    policy: str = "adamab"
+    recipe: Recipe = field(default_factory=Recipe)
+    budget: Budget | None = None  # None: as before where a run is taken up, else no cap
+    seed: int = 0
+    all_scores: bool = False
+    prefetch: int = 0
+    holdout: Holdout | None = None
+    prices: Mapping[str, Price] = field(default_factory=dict)
+    reject: tuple[str, ...] = ()
+
+    def inputs(self) -> Inputs:
+        """What must be the same when the run is taken up."""
+        if self.generator is not None:  # its fingerprint tells its settings
+            configure(self.generator, self.task, self.recipe, seed=self.seed)
+        return Inputs.of(
+            self.task,
+            self.recipe,
+            self.caps,
+            policy=self.policy,
+            seed=self.seed,
+            embedder=self.embedder.fingerprint,
+            generator="none" if self.generator is None else self.generator.fingerprint,
+            holdout=None if self.holdout is None else self.holdout.digest,
+        )
+
+    @property
+    def caps(self) -> Budget:
+        """The budget; one without a cap where none was named."""
+        return self.budget or Budget()
+
+    def rounds(self) -> int:
+        """Rounds in all."""
+        return within_budget(self.recipe, self.caps).n_rounds(len(self.task.classes))
+
+    def taken_up(self, path: Path) -> Order:
+        """The order with the budget of the run that is there, if it names none itself."""
+        if self.budget is not None or not folder.has_journal(path):
+            return self
+        with Journal(path) as journal:
+            segments = list(journal.events(SEGMENT))
+        if not segments:
+            return self
+        return replace(self, budget=budget_from_json(segments[-1].data["inputs"]["budget"]))
+
+
+def fit_run(
+    order: Order,
+    path: Path,
+    *,
+    overwrite: bool = False,
+    shared: Replies | None = None,
+    stop: threading.Event | None = None,
+    on_start: Callable[[Session], None] = lambda session: None,
+    on_round: OnRound | None = None,
+) -> dict[str, Any]:
+    """Fit into a run directory and return the contents of its `fit.json`.
+
+    A run that is there already is taken up: nothing that was bought is bought again. `shared` keeps
+    answers beyond this run. When `stop` is set, the fit ends after the calls that are on their way.
+    """
+    started = time.perf_counter()
+    folder.check_place(path, overwrite=overwrite)
+    check_holdout(order.task, order.holdout)
+    if not overwrite:
+        order = order.taken_up(path)
+    with _session(order, path, overwrite=overwrite) as session:
+        on_start(session)
+        if session.complete and folder.has_results(path):
+            return {**folder.read_summary(path), "changes": [], "complete": True}
+        with _stopping(session, path):
+            result = fit_task(
+                order.task,
+                _keeping_vectors(order.embedder, path),
+                embedder_spec=order.embedder_spec,
+                generator=order.generator,
+                policy=order.policy,
+                recipe=order.recipe,
+                budget=order.caps,
+                seed=order.seed,
+                all_scores=order.all_scores,
+                on_round=_until(stop, on_round),
+                prefetch=order.prefetch,
+                holdout=order.holdout,
+                outside=_outside(order, session, shared, stop),
+                trail=session.trail,
+            )
+        summary = folder.summarise(
+            order.task,
+            result,
+            within_budget(order.recipe, order.caps),
+            policy=order.policy,
+            generator=order.generator_spec,
+            budget=order.caps,
+            seed=order.seed,
+            seconds=time.perf_counter() - started,
+        )
+        folder.write_results(path, result, summary)
+        session.finished({"synthetic": summary["synthetic"]})
+        folder.drop_set_aside(path)
+        return {**summary, "changes": session.changes, "complete": False}
+
+
+def check_holdout(task: Task, holdout: Holdout | None) -> None:
+    """Refuse a task whose own examples are among the texts to be kept out."""
+    leaked = [] if holdout is None else [s for s in task.samples if s.text in holdout]
+    if leaked:
+        raise TaskError(
+            f"{len(leaked)} of the given samples, the first of class {short(leaked[0].class_name)}, "
+            "are among the texts of --holdout; take them out of the task or out of that file"
+        )
+
+
+def _session(order: Order, path: Path, *, overwrite: bool) -> Session:
+    if order.generator is not None and order.generator.yields_vectors and order.reject:
+        raise RunError("vectors have no text to reject them by; --reject is for runs of texts")
+    return Session(path, order.inputs(), reject=order.reject, anew=overwrite)
+
+
+def _keeping_vectors(embedder: Embedder, path: Path) -> Embedder:
+    """Paid vectors are kept with the run, whatever becomes of the cache that runs share."""
+    if embedder.api is None or not embedder.cacheable:
+        return embedder
+    from adamab.providers.cache import CachedEmbedder, VectorCache
+
+    return CachedEmbedder(embedder, VectorCache(path / folder.VECTORS, strict=True))
+
+
+def _outside(order: Order, session: Session, shared: Replies | None, stop: threading.Event | None) -> Outside:
+    from adamab.providers.reply_cache import ChainedReplies
+
+    replies = session.journal if shared is None else ChainedReplies(session.journal, shared)
+    return Outside(order.caps, order.prices, session.ledger, replies, session.journal, stop)
+
+
+def _until(stop: threading.Event | None, on_round: OnRound | None) -> OnRound:
+    def told(record: Any) -> None:
+        if on_round is not None:
+            on_round(record)
+        if stop is not None and stop.is_set():
+            raise StoppedError("stopped")
+
+    return told
+
+
+@contextmanager
+def _stopping(session: Session, path: Path) -> Iterator[None]:
+    """Whatever ends a fit early, the journal has everything; say so where somebody meant to stop."""
+    try:
+        yield
+    except (KeyboardInterrupt, StoppedError):
+        session.stopped()
+        raise KeyboardInterrupt(
+            f"stopped; everything that was bought is in {place(path)}: run the same command again to go on"
+        ) from None
+
+
+def rejected_texts(path: Path) -> Iterable[str]:
+    """The texts of a file of samples that should not be trained on."""
+    from adamab.task.samples import read_texts
+
+    return [row.text for row in read_texts(path)]

@@ -1,0 +1,273 @@
+"""Where synthetic samples come from: batches of a class pass the quality gate and enter the training set."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adamab.errors import BudgetError
+from adamab.providers.embedders.base import Embedded
+from adamab.providers.generators.base import Batch
+from adamab.run.past import RoundOutcome
+from adamab.run.quality import Gate
+from adamab.run.streams import Fetched, Streams
+from adamab.run.training_set import TrainingSet
+from adamab.task.spec import ClassSpec
+
+Floats = NDArray[np.float32]
+REFILLS = 2  # further batches in a round that was not filled
+Embed = Callable[[Sequence[str]], dict[str, Floats]]
+Scores = Callable[[dict[str, Floats], Sequence[str]], NDArray[np.floating]]
+
+
+class Clock:
+    """Seconds by activity; a lap ends where the next begins."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        """The time since the last lap was spent on `name`."""
+        now = time.perf_counter()
+        self.laps[name] = self.laps.get(name, 0.0) + now - self._last
+        self._last = now
+
+
+@dataclass
+class Added:
+    """What a round brought."""
+
+    accepted: int = 0
+    texts: list[str] = field(default_factory=list)
+    rejected: Counter[str] = field(default_factory=Counter)
+    refused: bool = False
+    closed: str | None = None  # why this class can give no more
+    ended: str | None = None  # why no class can be asked any more
+    departed: bool = False  # a verdict differed from the recorded one, which was followed
+
+    @property
+    def idle(self) -> bool:
+        """Whether the budget ended before anything came."""
+        return self.ended is not None and not (self.accepted or self.rejected.total() or self.refused)
+
+
+@dataclass
+class Shelf:
+    """What a class has delivered and nobody has looked at yet, and what is known of its generator."""
+
+    texts: list[str] = field(default_factory=list)
+    vectors: Floats | None = None  # of batches that are vectors
+    known: dict[str, dict[str, Floats]] = field(default_factory=dict)  # text -> its row in every view
+    batches: int = 0  # taken so far
+    refusals: int = 0
+    closing: str | None = None  # takes effect when the shelf is empty
+
+    def __len__(self) -> int:
+        return len(self.texts) if self.vectors is None else len(self.vectors)
+
+    def put(self, fetched: Fetched) -> None:
+        """Take in a batch."""
+        batch = fetched.batch
+        self.batches += 1
+        self.texts += batch.texts
+        if batch.vectors is not None:
+            old = self.vectors
+            self.vectors = (
+                batch.vectors if old is None or not len(old) else np.concatenate([old, batch.vectors])
+            )
+        if fetched.embedded is not None:
+            self.known |= _rows(batch.texts, fetched.embedded)
+        self.closing = self.closing or batch.closed
+
+    def drop(self, count: int) -> None:
+        """Take the first samples away."""
+        if self.vectors is None:
+            self.texts = self.texts[count:]
+        else:
+            self.vectors = self.vectors[count:]
+
+
+@dataclass
+class Source:
+    """Where synthetic samples come from, and which classes have run dry."""
+
+    streams: Streams
+    classes: Sequence[ClassSpec]
+    gate: Gate
+    embed: Embed | None  # None where samples are vectors
+    batch: int
+    budget: int | None = None  # samples in all
+    max_refusals: int = 3
+    plan: Callable[[int], None] = lambda rounds: None  # told how many rounds are to come
+    spent: int = 0
+    closed: dict[int, str] = field(default_factory=dict)
+    ended: str | None = None
+    shelves: dict[int, Shelf] = field(default_factory=dict)
+
+    def open(self) -> NDArray[np.bool_]:
+        """(K,) classes that can still be asked for."""
+        return np.array([c not in self.closed for c in range(len(self.classes))])
+
+    def size(self) -> int:
+        """Samples to ask for in a round; 0 when the budget is spent or every class is closed."""
+        if self.ended is not None or len(self.closed) == len(self.classes):
+            return 0
+        return self.batch if self.budget is None else min(self.batch, self.budget - self.spent)
+
+    def fetch_ahead(self, chosen: int, likely: Sequence[int], limit: int) -> None:
+        """Fetch for the chosen class and, while that is on its way, for the likely next ones."""
+        shelf = self.shelves.get(chosen, Shelf())
+        short = len(shelf) < self.size() and shelf.closing is None
+        self.streams.ahead(likely, limit, wanted=chosen if short else None)
+
+    def restore(
+        self, class_index: int, batches: Sequence[Batch], left: int, *, refusals: int, closing: str | None
+    ) -> None:
+        """Say that these batches of a class were taken before, and that `left` samples of them are unused."""
+        self.streams.taken(class_index, batches)
+        shelf = self.shelves[class_index] = Shelf()
+        for batch in batches:
+            shelf.put(Fetched(batch))
+        shelf.drop(len(shelf) - left)
+        shelf.refusals, shelf.closing = refusals, closing
+
+    def fill(
+        self,
+        samples: TrainingSet,
+        class_index: int,
+        size: int,
+        clock: Clock,
+        *,
+        scores: Scores | None = None,
+        known: RoundOutcome | None = None,
+    ) -> Added:
+        """One batch and a bounded number of further ones, until `size` samples are accepted.
+
+        Where a round is replayed, `known` says which texts were accepted then and how many batches
+        were taken for it, and that counts.
+        """
+        added, shelf = Added(), self.shelves.setdefault(class_index, Shelf())
+        verdicts = _Verdicts(self, samples, class_index, scores, known, added)
+        for pulls in range(2 + REFILLS):
+            while len(shelf) and added.accepted < size:
+                verdicts.judge(shelf, size - added.accepted)
+            clock.lap("embedding")
+            full = added.accepted == size or added.refused or shelf.closing is not None
+            if full or pulls > REFILLS or not self._take(class_index, shelf, added, known):
+                break
+            clock.lap("generating")
+        self._close(class_index, shelf, added)
+        self.spent += added.accepted
+        return added
+
+    def _take(self, class_index: int, shelf: Shelf, added: Added, known: RoundOutcome | None) -> bool:
+        """Take the next batch of a class; False if the budget ends, or ended there when it was recorded."""
+        if known is not None and shelf.batches >= known.batches:
+            self.ended = added.ended = known.record.ended
+            return False
+        try:
+            fetched = self.streams.take(class_index)
+        except BudgetError as error:
+            self.ended = added.ended = str(error)
+            return False
+        shelf.put(fetched)
+        if fetched.batch.refused:
+            added.refused = True
+            shelf.refusals += 1
+            if shelf.refusals >= self.max_refusals:
+                shelf.closing = f"refused {shelf.refusals} times by the generator"
+        return True
+
+    def _close(self, class_index: int, shelf: Shelf, added: Added) -> None:
+        nothing = not (added.accepted or added.refused or added.ended)
+        if not len(shelf):
+            added.closed = shelf.closing or ("the generator gave nothing new" if nothing else None)
+        if added.closed is not None:
+            self.closed[class_index] = added.closed
+
+
+class _Verdicts:
+    """The gate at work for one class in one round."""
+
+    def __init__(
+        self,
+        source: Source,
+        samples: TrainingSet,
+        class_index: int,
+        scores: Scores | None,
+        known: RoundOutcome | None,
+        added: Added,
+    ) -> None:
+        self._source, self._samples, self._class = source, samples, class_index
+        self._scores, self._added = scores, added
+        self._recorded = None if known is None else set(known.texts)  # those that are still to come
+
+    def judge(self, shelf: Shelf, room: int) -> None:
+        """Look at the next `room` of what is on the shelf."""
+        if shelf.vectors is not None:
+            self._add_vectors(shelf.vectors[:room])
+            shelf.drop(room)
+            return
+        candidates = shelf.texts[:room]
+        shelf.drop(room)
+        if self._source.embed is None:
+            return  # arrays have no place for texts
+        passed, rejected = self._source.gate.texts(
+            candidates, self._samples.keys, given=self._samples.texts_of(self._class, given=True)
+        )
+        self._added.rejected.update(reason for _, reason in rejected)
+        passed = self._followed(passed, candidates)
+        if passed:
+            self._admit(passed, self._vectors(passed, shelf))
+
+    def _admit(self, texts: list[str], views: dict[str, Floats]) -> None:
+        pooled = next(iter(views)) if self._samples.pooled not in views else self._samples.pooled
+        fresh = self._source.gate.vectors(views[pooled], self._samples.views[pooled])
+        self._added.rejected["near duplicate"] += int((~fresh).sum())
+        if self._scores is not None:
+            consistent = self._source.gate.consistent(self._scores(views, texts), self._class)
+            self._added.rejected["inconsistent"] += int((fresh & ~consistent).sum())
+            fresh &= consistent
+        if self._recorded is not None:
+            then = np.array([text in self._recorded for text in texts])
+            self._added.departed |= bool((then != fresh).any())
+            fresh = then
+            self._recorded -= set(texts)
+        rows = np.flatnonzero(fresh)
+        accepted = [texts[i] for i in rows]
+        if accepted:
+            kept = {name: matrix[rows] for name, matrix in views.items()}
+            self._samples.add([self._class] * len(rows), kept, given=False, texts=accepted)
+        self._added.texts += accepted
+        self._added.accepted += len(accepted)
+
+    def _followed(self, passed: list[str], candidates: list[str]) -> list[str]:
+        """What was accepted then must pass now, whatever the texts alone say."""
+        if self._recorded is None:
+            return passed
+        lost = {text for text in candidates if text in self._recorded and text not in passed}
+        self._added.departed |= bool(lost)
+        return [text for text in dict.fromkeys(candidates) if text in lost or text in passed]
+
+    def _vectors(self, texts: list[str], shelf: Shelf) -> dict[str, Floats]:
+        if all(text in shelf.known for text in texts):
+            rows = [shelf.known.pop(text) for text in texts]
+            return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+        assert self._source.embed is not None
+        return self._source.embed(texts)
+
+    def _add_vectors(self, vectors: Floats) -> None:
+        self._samples.add([self._class] * len(vectors), {self._samples.pooled: vectors}, given=False)
+        self._added.accepted += len(vectors)
+
+
+def _rows(texts: Sequence[str], embedded: Embedded) -> dict[str, dict[str, Floats]]:
+    return {
+        text: {name: matrix[i] for name, matrix in embedded.views.items()} for i, text in enumerate(texts)
+    }

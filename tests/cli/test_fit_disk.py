@@ -1,0 +1,240 @@
+"""A disk that is full or read-only, a journal or a cache that is damaged: one line, and nothing is lost."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import resource
+import shutil
+import sqlite3
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from adamab.testing import Fault, ProviderServer
+
+SETTINGS = ("folds=0", "checkpoints=0,6", "augmentation_rounds=6")
+QUICK = tuple(part for setting in SETTINGS for part in ("--set", setting))
+
+
+@pytest.fixture
+def server():
+    with ProviderServer() as running:
+        yield running
+
+
+def command(server, *more, run="run", cache=False):
+    spec = f"openai:m?base_url={server.url}/v1&retries=0"
+    chosen = ("--embedder", spec, "--generator", spec, *(() if cache else ("--no-cache",)))
+    return ("fit", "task.yaml", "--run", run, *chosen, *QUICK, "--quiet", "--prefetch", "0", *more)
+
+
+def weights(run: Path) -> str:
+    return hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest()
+
+
+def files(run: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in run.iterdir()}
+
+
+def replies(run: Path) -> int:
+    """Answers in the journal, which must be whole."""
+    if not (run / "journal.sqlite").exists() or not (run / "journal.sqlite").stat().st_size:
+        return 0
+    db = sqlite3.connect(run / "journal.sqlite")
+    assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    (count,) = db.execute("SELECT COUNT(*) FROM replies").fetchone() if "replies" in tables else (0,)
+    db.close()
+    return int(count)
+
+
+@pytest.fixture
+def undisturbed(adamab, folder, server):
+    """The weights of a run that nothing happens to."""
+    result = adamab(*command(server, run="undisturbed"))
+    assert result.exit_code == 0, result.output
+    server.reset()
+    return weights(folder / "undisturbed")
+
+
+@pytest.fixture
+def half(refused, folder, server, undisturbed):
+    """A run that stopped half-way, with three batches bought."""
+    server.add_fault(Fault("status", path="chat", status=500, after=3, times=None))
+    assert "no answer after 1 attempt" in refused(*command(server))
+    server.clear_faults()
+    assert replies(folder / "run") == 3
+    return folder / "run"
+
+
+@contextmanager
+def files_of_at_most(size: int):
+    """What is written beyond `size` fails; Python ignores the signal that would end it."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("size", [0, 4096, 36_000, 60_000, 100_000, 200_000, 350_000])
+def test_no_room_from_the_start(adamab, refused, folder, server, undisturbed, size):
+    with files_of_at_most(size):
+        line = refused(*command(server))
+    assert line.startswith("adamab: run")
+    kept, asked = replies(folder / "run"), server.count("/chat/completions")
+    result = adamab(*command(server))
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert server.count("/chat/completions") - asked == 6 - kept
+    assert weights(folder / "run") == undisturbed
+
+
+@pytest.mark.parametrize("more", [-50_000, 0, 9_000, 40_000])
+def test_no_room_later_on(adamab, refused, half, server, undisturbed, more):
+    size = max(path.stat().st_size for path in half.iterdir()) + more
+    with files_of_at_most(size):
+        refused(*command(server))
+    kept, asked = replies(half), server.count("/chat/completions")
+    assert kept >= 3
+    result = adamab(*command(server))
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert server.count("/chat/completions") - asked == 6 - kept
+    assert weights(half) == undisturbed
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of its own whose size can be changed; only root can make one."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=9000k", "tmpfs", str(place)], capture_output=True
+    )
+    if made.returncode:
+        pytest.skip("no file system can be mounted here")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def remount(place: Path, options: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{options}", str(place)], check=True)
+
+
+@pytest.mark.parametrize("free", [0, 4, 40, 150, 300])  # KiB
+def test_a_full_disk(adamab, refused, small_disk, folder, server, undisturbed, free):
+    hog = small_disk / "hog"
+    hog.write_bytes(bytes((9000 - free) * 1024))
+    line = refused(*command(server, run="disk/run"))
+    assert line.startswith("adamab: disk/run")
+    kept, asked = replies(small_disk / "run"), server.count("/chat/completions")
+    hog.unlink()
+    result = adamab(*command(server, run="disk/run"))
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert server.count("/chat/completions") - asked == 6 - kept
+    assert weights(small_disk / "run") == undisturbed
+
+
+def test_a_read_only_disk(adamab, refused, small_disk, half, folder, server, undisturbed):
+    shutil.copytree(half, small_disk / "run")
+    remount(small_disk, "ro")
+    before, asked = files(small_disk / "run"), server.count()
+    assert "is not a directory to write in" in refused(*command(server, run="disk/run"))
+    assert "is not a directory to write in" in refused(*command(server, run="disk/new"))
+    assert (files(small_disk / "run"), server.count()) == (before, asked)
+    remount(small_disk, "rw")
+    assert adamab(*command(server, run="disk/run")).exit_code == 0
+    assert weights(small_disk / "run") == undisturbed
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
+def test_a_read_only_directory(refused, half, server):
+    half.chmod(0o500)
+    assert "is not a directory to write in" in refused(*command(server))
+    half.chmod(0o700)
+
+
+def flipped(raw: bytes, place: int) -> bytes:
+    return raw[:place] + bytes([raw[place] ^ 0xFF]) + raw[place + 1 :]
+
+
+DAMAGE = {
+    "empty pages": lambda raw: raw[:4096] + bytes(len(raw) - 4096),
+    "cut": lambda raw: raw[: len(raw) * 2 // 3],
+    "cut inside a page": lambda raw: raw[: len(raw) // 2 + 1234],
+    "another kind of file": lambda raw: b"not a database at all\n" * 400,
+    "header": lambda raw: flipped(raw, 3),
+    "page size": lambda raw: flipped(raw, 17),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+@pytest.mark.parametrize("name", ["journal.sqlite", "vectors.sqlite"])
+def test_damage_is_told_and_left_as_it_is(refused, half, server, name, kind):
+    (half / name).write_bytes(DAMAGE[kind]((half / name).read_bytes()))
+    before, asked = files(half), server.count()
+    line = refused(*command(server))
+    assert line.startswith(f"adamab: run/{name}")
+    after = files(half)
+    assert after[name] == before[name]
+    assert set(before) <= set(after)
+    assert server.count() == asked  # nothing is bought for a run that cannot keep it
+
+
+@pytest.mark.parametrize("name", ["journal.sqlite", "vectors.sqlite"])
+def test_a_bit_here_and_there(adamab, half, server, undisturbed, name, tmp_path):
+    """Whatever byte is wrong: the right result or one line, and never a file that is gone."""
+    raw = (half / name).read_bytes()
+    told = 0
+    for place in range(50, len(raw), len(raw) // 12):
+        copy = tmp_path / f"at{place}"
+        shutil.copytree(half, copy)
+        (copy / name).write_bytes(flipped(raw, place))
+        result = adamab(*command(server, run=copy.name))
+        assert result.exit_code in (0, 2), result.output
+        if result.exit_code == 0:
+            assert weights(copy) == undisturbed
+        else:
+            told += 1
+            assert result.stderr.count("\n") == 1
+            assert (copy / name).read_bytes() == flipped(raw, place)
+    # A vector whose checksum is wrong counts as missing and is made again; an answer's is told.
+    assert told >= (3 if name == "journal.sqlite" else 0)
+
+
+def test_a_changed_answer_is_told(refused, half, server):
+    """Not only SQLite's own structures are checked: somebody may have changed what was bought."""
+    db = sqlite3.connect(half / "journal.sqlite")
+    for (trigger,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+        db.execute(f"DROP TRIGGER {trigger}")
+    db.execute("UPDATE replies SET data = replace(data, 'content', 'contents') WHERE batch = 0")
+    db.commit()
+    db.close()
+    assert "the journal is damaged" in refused(*command(server))
+    with sqlite3.connect(half / "journal.sqlite") as left:
+        assert left.execute("SELECT COUNT(*) FROM replies").fetchone() == (3,)
+    left.close()
+
+
+@pytest.mark.parametrize("kind", ["empty pages", "cut", "another kind of file"])
+def test_a_damaged_shared_cache(adamab, folder, server, undisturbed, kind, tmp_path):
+    cache = tmp_path / "vectors.sqlite"
+    result = adamab(*command(server, run="first", cache=True))
+    assert result.exit_code == 0, result.output
+    cache.write_bytes(DAMAGE[kind](cache.read_bytes()))
+    before = cache.read_bytes()
+    result = adamab(*command(server, cache=True))
+    assert result.stderr.count("\n") == 1, result.stderr
+    assert str(cache) in result.stderr
+    assert cache.read_bytes() == before
+    if result.exit_code == 0:
+        assert result.stderr.startswith("adamab: warning: ")
+        assert weights(folder / "run") == undisturbed
+    else:
+        assert result.exit_code == 2
+        again = adamab(*command(server, cache=False))
+        assert again.exit_code == 0, again.output
+        assert weights(folder / "run") == undisturbed

@@ -1,0 +1,181 @@
+"""What `fit` says at its end, on the data it is given."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adamab.cli.fit_summary import likeness_warning, print_summary
+from adamab.providers.budget import Spend
+from adamab.run.directory import spending
+
+NOWHERE = "base_url=http://127.0.0.1:9/v1"
+NOTHING = {"given": None, "synthetic": None}
+
+
+def summary_of(**changes: Any) -> dict[str, Any]:
+    plain: dict[str, Any] = {
+        "task": {"name": "toy", "sha256": "0"},
+        "embedder": {"spec": "local", "fingerprint": "local"},
+        "generator": "openai:chat",
+        "policy": "adamab",
+        "classes": 2,
+        "given": 6,
+        "repeats": 0,
+        "synthetic": 10,
+        "synthetic_by_class": {"refund": 8, "praise": 2},
+        "rounds": 2,
+        "views": ["pooled", "words"],
+        "estimate": None,
+        "closed": {},
+        "ended": None,
+        "rejected": {},
+        "refused": {},
+        "diversity": {"refund": NOTHING, "praise": NOTHING},
+        "spent": spending({}),
+        "unused_batches": 0,
+        "overlong": 0,
+        "seconds": 1.25,
+    }
+    return {**plain, **changes}
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]) -> Any:
+    def of(**changes: Any) -> tuple[str, str]:
+        capsys.readouterr()
+        print_summary(Path("run"), summary_of(**changes))
+        written = capsys.readouterr()
+        return written.out, written.err
+
+    return of
+
+
+def test_a_run_without_an_api_says_five_lines(said: Any) -> None:
+    out, err = said(generator="none", synthetic=0)
+    assert [line.split(" ")[0] for line in out.splitlines()] == ["toy:", "views", "expected", "1.2", "next:"]
+    assert err == ""
+
+
+def test_the_summary_of_an_earlier_version_can_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    summary = summary_of()
+    for key in ("ended", "rejected", "refused", "diversity", "spent", "unused_batches"):
+        del summary[key]
+    print_summary(Path("run"), summary)
+    assert "spent" not in capsys.readouterr().out
+
+
+def test_spending_in_all_by_purpose_and_by_class(said: Any) -> None:
+    spent = spending(
+        {
+            ("embed", None): Spend(3, 2_000_000, 1000, 0),
+            ("generate", "refund"): Spend(2, 8_000_000, 2000, 400),
+            ("generate", "praise"): Spend(1, 12_000_000, 1500, 300),
+        }
+    )
+    out, _ = said(spent=spent)
+    assert "spent: 6 calls, 4,500 tokens in and 700 out, 0.022 usd\n" in out
+    assert "by purpose: embed 3 calls, 0.002 usd; generate 3 calls, 0.02 usd" in out
+    rows = [line.split() for line in out.splitlines() if " usd " in f"{line} " and "calls" not in line]
+    assert rows == [
+        ["praise", "1", "1,800", "0.012", "usd", "2", "0.006", "usd"],
+        ["refund", "2", "2,400", "0.008", "usd", "8", "0.001", "usd"],
+    ]
+
+
+def test_only_the_dearest_classes_have_rows(said: Any) -> None:
+    calls = {("generate", f"class {n}"): Spend(1, n * 1_000_000, 10, 1) for n in range(1, 19)}
+    out, _ = said(spent=spending(calls), synthetic_by_class={f"class {n}": 2 for n in range(1, 19)})
+    assert "class 18" in out
+    assert "class 4 " in out
+    assert "class 3 " not in out
+    rest = next(line.split() for line in out.splitlines() if "and 3 more" in line)
+    assert rest == ["and", "3", "more", "3", "33", "0.006", "usd", "6", "0.001", "usd"]
+
+
+def test_calls_without_a_price_are_not_called_free(said: Any) -> None:
+    unpriced = {("embed", None): Spend(1, 0, 10, 0), ("generate", "refund"): Spend(1, 0, 10, 1)}
+    out, _ = said(spent=spending(unpriced))
+    assert "usd" not in out
+    some = {("embed", None): Spend(1, 5000, 10, 0), ("generate", "refund"): Spend(1, 0, 10, 1)}
+    assert "0.000005 usd (generate without a price)" in said(spent=spending(some))[0]
+
+
+@pytest.mark.parametrize(
+    ("count", "line"),
+    [
+        (1, "1 call was cut off; it is counted at the full price"),
+        (2, "2 calls were cut off; they are counted at the full price"),
+    ],
+)
+def test_calls_of_unknown_outcome_are_told(said: Any, count: int, line: str) -> None:
+    calls = {("generate", "refund"): Spend(5, 10, 10, 1, unsettled=count)}
+    assert line in said(spent=spending(calls))[0]
+
+
+def test_what_was_fetched_ahead_for_nothing_is_told(said: Any) -> None:
+    calls = {("generate", "refund"): Spend(5, 10, 10, 1)}
+    out, _ = said(spent=spending(calls), unused_batches=4)
+    assert "4 batches fetched ahead were not needed; they stay in the run" in out
+    assert "1 batch fetched ahead was not needed" in said(spent=spending(calls), unused_batches=1)[0]
+
+
+def test_rejections_are_told_by_reason_and_class(said: Any) -> None:
+    rejected = {"refund": {"near duplicate": 1, "repeat": 1}, "praise": {"near duplicate": 2, "empty": 2}}
+    out, _ = said(rejected=rejected)
+    assert "kept out by the quality gate: 3 near duplicates, 2 empty, 1 repeat (praise 4, refund 2)\n" in out
+    many = {f"class{n}": {"repeat": 1} for n in range(7)}
+    assert "7 repeats (class0 1, class1 1, class2 1, class3 1, class4 1 and 2 more)" in said(rejected=many)[0]
+
+
+def test_refusals_endings_and_closed_classes_are_told(said: Any) -> None:
+    out, _ = said(
+        refused={"refund": 3},
+        closed={"refund": "refused 3 times by the generator"},
+        ended="the budget of 20 calls is spent",
+    )
+    assert "refused by the generator: refund 3\n" in out
+    assert "closed: refund (refused 3 times by the generator)\n" in out
+    assert "generation ended early: the budget of 20 calls is spent\n" in out
+
+
+def test_classes_whose_samples_repeat_each_other_are_warned_of(said: Any) -> None:
+    figures = {f"class{n}": {"given": 0.6, "synthetic": 0.2} for n in range(5)}
+    figures |= {"fine": {"given": 0.6, "synthetic": 0.4}, "single": {"given": None, "synthetic": 0.1}}
+    out, err = said(diversity=figures)
+    assert "class0, class1, class2 and 2 more are much more alike than the given ones" in err
+    assert "alike" not in out
+    assert "fine" not in err
+    assert likeness_warning(summary_of(diversity=figures, generator="noise")) == ""
+    assert likeness_warning(summary_of(diversity={"a": {"given": 0.0, "synthetic": 0.0}})) == ""
+
+
+def test_no_name_breaks_a_line(said: Any) -> None:
+    calls = {("generate", "a\nb\x1b[2J"): Spend(1, 1000, 10, 1)}
+    out, err = said(spent=spending(calls), refused={"a\nb\x1b[2J": 1})
+    assert "\x1b" not in out + err
+    assert not any(line.startswith("b") for line in out.splitlines())
+
+
+def test_a_dry_run_leaves_no_trace(adamab: Any, write_task: Any, tmp_path: Path) -> None:
+    task, run = write_task(tmp_path), tmp_path / "run"
+    specs = ("--embedder", f"openai:e?{NOWHERE}", "--generator", f"openai:m?{NOWHERE}")
+    before = sorted(tmp_path.iterdir())
+    table = adamab("fit", task, "--run", run, *specs, "--dry-run", "--budget", "9 calls")
+    data = adamab("fit", task, "--run", run, *specs, "--dry-run", "--budget", "9 calls", "--json")
+    assert (table.exit_code, data.exit_code) == (0, 0)
+    assert "the budget of 9 calls ends generation after about 3 of 6 rounds (15 samples)" in table.stdout
+    assert json.loads(data.stdout)["ends_early"] == {"cap": "9 calls", "rounds": 3, "samples": 15}
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_dry_run_with_a_money_cap_needs_prices(adamab: Any, write_task: Any, tmp_path: Path) -> None:
+    task = write_task(tmp_path)
+    command = ("fit", task, "--run", tmp_path / "run", "--embedder", f"openai:e?{NOWHERE}", "--dry-run")
+    answer = adamab(*command, "--budget", "1 usd")
+    assert answer.exit_code == 2
+    assert "no price is known for openai:e" in answer.stderr
+    assert adamab(*command, "--budget", "1 usd", "--price", "e=0.02").exit_code == 0

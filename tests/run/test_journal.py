@@ -1,0 +1,318 @@
+"""The journal's file: append-only, checked, and left alone when it is damaged."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+
+import numpy as np
+import pytest
+
+from adamab.errors import RunError
+from adamab.providers.generators.base import Batch
+from adamab.providers.replies import Ask, Reply
+from adamab.run.journal import Journal, outcome_from_json, outcome_to_json
+from adamab.run.journal_file import WriterLock
+from adamab.run.past import RoundOutcome
+from adamab.run.records import ClassScore, RoundRecord, Seconds
+
+ASK = Ask("refund", 0, 1, "digest")
+
+
+@pytest.fixture
+def journal(tmp_path):
+    with Journal(tmp_path, writing=True) as made:
+        yield made
+
+
+@pytest.fixture
+def filled(tmp_path):
+    """The file of a journal with a row in each table, closed."""
+    with Journal(tmp_path, writing=True) as made:
+        made.note("segment", {"segment": 1})
+        made.note("round", {"texts": ["planted sentence of a round"]})
+        made.put(ASK, Reply("planted answer of an ask"))
+        made.put_batch("refund", 0, Batch(("planted text of a batch",)))
+        made.put_batch("praise", 0, Batch((), np.full((2, 3), 7.25, np.float32)))
+    return tmp_path / "journal.sqlite"
+
+
+def refused(path, words, **options):
+    """Opening fails with one line, and the file is left as it was."""
+    before = path.read_bytes()
+    with pytest.raises(RunError, match=words) as told, Journal(path.parent, **options):
+        pass
+    assert "\n" not in str(told.value)
+    assert str(path) in str(told.value)
+    assert path.read_bytes() == before
+
+
+def test_events_come_back_in_order_and_by_kind(journal):
+    for n in range(3):
+        journal.note("round", {"n": n})
+        journal.note("choice", {"n": n, "name": "café \ud800"})
+    assert [(e.kind, e.data["n"]) for e in journal.events()][:3] == [
+        ("round", 0),
+        ("choice", 0),
+        ("round", 1),
+    ]
+    assert [e.data["n"] for e in journal.events("round")] == [0, 1, 2]
+    second = next(iter(journal.events("choice")))
+    assert second.data["name"] == "café \ud800"
+    assert [e.data["n"] for e in journal.events("choice", after=second.seq)] == [1, 2]
+    assert all(e.at > 1.7e9 for e in journal.events())
+
+
+def test_answers_and_batches_come_back(journal):
+    assert journal.get(ASK) is None
+    journal.put(ASK, Reply("one", refused=True))
+    journal.put(ASK, Reply("another"))  # what is there stays
+    assert journal.get(ASK) == Reply("one", refused=True)
+    assert journal.get(Ask("refund", 0, 1, "other wording")) == Reply("one", refused=True)
+    assert journal.get(Ask("refund", 1, 1, "digest")) is None
+    vectors = np.arange(6, dtype=np.float32).reshape(2, 3)
+    batches = [Batch(("a", "b"), closed="dry"), Batch(refused=True), Batch((), vectors)]
+    for number, batch in enumerate(batches):
+        journal.put_batch("a\ud800b", number, batch)
+    assert journal.batch("a\ud800b", 0) == batches[0]
+    assert journal.batch("a\ud800b", 3) is None
+    *texts, last = journal.first_batches("a\ud800b", 3)
+    assert texts == batches[:2]
+    np.testing.assert_array_equal(last.vectors, vectors)
+    assert last.vectors.dtype == np.float32
+    assert len(journal.first_batches("a\ud800b", 1)) == 1
+
+
+def test_outcomes_come_back():
+    record = RoundRecord(
+        3, "refund", 2, 1, "dry", 9, (ClassScore(1, 0.1, 0.2, True), ClassScore(0)), 0.5, 0.1, Seconds(1.0)
+    )
+    outcome = RoundOutcome(record, ("a", "b"), batches=2, left=1, refusals=1, closing="soon")
+    assert outcome_from_json(outcome_to_json(outcome)) == outcome
+
+
+@pytest.mark.parametrize("table", ["events", "replies", "batches"])
+@pytest.mark.parametrize("statement", ["UPDATE {} SET data = '1'", "DELETE FROM {}"])
+def test_nothing_is_changed_or_deleted(filled, table, statement):
+    db = sqlite3.connect(filled)
+    with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+        db.execute(statement.format(table))
+    db.close()
+
+
+PLANTED = [
+    b"planted sentence",
+    b"planted answer",
+    b"planted text",
+    np.full(3, 7.25, "<f4").tobytes(),
+    b"segment",  # the kind of an event
+    b"refund",  # of an answer and of a batch
+]
+
+
+@pytest.mark.parametrize("writing", [True, False])
+@pytest.mark.parametrize("planted", PLANTED)
+def test_a_changed_byte_is_found(filled, planted, writing):
+    raw = bytearray(filled.read_bytes())
+    start = raw.find(planted)
+    places = []
+    while start >= 0:
+        places.append(start)
+        start = raw.find(planted, start + 1)
+    assert places
+    for at in places:
+        changed = bytearray(raw)
+        changed[at + 1] ^= 1
+        filled.write_bytes(changed)
+        refused(filled, "is damaged .*; it was left as it is: put back a copy", writing=writing)
+
+
+def test_a_row_written_with_another_time_is_found(filled):
+    db = sqlite3.connect(filled)
+    db.executescript("DROP TRIGGER events_UPDATE; UPDATE events SET at = at + 1 WHERE seq = 1")
+    db.close()
+    refused(filled, "a row was changed")
+
+
+@pytest.mark.parametrize("length", [100, 4096, 9000])
+@pytest.mark.parametrize("writing", [True, False])
+def test_a_truncated_file_is_one_line(filled, length, writing):
+    filled.write_bytes(filled.read_bytes()[:length])
+    refused(filled, "damaged|not a journal", writing=writing)
+
+
+@pytest.mark.parametrize("content", [b"garbage " * 1000, b"SQLite format 3\0" + b"\xff" * 5000, b"x"])
+@pytest.mark.parametrize("writing", [True, False])
+def test_garbage_is_one_line(tmp_path, content, writing):
+    path = tmp_path / "journal.sqlite"
+    path.write_bytes(content)
+    refused(path, "damaged", writing=writing)
+
+
+def test_a_damaged_file_with_a_log_is_left_alone_too(filled):
+    """SQLite empties its log into the file when a writer closes it; not into this one."""
+    db = sqlite3.connect(filled)
+    db.execute("PRAGMA wal_autocheckpoint = 0")
+    db.execute("INSERT INTO events (at, kind, data, crc) VALUES (1.0, 'x', '{}', 0)")
+    db.commit()
+    copy = filled.parent / "copy"
+    copy.mkdir()
+    for name in ("journal.sqlite", "journal.sqlite-wal"):
+        (copy / name).write_bytes((filled.parent / name).read_bytes())
+    db.close()
+    before = (copy / "journal.sqlite-wal").read_bytes()
+    refused(copy / "journal.sqlite", "a row was changed", writing=True)
+    assert (copy / "journal.sqlite-wal").read_bytes() == before
+
+
+def test_another_database_is_left_alone(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE mine (a)")
+    db.commit()
+    db.close()
+    for writing in (True, False):
+        refused(path, "is not a journal of a run; name another directory", writing=writing)
+
+
+def test_a_newer_format_is_named(filled):
+    db = sqlite3.connect(filled)
+    db.execute("PRAGMA user_version = 7")
+    db.close()
+    refused(filled, r"another version of adamab \(format 7\)", writing=True)
+
+
+def test_no_journal_is_one_line(tmp_path):
+    with pytest.raises(RunError, match="holds no journal"):
+        Journal(tmp_path)
+    (tmp_path / "journal.sqlite").mkdir()
+    with pytest.raises(RunError, match=r"journal\.sqlite"):
+        Journal(tmp_path, writing=True)
+
+
+def test_a_process_killed_before_the_first_row_leaves_a_place_to_begin(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    path.touch()
+    with pytest.raises(RunError, match="damaged"):
+        Journal(tmp_path)
+    Journal(tmp_path, writing=True).close()
+    path.unlink()
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA journal_mode = WAL")  # as far as a killed process may have come
+    db.close()
+    with Journal(tmp_path, writing=True) as journal:
+        journal.note("segment", {})
+    assert len(list(Journal(tmp_path).events())) == 1
+
+
+def test_a_closed_journal_says_so(journal):
+    journal.close()
+    with pytest.raises(RunError, match="closed"):
+        journal.note("round", {})
+
+
+def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path):
+    with Journal(tmp_path, writing=True) as journal:
+        journal.note("segment", {"n": 0})
+        pages = journal._file._db.execute("PRAGMA page_count").fetchone()[0]
+        journal._file._db.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(RunError, match="the disk is full; free some space and start again to go on"):
+            journal.put(ASK, Reply("x" * 100_000))
+        assert journal.get(ASK) is None
+    with Journal(tmp_path, writing=True) as journal:
+        journal.put(ASK, Reply("x" * 100_000))
+        assert [e.data for e in journal.events()] == [{"n": 0}]
+
+
+FILLING = """
+import resource, sys
+from pathlib import Path
+from adamab.errors import RunError
+from adamab.providers.replies import Ask, Reply
+from adamab.run.journal import Journal
+journal = Journal(Path(sys.argv[1]), writing=True)
+resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+for n in range(1000):
+    try:
+        journal.put(Ask("refund", n, 0, ""), Reply("x" * 5000))
+    except RunError as error:
+        print(n, error)
+        break
+"""
+
+
+def test_a_file_that_may_not_grow_keeps_what_was_written(tmp_path):
+    command = [sys.executable, "-c", FILLING, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    written, message = done.stdout.split(" ", 1)
+    assert "full" in message
+    assert done.stderr == ""
+    with Journal(tmp_path, writing=True) as journal:
+        kept = [n for n in range(1000) if journal.get(Ask("refund", n, 0, ""))]
+    assert kept == list(range(int(written)))
+    assert len(kept) > 10
+
+
+def test_a_finished_run_is_read_where_nobody_can_write(filled):
+    """As another user, since root may write everywhere."""
+    directory = filled.parent
+    if os.getuid() == 0:
+        # The parents of pytest's directory are root's own; the test needs a place that others reach.
+        directory = type(directory)(tempfile.mkdtemp(prefix="adamab-journal-"))
+        shutil.copy(filled, directory / "journal.sqlite")
+    try:
+        os.chmod(directory / "journal.sqlite", 0o444)
+        os.chmod(directory, 0o555)
+        look = (
+            "import os, sys\n"
+            "from pathlib import Path\n"
+            "from adamab.run.journal import Journal\n"
+            "from adamab.run.journal_file import WriterLock\n"
+            "from adamab.errors import RunError\n"
+            "if os.getuid() == 0: os.setgid(65534); os.setuid(65534)\n"
+            "with Journal(Path(sys.argv[1])) as journal: print(len(list(journal.events())))\n"
+            "try: WriterLock(Path(sys.argv[1]))\n"
+            "except RunError as error: print(error)\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", look, str(directory)], capture_output=True, text=True, check=False
+        )
+        count, _, message = done.stdout.partition("\n")
+        assert (count, done.stderr) == ("2", "")
+        assert "writer.lock: cannot be locked" in message
+    finally:
+        os.chmod(directory, 0o755)
+        if directory != filled.parent:
+            shutil.rmtree(directory)
+
+
+def test_a_lock_that_is_no_lock_is_one_line(tmp_path):
+    (tmp_path / "writer.lock").write_bytes(b"something else " * 100)
+    with pytest.raises(RunError, match=r"writer\.lock: cannot be locked"):
+        WriterLock(tmp_path)
+
+
+def test_several_threads_write_while_others_read(tmp_path):
+    with Journal(tmp_path, writing=True) as journal:
+
+        def write(name):
+            for n in range(30):
+                journal.note("round", {"n": n})
+                journal.put_batch(name, n, Batch((f"{name} {n}",)))
+
+        threads = [threading.Thread(target=write, args=(name,)) for name in "abc"]
+        for thread in threads:
+            thread.start()
+        seen = 0
+        while any(thread.is_alive() for thread in threads):
+            with Journal(tmp_path) as reader:
+                now = len(list(reader.events("round")))
+            assert now >= seen
+            seen = now
+        assert len(list(journal.events("round"))) == 90
+        assert [batch.texts for batch in journal.first_batches("b", 30)] == [(f"b {n}",) for n in range(30)]

@@ -1,0 +1,297 @@
+"""What a dry run foretells, held against what the same fit then does over real sockets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adamab.cli.plan_summary import print_plan, verdict
+from adamab.errors import GeneratorError, RecipeError, TaskError
+from adamab.providers.budget import Budget
+from adamab.providers.prices import Price
+from adamab.run.fit_run import Order, fit_run
+from adamab.run.holdout import Holdout
+from adamab.run.plan import Plan, plan_fit
+from adamab.run.resolve import open_embedder, open_generator
+from adamab.task.prompts import Prompts
+from adamab.task.recipe import Recipe
+from adamab.task.spec import ClassSpec, Sample, Task
+from adamab.testing import Fault, ProviderServer
+
+TEXTS = {
+    "refund": ["money back please", "send my money back", "I want the money returned"],
+    "login": ["cannot sign in today", "sign in fails", "the sign in page is broken"],
+    "praise": ["likes it a lot", "she likes it"],
+    "other": [],
+}
+QUICK = Recipe(folds=2, checkpoints=(0, 6))
+PRICES = {"chat": Price(Decimal("0.15"), Decimal("0.60")), "vectors": Price(Decimal("0.02"))}
+
+
+@pytest.fixture
+def server() -> Iterator[ProviderServer]:
+    with ProviderServer() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def _no_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ADAMAB_CACHE", str(tmp_path / "cache.sqlite"))
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "VOYAGE_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def task_of(**prompts: Any) -> Task:
+    samples = tuple(Sample(text, name) for name, texts in TEXTS.items() for text in texts)
+    classes = tuple(ClassSpec(name, f"about {name}") for name in TEXTS)
+    return Task(classes, samples, name="toy", prompts=Prompts(**prompts))
+
+
+def order_for(server: ProviderServer, *, options: str = "", cache: bool = False, **changes: Any) -> Order:
+    base = f"base_url={server.url}/v1"
+    spec = f"openai:vectors?{base}{options}"
+    values = {
+        "task": task_of(),
+        "embedder": open_embedder(spec, cache=cache),
+        "embedder_spec": spec,
+        "generator": open_generator(f"openai:chat?{base}", seed=0),
+        "generator_spec": f"openai:chat?{base}",
+        "recipe": QUICK,
+        "prices": PRICES,
+        **changes,
+    }
+    return Order(**values)
+
+
+def shown(plan: Plan, capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    capsys.readouterr()
+    print_plan(plan)
+    written = capsys.readouterr()
+    return written.out, written.err
+
+
+def spent(order: Order, path: Path) -> dict[str, Any]:
+    found = fit_run(order, path)["spent"]
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.parametrize("options", ["", "&batch=3", "&batch=1"])
+def test_the_expected_calls_are_those_of_a_fit_in_which_nothing_goes_wrong(
+    server: ProviderServer, tmp_path: Path, options: str
+) -> None:
+    plan = plan_fit(order_for(server, options=options))
+    assert server.count() == 0
+    real = spent(order_for(server, options=options), tmp_path / "run")
+    assert plan.expected.calls == real["calls"] == server.count()
+    for party in plan.parties:
+        part = real["by_purpose"][party.purpose]
+        assert party.expected.calls == part["calls"]
+        assert 0.3 < party.expected.usage.input_tokens / part["input_tokens"] < 3
+
+
+def test_the_expected_cost_is_about_the_real_one_and_the_most_is_above_it(
+    server: ProviderServer, tmp_path: Path
+) -> None:
+    plan = plan_fit(order_for(server, prefetch=4))
+    real = spent(order_for(server, prefetch=4), tmp_path / "run")
+    assert plan.expected.nano_usd is not None
+    assert 0.2 < plan.expected.nano_usd / 1e9 / real["usd"] < 2
+    _at_least(plan, real)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["duplicates", "empty", "refusal"],
+)
+def test_the_most_is_never_below_what_a_bad_generator_makes_a_fit_spend(
+    server: ProviderServer, tmp_path: Path, fault: str
+) -> None:
+    plan = plan_fit(order_for(server, prefetch=2))
+    server.add_fault(Fault(fault, path="/chat/completions", times=1000))
+    _at_least(plan, spent(order_for(server, prefetch=2), tmp_path / "run"))
+
+
+def _at_least(plan: Plan, real: dict[str, Any]) -> None:
+    assert plan.at_most.nano_usd is not None
+    assert plan.at_most.nano_usd / 1e9 >= real["usd"]
+    for party in plan.parties:
+        part = real["by_purpose"][party.purpose]
+        assert party.at_most.calls >= part["calls"]
+        assert party.at_most.usage.input_tokens >= part["input_tokens"]
+        assert party.at_most.usage.output_tokens >= part["output_tokens"]
+        assert party.at_most.calls >= party.expected.calls
+
+
+def test_wordings_that_quote_examples_are_embedded_for_every_fold(
+    server: ProviderServer, tmp_path: Path
+) -> None:
+    task = task_of(with_examples=True)
+    plan = plan_fit(order_for(server, task=task, recipe=Recipe(folds=3, checkpoints=(0, 6))))
+    order = order_for(server, task=task, recipe=Recipe(folds=3, checkpoints=(0, 6)))
+    assert plan.expected.calls == spent(order, tmp_path / "run")["calls"]
+    assert plan.expected.calls > plan_fit(order_for(server)).expected.calls
+
+
+def test_a_cap_on_samples_sets_the_rounds_and_the_size_of_the_last(
+    server: ProviderServer, tmp_path: Path
+) -> None:
+    budget = Budget(samples=12)
+    plan = plan_fit(order_for(server, budget=budget))
+    assert (plan.rounds, plan.samples) == (3, 12)
+    assert plan.expected.calls == spent(order_for(server, budget=budget), tmp_path / "run")["calls"]
+
+
+@pytest.mark.parametrize("changes", [{"policy": "none"}, {"generator": None}, {"budget": Budget(samples=0)}])
+def test_without_generation_only_the_given_samples_and_the_classes_are_sent(
+    server: ProviderServer, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    plan = plan_fit(order_for(server, **changes))
+    assert (plan.rounds, plan.expected.calls, plan.at_most.calls) == (0, 2, 2)
+    assert spent(order_for(server, **changes), tmp_path / "run")["calls"] == 2
+
+
+def test_vectors_in_the_cache_cost_nothing(
+    server: ProviderServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = plan_fit(order_for(server, cache=True))
+    fit_run(order_for(server, cache=True), tmp_path / "run")
+    stored = (tmp_path / "cache.sqlite").read_bytes()
+    after = plan_fit(order_for(server, cache=True))
+    assert (before.cached, after.cached) == (0, 8 + 4)
+    assert after.expected.calls == before.expected.calls - 2
+    assert "12 known texts have vectors in the cache already" in shown(after, capsys)[0]
+    assert (tmp_path / "cache.sqlite").read_bytes() == stored
+    server.reset()
+    other = {"cache": True, "seed": 1}  # other questions, the same given samples
+    real = spent(order_for(server, **other), tmp_path / "second")
+    assert real["calls"] == plan_fit(order_for(server, cache=True, seed=1)).expected.calls
+
+
+def test_a_dry_run_needs_no_key_touches_nothing_and_says_what_is_lacking(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    order = Order(
+        task_of(),
+        open_embedder("voyage:voyage-3.5"),
+        "voyage:voyage-3.5",
+        open_generator("openai:gpt-4o-mini", seed=0),
+        "openai:gpt-4o-mini",
+    )
+    plan = plan_fit(order)
+    out, err = shown(plan, capsys)
+    assert list(tmp_path.iterdir()) == []
+    assert "go to api.voyageai.com" in out
+    assert "go to api.openai.com" in out
+    assert plan.expected.nano_usd  # both prices are on the list
+    assert "OPENAI_API_KEY" in err
+    assert "VOYAGE_API_KEY" in err
+
+
+def test_where_nothing_is_called_it_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "new.jsonl").write_text(json.dumps({"text": "money, now", "label": "refund"}) + "\n")
+    recording = open_generator(f"replay:{tmp_path / 'new.jsonl'}", seed=0)
+    plan = plan_fit(Order(task_of(), open_embedder("local"), "local", recording, "replay:new.jsonl"))
+    out, err = shown(plan, capsys)
+    assert plan.expected.calls == plan.at_most.calls == 0
+    assert "no calls, nothing leaves the machine" in out
+    assert (len(out.splitlines()), err) == (2, "")
+
+
+def test_a_recording_with_an_embedder_behind_an_api_costs_its_vectors(
+    server: ProviderServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"text": f"{name} {n} words", "label": name} for name in TEXTS for n in range(40)]
+    (tmp_path / "new.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def order() -> Order:
+        generator = open_generator(f"replay:{tmp_path / 'new.jsonl'}", seed=0)
+        recipe = QUICK.with_options(near_duplicate=None)
+        return order_for(server, generator=generator, generator_spec="replay:new.jsonl", recipe=recipe)
+
+    plan = plan_fit(order())
+    real = spent(order(), tmp_path / "run")
+    assert plan.expected.calls == real["calls"]
+    assert plan.at_most.usage.input_tokens >= real["input_tokens"]
+    assert "generate with replay:new.jsonl: no calls, nothing leaves the machine" in shown(plan, capsys)[0]
+
+
+def test_a_cap_on_calls_ends_generation_about_where_the_plan_says(
+    server: ProviderServer, tmp_path: Path
+) -> None:
+    budget = Budget(calls=9)
+    plan = plan_fit(order_for(server, budget=budget))
+    assert plan.ending is not None
+    assert (plan.ending.rounds, plan.ending.samples) == (3, 15)
+    assert "the budget of 9 calls ends generation after about 3 of 8 rounds (15 samples)" in verdict(plan)
+    summary = fit_run(order_for(server, budget=budget), tmp_path / "run")
+    assert summary["synthetic"] == plan.ending.samples
+    assert summary["ended"]
+
+
+def test_a_cap_on_money_counts_what_is_reserved(server: ProviderServer, tmp_path: Path) -> None:
+    free = plan_fit(order_for(server))
+    assert free.expected.nano_usd is not None
+    budget = Budget(usd=Decimal(free.expected.nano_usd) / 10**9)
+    plan = plan_fit(order_for(server, budget=budget))
+    assert plan.ending is not None  # the last call may cost more than it should
+    assert plan.ending.rounds is not None
+    assert 0 < plan.ending.rounds < plan.rounds
+    summary = fit_run(order_for(server, budget=budget), tmp_path / "run")
+    assert summary["spent"]["usd"] <= budget.usd
+    assert 0 < summary["synthetic"] < plan.samples
+
+
+@pytest.mark.parametrize(
+    ("budget", "said"),
+    [
+        ("1 call", "does not suffice for the given samples, so a fit would fail"),
+        ("2 calls", "ends generation before the first of 8 rounds"),
+        ("40 calls", "expected 18 calls and 0.00"),
+        ("1 usd", "the budget of 1.00 usd allows it, even at most"),
+        ("", "there is no cap on money or calls"),
+    ],
+)
+def test_the_verdict_names_the_cap(server: ProviderServer, budget: str, said: str) -> None:
+    plan = plan_fit(order_for(server, budget=Budget.parse(budget or None)))
+    assert said in verdict(plan)
+    assert ("even at most" in verdict(plan)) == (budget == "1 usd")
+
+
+def test_an_unknown_price_is_shown_and_with_a_money_cap_it_is_an_error(
+    server: ProviderServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = plan_fit(order_for(server, prices={"chat": PRICES["chat"]}))
+    assert plan.expected.nano_usd is None
+    out, _ = shown(plan, capsys)
+    assert "unknown" in out
+    assert "the price of openai:vectors is unknown" in out
+    assert plan.to_json()["by_purpose"]["generate"]["expected"]["usd"] > 0
+    with pytest.raises(RecipeError, match="no price is known for openai:vectors"):
+        plan_fit(order_for(server, prices={}, budget=Budget(usd=Decimal(1))))
+    assert server.count() == 0
+
+
+def test_the_data_say_what_the_table_says(server: ProviderServer, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = plan_fit(order_for(server, budget=Budget(calls=9)))
+    data = json.loads(json.dumps(plan.to_json(), allow_nan=False))
+    out, _ = shown(plan, capsys)
+    for party in data["by_purpose"].values():
+        assert f"{party['at_most']['input_tokens']:,}" in out
+        assert party["host"] in out
+    assert data["expected"]["calls"] == sum(p["expected"]["calls"] for p in data["by_purpose"].values())
+    assert data["ends_early"] == {"cap": "9 calls", "rounds": 3, "samples": 15}
+    assert "(this machine)" in out
+
+
+def test_what_a_fit_would_refuse_a_dry_run_refuses(server: ProviderServer, tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match="--holdout"):
+        plan_fit(order_for(server, holdout=Holdout(["money back please"])))
+    (tmp_path / "new.jsonl").write_text(json.dumps({"text": "x", "label": "nobody"}) + "\n")
+    with pytest.raises(GeneratorError):
+        plan_fit(order_for(server, generator=open_generator(f"replay:{tmp_path / 'new.jsonl'}", seed=0)))

@@ -1,0 +1,349 @@
+"""Fetching ahead changes the waiting and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from adamab.errors import ApiError, BudgetError, RunError
+from adamab.providers.budget import Budget
+from adamab.providers.generators.base import Batch, Generator
+from adamab.providers.ledger import AHEAD, Ledger
+from adamab.providers.sync import run_sync
+from adamab.run.past import RoundOutcome
+from adamab.run.quality import Gate
+from adamab.run.records import RoundRecord, Seconds
+from adamab.run.source import Clock, Source
+from adamab.run.streams import Streams
+from adamab.run.training_set import TrainingSet
+from adamab.task.recipe import Recipe
+from adamab.task.spec import ClassSpec
+from adamab.testing import Fault, ProviderServer
+
+CLASSES = tuple(ClassSpec(name, f"is {name}") for name in ("red", "green", "blue"))
+
+
+class Counting(Generator):
+    """Numbered texts; notes what it was asked, and waits or fails where it is told to."""
+
+    fingerprint = "counting"
+
+    def __init__(self):
+        self.requests, self.ahead, self.fail, self.gate = [], [], {}, None
+
+    async def generate(self, request):
+        self.requests.append(request)
+        self.ahead.append(AHEAD.get())
+        if self.gate is not None:
+            await self.gate.wait()
+        error = self.fail.get((request.spec.name, request.number))
+        if error is not None:
+            raise error
+        texts = tuple(f"{request.spec.name} {request.number}.{i}" for i in range(request.count))
+        return Batch(texts)
+
+
+class Memory(dict):
+    """A log of batches."""
+
+    def batch(self, name, number):
+        return self.get((name, number))
+
+    def put_batch(self, name, number, batch):
+        assert (name, number) not in self
+        self[name, number] = batch
+
+
+def streams(generator, **options):
+    return Streams(generator, CLASSES, batch=2, given=lambda c: (f"given {c}",), **options)
+
+
+def settle(some):
+    """Let what is on its way arrive."""
+    some.drain()
+
+
+def test_a_batch_depends_on_its_class_and_its_own_earlier_batches_only():
+    alone, crowd = Counting(), Counting()
+    one, many = streams(alone), streams(crowd)
+    for _ in range(3):
+        one.take(1)
+    for _ in range(3):
+        many.ahead([0, 1, 2, 1], 8, wanted=0)
+        many.take(0)
+        many.take(1)
+    mine = [r for r in crowd.requests if r.class_index == 1]
+    assert mine[:3] == alone.requests
+    assert [r.existing for r in alone.requests] == [
+        (),
+        ("green 0.0", "green 0.1"),
+        ("green 0.0", "green 0.1", "green 1.0", "green 1.1"),
+    ]
+    assert {r.given for r in mine} == {("given 1",)}
+
+
+def test_no_more_than_the_limit_waits_besides_the_one_that_is_wanted():
+    generator = Counting()
+    some = streams(generator)
+    for _ in range(4):
+        some.ahead([1, 2, 1, 2, 1, 2], 3, wanted=0)
+        settle(some)
+    assert some.unused == 4
+    assert some.take(0).batch.texts == ("red 0.0", "red 0.1")
+    assert some.unused == 3
+    some.ahead([1, 1, 1, 1], 3)
+    settle(some)
+    assert some.unused == 3
+
+
+def test_a_wanted_class_that_cannot_be_fetched_makes_no_room_for_another():
+    generator = Counting()
+    generator.fail["red", 0] = BudgetError("no")
+    some = streams(generator)
+    some.ahead([0], 1)
+    settle(some)
+    for _ in range(3):
+        some.ahead([1, 2, 1, 2], 2, wanted=0)
+        settle(some)
+    assert some.unused == 2
+
+
+def test_only_what_runs_ahead_is_marked_as_such():
+    generator = Counting()
+    some = streams(generator)
+    some.ahead([1], 1, wanted=0)
+    some.take(0)
+    some.take(2)
+    settle(some)
+    assert dict(zip([r.spec.name for r in generator.requests], generator.ahead, strict=True)) == {
+        "red": False,
+        "green": True,
+        "blue": False,
+    }
+
+
+def test_a_failure_ahead_matters_when_its_class_is_chosen():
+    generator = Counting()
+    generator.fail["green", 0] = ApiError("green is down")
+    some = streams(generator)
+    some.ahead([1, 2], 2, wanted=0)
+    settle(some)
+    assert some.take(0).batch.texts[0] == "red 0.0"
+    assert some.take(2).batch.texts[0] == "blue 0.0"
+    assert some.unused == 0
+    with pytest.raises(ApiError, match="green is down"):
+        some.take(1)
+    del generator.fail["green", 0]
+    assert some.take(1).batch.texts[0] == "green 0.0"  # whoever goes on may try again
+
+
+def test_what_was_not_in_the_budget_ahead_is_asked_for_when_it_is_chosen():
+    class Capped(Counting):
+        async def generate(self, request):
+            self.requests.append(request)
+            self.ledger.reserve("generate", None, ahead=AHEAD.get())
+            return Batch((f"{request.spec.name} {request.number}",))
+
+    generator = Capped()
+    generator.ledger = Ledger(Budget(calls=2))
+    generator.ledger.plan(2, ("generate",))
+    some = streams(generator)
+    some.ahead([1, 2], 2)
+    settle(some)
+    assert generator.ledger.spent().calls == 0
+    assert some.take(1).batch.texts == ("green 0",)
+    assert some.take(2).batch.texts == ("blue 0",)
+    with pytest.raises(BudgetError, match="2 calls is spent"):
+        some.take(0)
+
+
+def test_a_batch_is_written_down_before_anybody_sees_it():
+    class Full(Memory):
+        def put_batch(self, name, number, batch):
+            raise RunError("the disk is full")
+
+    some = streams(Counting(), log=Full())
+    with pytest.raises(RunError, match="full"):
+        some.take(0)
+    assert some.unused == 0
+
+
+def test_batches_of_an_earlier_process_are_not_asked_for_again():
+    log = Memory()
+    first = streams(Counting(), log=log)
+    taken = [first.take(0).batch, first.take(0).batch]
+    first.ahead([1], 1)
+    settle(first)
+    generator = Counting()
+    second = streams(generator, log=log)
+    second.taken(0, taken[:1])
+    assert second.take(0).batch == taken[1]
+    assert second.take(1).batch == log["green", 0]
+    assert generator.requests == []
+    second.take(0)
+    assert generator.requests[0].existing == taken[0].texts + taken[1].texts
+
+
+def test_a_failed_embedding_costs_no_second_batch():
+    failing = [True]
+
+    async def embed(texts):
+        if failing.pop() if failing else False:
+            raise ApiError("no vectors")
+        return None
+
+    generator, log = Counting(), Memory()
+    some = streams(generator, log=log, embed=embed)
+    with pytest.raises(ApiError, match="no vectors"):
+        some.take(0)
+    assert some.take(0).batch.texts == ("red 0.0", "red 0.1")
+    assert len(generator.requests) == 1
+
+
+def test_draining_waits_for_what_is_paid_for_and_minds_no_failure():
+    generator, log = Counting(), Memory()
+    generator.fail["green", 0] = ApiError("down")
+
+    async def make():
+        generator.gate = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.05, generator.gate.set)
+
+    run_sync(make())
+    some = streams(generator, log=log)
+    some.ahead([1, 2], 2)
+    assert not log
+    some.drain()
+    assert list(log) == [("blue", 0)]
+
+
+# The shelf
+
+
+class Line:
+    """A source over numbered texts with a training set of nothing."""
+
+    def __init__(self, size, per_batch, **options):
+        class Writer(Counting):
+            async def generate(self, request):
+                self.requests.append(request)
+                n = request.number
+                texts = tuple(f"{request.spec.name} {n}.{i}" for i in range(per_batch))
+                return Batch(texts)
+
+        def embed(texts):
+            return {"pooled": np.stack([np.full(4, hash(t) % 97 + 1.0, np.float32) for t in texts])}
+
+        self.generator = Writer()
+        self.samples = TrainingSet(3, lambda _: None)
+        self.samples.views["pooled"] = np.zeros((0, 4), np.float32)
+        some = Streams(self.generator, CLASSES, batch=size, given=lambda c: ())
+        gate = Gate(Recipe(near_duplicate=None))
+        self.source = Source(some, CLASSES, gate, embed, size, **options)
+
+    def fill(self, class_index, size):
+        return self.source.fill(self.samples, class_index, size, Clock())
+
+
+def test_leftovers_come_before_new_batches():
+    line = Line(2, per_batch=5)
+    assert line.fill(0, 2).texts == ["red 0.0", "red 0.1"]
+    assert line.fill(0, 2).texts == ["red 0.2", "red 0.3"]
+    assert len(line.generator.requests) == 1
+    assert line.fill(0, 2).texts == ["red 0.4", "red 1.0"]
+    assert len(line.generator.requests) == 2
+
+
+def test_nothing_is_looked_at_before_its_class_is_chosen():
+    line = Line(2, per_batch=2)
+    line.source.fetch_ahead(0, [1, 2], 2)
+    settle(line.source.streams)
+    assert len(line.generator.requests) == 3
+    assert len(line.samples) == 0
+    line.samples.keys.add("green 0.0")  # what came meanwhile: the gate judges at adoption
+    added = line.fill(1, 2)
+    assert +added.rejected == {"repeat": 1}
+    assert added.texts == ["green 0.1", "green 1.0"]
+
+
+def test_where_the_budget_ends_batches_are_as_large_as_ever():
+    line = Line(2, per_batch=2, budget=3)
+    assert line.source.size() == 2
+    line.fill(0, 2)
+    assert line.source.size() == 1
+    line.fill(1, 1)
+    assert line.source.size() == 0
+    assert {request.count for request in line.generator.requests} == {2}
+    assert len(line.source.shelves[1]) == 1
+
+
+def test_a_replayed_round_takes_no_more_batches_than_it_took():
+    """Money that was held back for calls on their way may be free again when a round is replayed."""
+    line = Line(2, per_batch=1)
+    record = RoundRecord(1, "red", 2, 1, None, 1, (), None, None, Seconds(), ended="the budget is spent")
+    known = RoundOutcome(record, ("red 0.0",), batches=1)
+    added = line.source.fill(line.samples, 0, 2, Clock(), known=known)
+    assert added.texts == ["red 0.0"]
+    assert line.source.ended == added.ended == "the budget is spent"
+    assert line.source.size() == 0
+    assert len(line.generator.requests) == 1
+
+
+# Whole fits
+
+
+@pytest.mark.parametrize("policy", ["adamab", "random", "round-robin"])
+def test_prefetch_changes_neither_choices_nor_weights(both, tmp_path, policy):
+    left, asked = {}, {}
+    with ProviderServer(latency=0.002, jitter=0.015) as server:  # so that answers come in any order
+        runs = replace(both, server=server, local=False)
+        for prefetch in (0, 1, 16):
+            path, before = tmp_path / str(prefetch), len(runs.asked())
+            summary = runs.fit(runs.order(policy=policy, prefetch=prefetch), path)
+            left[prefetch], asked[prefetch] = runs.left(path), set(runs.asked()[before:])
+            assert summary["unused_batches"] <= prefetch
+    assert left[0] == left[1] == left[16]
+    assert asked[0] <= asked[1]  # each batch is the same, whoever asks for it and when
+    assert asked[0] <= asked[16]
+    assert len(asked[1] - asked[0]) <= 2 * 1
+    assert len(asked[16] - asked[0]) <= 2 * 16
+
+
+@pytest.mark.parametrize("samples", [5, 7, 11])
+def test_nor_does_it_where_a_budget_of_samples_ends_within_a_batch(runs, tmp_path, samples):
+    for prefetch in (0, 3):
+        order = runs.order(prefetch=prefetch, budget=Budget(samples=samples))
+        runs.fit(order, tmp_path / str(prefetch))
+    assert runs.left(tmp_path / "0") == runs.left(tmp_path / "3")
+    assert len(runs.texts(tmp_path / "0")) == samples
+
+
+def test_a_cap_on_calls_is_not_spent_by_running_ahead(runs, tmp_path):
+    """What runs ahead takes only what the planned rounds leave over."""
+    for prefetch in (0, 16):
+        order = runs.order(prefetch=prefetch, budget=Budget(calls=6))
+        runs.fit(order, tmp_path / str(prefetch))
+    assert runs.left(tmp_path / "0") == runs.left(tmp_path / "16")
+
+
+def test_a_class_that_fails_ahead_and_is_never_chosen_does_no_harm(runs, server):
+    # 'outage' is full of samples already, so round-robin never comes to it, but the guess does
+    given = {"refund": ["money"], "praise": ["lovely"], "outage": [f"down {i} times" for i in range(40)]}
+    server.add_fault(Fault("status", path="chat", status=400, times=None, contains="the site is down"))
+    order = runs.order(given, policy="round-robin", prefetch=16)
+    runs.fit(order)
+    assert "outage" not in runs.left()["chosen"]
+
+
+def test_what_waited_unused_serves_the_next_segment(runs, server):
+    with ProviderServer() as server:
+        mine = replace(runs, server=server)
+        summary = mine.fit(mine.order(prefetch=16, policy="adamab", budget=Budget(samples=8)))
+        unused, count = summary["unused_batches"], server.count("chat/completions")
+        assert count == 4 + unused
+        mine.fit(mine.order(prefetch=0, policy="adamab", budget=Budget(samples=40)))
+        assert server.count("chat/completions") <= 20 + unused
+        bodies = mine.asked("chat/completions")
+        assert len(set(bodies)) == len(bodies)

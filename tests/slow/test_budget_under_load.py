@@ -1,0 +1,187 @@
+"""Sixteen workers against one cap, fifty times in a row: the server never counts one call too many."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+
+import pytest
+
+from adamab.errors import ApiError, BudgetError
+from adamab.providers.budget import Budget
+from adamab.providers.http import ApiClient, Call, Limits, service_of
+from adamab.providers.ledger import Ledger
+from adamab.providers.prices import Price
+from adamab.providers.usage import Usage
+from adamab.testing import Fault, ProviderServer
+
+pytestmark = pytest.mark.slow
+
+WORKERS, TIMES, CAP = 16, 50, 37
+BOUND = Usage(50)
+LIMITS = Limits(concurrency=WORKERS, retries=2, timeout=20.0, first_wait=0.001, longest_wait=0.005)
+TROUBLE = (
+    Fault("status", status=429, times=None, probability=0.15, seed=1),
+    Fault("status", status=500, times=None, probability=0.15, seed=2),
+    Fault("reset", times=None, probability=0.08, seed=3),
+    Fault("reset", times=None, probability=0.05, sent=0, seed=4),
+    Fault("truncate", times=None, probability=0.08, seed=5),
+)
+
+
+@pytest.fixture(params=["calm", "trouble"])
+def server(request):
+    with ProviderServer(idempotent=False) as running:
+        running.trouble = TROUBLE if request.param == "trouble" else ()
+        for fault in running.trouble:
+            running.add_fault(fault)
+        yield running
+
+
+def client_of(url: str, ledger: Ledger, price: Price | None = None) -> ApiClient:
+    client = ApiClient(service_of("openai", base_url=f"{url}/v1"), "m", LIMITS)
+    client.ledger, client.price = ledger, price
+    return client
+
+
+async def work(client: ApiClient, worker: int, bound: Usage, calls: int | None = None) -> None:
+    """Call until there is nothing left to do or to spend."""
+    for number in range(calls) if calls else itertools.count():
+        body = {"model": "m", "input": [f"worker {worker:02} asks {number:03}"]}
+        call = Call("/embeddings", body, bound, "embed")
+        try:
+            await client.post(call, usage=lambda answer: Usage(answer["usage"]["prompt_tokens"]))
+        except BudgetError:
+            return
+        except ApiError:
+            continue
+
+
+async def all_at_once(client: ApiClient, bound: Usage = BOUND, calls: int | None = None) -> None:
+    await asyncio.gather(*(work(client, worker, bound, calls) for worker in range(WORKERS)))
+
+
+@pytest.mark.parametrize("place", ["memory", "file"])
+def test_tasks(server, tmp_path, place):
+    for time in range(TIMES):
+        before = server.count()
+        path = None if place == "memory" else tmp_path / f"{time}.sqlite"
+        with Ledger(Budget(calls=CAP), path) as ledger:
+            asyncio.run(all_at_once(client_of(server.url, ledger)))
+            assert ledger.spent().calls == CAP
+            assert ledger.spent().unsettled == 0
+        assert server.count() - before == CAP
+
+
+def test_a_cap_that_nobody_reaches(server, tmp_path):
+    with Ledger(Budget(calls=10_000), tmp_path / "ledger.sqlite") as ledger:
+        asyncio.run(all_at_once(client_of(server.url, ledger), calls=6))
+        assert server.count() == ledger.spent().calls >= WORKERS * 6
+
+
+def test_threads(server, tmp_path):
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for time in range(TIMES):
+            before = server.count()
+            with Ledger(Budget(calls=CAP), tmp_path / f"{time}.sqlite") as ledger:
+                client = client_of(server.url, ledger)  # one for all threads, each with a loop of its own
+                list(pool.map(lambda worker, c=client: asyncio.run(work(c, worker, BOUND)), range(WORKERS)))
+                assert ledger.spent().calls == CAP
+            assert server.count() - before == CAP
+
+
+# Forked from a process without threads, so that starting sixteen is cheap. Each opens the ledger's file
+# for itself; nothing is shared but that. Fewer times than the others: each takes seconds.
+PROCESSES_TIMES = 15
+PROCESSES = """
+import asyncio, os, sys
+from pathlib import Path
+sys.path.insert(0, {here!r})
+from test_budget_under_load import *
+
+def child(worker, path):
+    with Ledger(Budget(calls=CAP), path) as ledger:
+        asyncio.run(work(client_of({url!r}, ledger), worker, BOUND))
+
+def forked(worker, path):
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        child(worker, path)
+        os._exit(0)
+    finally:
+        sys.excepthook(*sys.exc_info())
+        os._exit(1)
+
+for time in range(PROCESSES_TIMES):
+    children = [forked(worker, Path(sys.argv[1]) / f"{{time}}.sqlite") for worker in range(WORKERS)]
+    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
+    assert set(codes) == {{0}}, codes
+    print("done", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_processes(server, tmp_path, request):
+    script = PROCESSES.format(here=str(request.path.parent), url=server.url)
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        for time in range(PROCESSES_TIMES):
+            before = server.count()
+            assert parent.stdout.readline() == "done\n"
+            with Ledger(path=tmp_path / f"{time}.sqlite") as ledger:
+                assert ledger.spent().calls == CAP
+                assert ledger.spent().unsettled == 0
+            assert server.count() - before == CAP
+            parent.stdin.write("next\n")
+            parent.stdin.flush()
+    assert parent.returncode == 0
+
+
+PRICE = Price(input=Decimal("2.5"))
+
+
+@pytest.mark.parametrize("room", [1, 3])  # how much larger the bound is than what the server reports
+def test_money(server, tmp_path, room):
+    used = probe(server)
+    cost, bound = PRICE.nano_usd(used), Usage(room * used.input_tokens)
+    reserved = PRICE.nano_usd(bound)
+    cap = Decimal(29 * cost + reserved + cost // 2) / 10**9
+    for time in range(TIMES):
+        before = server.billed()
+        with Ledger(Budget(usd=cap), tmp_path / f"{time}.sqlite") as ledger:
+            asyncio.run(all_at_once(client_of(server.url, ledger, PRICE), bound))
+            spent = ledger.spent().nano_usd
+        billed = (server.billed() - before) * cost
+        assert billed <= spent <= cap * 10**9
+        # Nothing is left lying about: one more call could have gone beyond the cap.
+        assert cap * 10**9 - spent < reserved
+        if not server.trouble:
+            assert billed == spent == 30 * cost
+
+
+def test_a_server_that_charges_more_than_can_be_ends_the_spending(tmp_path):
+    """The cap cannot hold against a server that reports more tokens than it was sent; but it ends there."""
+    faults = [Fault("overcharge", factor=1000, times=None)]
+    budget = Budget(usd=Decimal("0.001"))
+    with ProviderServer(faults=faults) as server, Ledger(budget, tmp_path / "ledger.sqlite") as ledger:
+        asyncio.run(all_at_once(client_of(server.url, ledger, PRICE)))
+        spent = ledger.spent()
+        assert spent.nano_usd > 0.001 * 10**9
+        assert server.count() == spent.calls <= WORKERS
+        with pytest.raises(BudgetError, match="is spent"):
+            ledger.reserve("embed", 1)
+
+
+def probe(server: ProviderServer) -> Usage:
+    """What the server reports for a call: all texts are of one length."""
+    with ProviderServer() as calm, Ledger() as ledger:
+        client, found = client_of(calm.url, ledger), []
+        call = Call("/embeddings", {"model": "m", "input": ["worker 00 asks 000"]}, Usage(50), "embed")
+        asyncio.run(client.post(call, usage=lambda answer: found.append(answer) or None))
+    return Usage(found[0]["usage"]["prompt_tokens"])
