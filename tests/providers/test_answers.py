@@ -236,3 +236,8 @@ def test_no_answer_is_too_strange(content: str, count: int) -> None:
     answer = read_answer(content, count)
     assert len(answer.texts) <= max(count, 0)
     assert all(folded(text) and text == text.strip() and "\0" not in text for text in answer.texts)
+
+
+@pytest.mark.parametrize("echo", ["<data>", "</data>", "texts", "text1", "Text 2", "text_03"])
+def test_the_prompts_own_marks_are_no_samples(echo: str) -> None:
+    assert read_answer(json.dumps({"texts": [echo, "my text is gone"]}), 5).texts == ("my text is gone",)

@@ -301,11 +301,11 @@ async def test_an_error_that_quotes_the_prompt_is_not_asked_about_for_ever(serve
 
 
 def test_every_dialect_is_tried_once() -> None:
-    for settings in itertools.product([True, False], repeat=4):
+    for settings in itertools.product([True, False], repeat=5):
         dialect = Dialect(*settings)
         others = [other for other in dialect.others() if other != dialect]
-        assert 1 <= len(others) <= 10
-        assert Dialect(False, not dialect.new_limit, False, False) in others
+        assert 1 <= len(others) <= 11
+        assert Dialect(schema=False, new_limit=not dialect.new_limit, seed=False, temperature=False) in others
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from adamab.providers.generators.base import Batch, Generator
 from adamab.providers.generators.noise import NoiseGenerator
 from adamab.run import training_set
 from adamab.run.fit import fit_task
+from adamab.run.joint_model import JointModel
 from adamab.run.text_side import TextSide
 from adamab.task.prompts import Prompts
 from adamab.task.recipe import Recipe
@@ -332,3 +333,21 @@ def test_texts_that_are_too_long_are_counted():
     given = {**GIVEN, "praise": [*GIVEN["praise"], "lovely " * 50]}
     result = fit_task(make_task(given), HashEmbedder(max_words=20), recipe=FAST)
     assert result.overlong == 1
+
+
+def test_more_of_a_class_counts_like_repeated_samples():
+    """What the loop foresees rests on it."""
+    task, embedder = make_task(), HashEmbedder()
+    recipe = Recipe.preset("paper")
+    once, twice = (TextSide(task, embedder, recipe).training_set() for _ in range(2))
+    rows = np.flatnonzero(twice.class_index == 1)
+    again = {name: matrix[rows] for name, matrix in twice.views.items()}
+    twice.add([1] * len(rows), again, given=True, texts=[twice.texts[i] for i in rows])
+    models = [JointModel(s, recipe, None, seed=0, rounds=1) for s in (once, twice)]
+    models[1].calibrators, models[1]._prepared = models[0].calibrators, models[0]._prepared
+    models[1]._queries = {n: q[[*range(len(once)), *rows]] for n, q in models[0]._queries.items()}
+    more = np.array([0, len(rows), 0])
+    classes = np.arange(3)
+    foreseen, happened = models[0].shift(2, more), models[1].shift(2)
+    np.testing.assert_allclose(foreseen.exact(classes), happened.exact(classes), rtol=1e-5)
+    assert not np.allclose(models[0].shift(2).exact(classes), happened.exact(classes), rtol=1e-2)

@@ -165,14 +165,14 @@ class GradientShiftUCB(Policy):
         return Choice(arm, bonus, score, exact)
 
     def _guess(self, arms: Arms, last: Choice, then: Arms, rng: np.random.Generator) -> int:
-        """δ² changes slowly, so the last scores with the bonus of the new counts are a good guess."""
-        empty = np.flatnonzero(arms.open & (arms.counts == 0))
-        if len(empty):
-            return int(empty[0])
-        score = self.bonus(arms)
-        if last.score is not None:
-            score = score + np.nan_to_num(last.score - self.bonus(then))
-        return int(np.argmax(np.where(arms.open, score, -np.inf)))
+        """The fewest samples first, as the bonus wants it, and among those the best score of the last round.
+
+        δ² itself is a poor guide a few rounds ahead: each batch moves it by what is in the batch.
+        """
+        score = np.zeros(len(arms.counts)) if last.score is None else np.nan_to_num(last.score)
+        fewest = arms.counts if self.alpha > 0 else np.zeros_like(arms.counts)
+        order = np.lexsort((-score, fewest, ~arms.open))
+        return int(order[0])
 
 
 @dataclass(frozen=True)

@@ -79,14 +79,21 @@ class JointModel:
             return self._vocabulary.transform(self._samples.texts[known:])
         return self._samples.views[name][known:]
 
-    def shift(self, batch: int) -> GradientShift:
-        """δ² of every class for a batch of that size."""
+    def shift(self, batch: int, more: NDArray[np.int64] | None = None) -> GradientShift:
+        """δ² of every class for a batch of that size.
+
+        With `more` (K,), as it would be with so many more samples of each class like those it has.
+        """
+        weight = self._sample_weight()
+        if more is not None:
+            counts = np.maximum(self._samples.counts(), 1)
+            weight = weight * torch.from_numpy((1 + more / counts)[self._samples.class_index])
         return GradientShift(
             self._terms(),
             as_tensor(self._samples.class_index),
             n_classes=self._samples.n_classes,
             batch=batch * self._recipe.synthetic_weight,
-            sample_weight=self._sample_weight(),
+            sample_weight=weight,
             fixed_logits=self._fixed(self._queries),
         )
 

@@ -221,10 +221,33 @@ class Loop:
         if source.budget is not None:
             left = min(left, -(-(source.budget - source.spent - arms.batch) // source.batch))
         limit = min(self.prefetch, left)
-        if limit > 0:
-            source.plan(left + 1)
-            likely = policy.forecast(arms, choice, rng=self.rng, rounds=limit)
-            source.fetch_ahead(choice.arm, likely, limit)
+        if limit <= 0:
+            return
+        source.plan(left + 1)
+        source.fetch_ahead(choice.arm, (), limit)
+        if not policy.needs_shift or self.model is None or choice.score is None:
+            source.fetch_ahead(choice.arm, policy.forecast(arms, choice, rng=self.rng, rounds=limit), limit)
+        elif source.is_waiting(choice.arm):
+            source.fetch_ahead(choice.arm, self._foresee(policy, source, arms, choice, limit), limit)
+
+    def _foresee(self, policy: Policy, source: Source, arms: Arms, choice: Choice, limit: int) -> list[int]:
+        """Use the time of waiting to work out what the policy would choose next, batch by batch.
+
+        Each batch is taken to be like the samples that its class has, and the model to stay as it is.
+        That holds for a few rounds only. So it is done anew whenever a round has to wait, and not in
+        between: guesses from further back would take up the room of better ones.
+        """
+        assert self.model is not None
+        more, foreseen = np.zeros_like(arms.counts), [choice.arm]
+        with self.model.threads():
+            while len(foreseen) <= limit and source.is_waiting(choice.arm):
+                more[foreseen[-1]] += arms.batch
+                then = Arms(arms.counts + more, arms.open, arms.batch)
+                shift = self.model.shift(arms.batch, more)
+                foreseen.append(policy.choose(then, rng=self.rng, shift=shift).arm)
+                source.fetch_ahead(choice.arm, foreseen[1:], limit)
+        rest = policy.forecast(arms, choice, rng=self.rng, rounds=limit)  # where there was no time for it
+        return foreseen[1:] if len(foreseen) > limit else [*foreseen[1:], *rest]
 
     def _fill(
         self, source: Source, choice: Choice, size: int, clock: Clock, known: RoundOutcome | None

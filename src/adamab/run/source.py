@@ -122,9 +122,15 @@ class Source:
 
     def fetch_ahead(self, chosen: int, likely: Sequence[int], limit: int) -> None:
         """Fetch for the chosen class and, while that is on its way, for the likely next ones."""
+        self.streams.ahead(likely, limit, wanted=chosen if self._is_short(chosen) else None)
+
+    def is_waiting(self, chosen: int) -> bool:
+        """Whether the round has to wait for the chosen class's batch."""
+        return self._is_short(chosen) and self.streams.is_awaited(chosen)
+
+    def _is_short(self, chosen: int) -> bool:
         shelf = self.shelves.get(chosen, Shelf())
-        short = len(shelf) < self.size() and shelf.closing is None
-        self.streams.ahead(likely, limit, wanted=chosen if short else None)
+        return len(shelf) < self.size() and shelf.closing is None
 
     def restore(
         self, class_index: int, batches: Sequence[Batch], left: int, *, refusals: int, closing: str | None

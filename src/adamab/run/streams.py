@@ -92,6 +92,11 @@ class Streams:
         """
         run_sync(self._ahead(classes, limit, wanted))
 
+    def is_awaited(self, class_index: int) -> bool:
+        """Whether the next batch of a class is on its way."""
+        stream = self._streams[class_index]
+        return not stream.waiting and stream.fetching is not None
+
     def drain(self) -> None:
         """Wait for what is on its way, so that nothing paid for is lost; failures do not matter now."""
         run_sync(self._drain())

@@ -21,6 +21,8 @@ _PYTHON_LIST = re.compile(r"^\s*\[\s*'(.*)['\"]\s*,?\s*\]\s*$", re.DOTALL)
 _PYTHON_COMMA = re.compile(r"['\"]\s*,\s*['\"]")
 _TEXT_KEYS = ("text", "content", "sample", "example", "message", "sentence", "body", "query", "value")
 _COUNTED_KEY = re.compile(r"[a-z]*[ _-]?\d+", re.IGNORECASE)
+# Small models write down the prompt's own marks and the schema's own names.
+_ECHO = re.compile(r"</?data>|texts?[ _]?[0-9]{0,3}", re.IGNORECASE)
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")  # what caches, tokenizers and output files choke on
 _TRIES = 64  # brackets that are tried as the start of JSON; more than that is no JSON
 _DECODER = json.JSONDecoder(strict=False)  # small models put raw line breaks into their strings
@@ -61,7 +63,7 @@ def without_thoughts(content: str) -> str:
 
 def _tidy(texts: Sequence[str], count: int) -> tuple[str, ...]:
     tidied = (_UNWRITABLE.sub("", text).strip() for text in texts)
-    return tuple(text for text in tidied if folded(text))[: max(count, 0)]
+    return tuple(text for text in tidied if folded(text) and not _ECHO.fullmatch(text))[: max(count, 0)]
 
 
 def _unfenced(content: str) -> str:

@@ -24,6 +24,7 @@ class Dialect:
     """Which of the optional parameters a server takes; learned from its errors, kept for the session."""
 
     schema: bool = True
+    counted: bool = False  # the schema may say how many texts; small models need that, OpenAI refuses it
     new_limit: bool = True  # `max_completion_tokens`, which OpenAI wants; others know `max_tokens`
     seed: bool = True
     temperature: bool = True
@@ -36,12 +37,13 @@ class Dialect:
         """
         options = [field.name for field in fields(self)]
         changes = [{name: False} for name in options if getattr(self, name) and name != "new_limit"]
-        changes.insert(1 if self.schema else 0, {"new_limit": not self.new_limit})
+        changes.insert(self.schema + self.counted, {"new_limit": not self.new_limit})
         for change in changes:
             yield replace(self, **change)
         if self.schema:
             for change in changes[1:]:
-                yield replace(self, schema=False, **change)
+                if "counted" not in change:
+                    yield replace(self, schema=False, **change)
         for new_limit in (self.new_limit, not self.new_limit):
             yield Dialect(schema=False, new_limit=new_limit, seed=False, temperature=False)
 
@@ -64,13 +66,15 @@ def request_body(
     if dialect.seed:
         body["seed"] = seed
     if dialect.schema:
-        body["response_format"] = _response_format(count)
+        body["response_format"] = _response_format(count, counted=dialect.counted)
     return body
 
 
-def _response_format(count: int) -> dict[str, Any]:
-    # Strict mode takes no minItems and maxItems, so the count stands in the name, for what it is worth.
-    texts = {"type": "array", "items": {"type": "string"}, "description": f"{count} texts"}
+def _response_format(count: int, *, counted: bool) -> dict[str, Any]:
+    # OpenAI's strict mode takes no minItems and maxItems, so the count stands in the name as well.
+    texts: dict[str, Any] = {"type": "array", "items": {"type": "string"}, "description": f"{count} texts"}
+    if counted:
+        texts |= {"minItems": count, "maxItems": count}
     schema = {
         "type": "object",
         "properties": {"texts": texts},

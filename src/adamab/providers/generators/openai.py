@@ -72,7 +72,7 @@ class OpenAIGenerator(Generator):
         self.seed = _whole("seed", seed, 0) or 0
         self.temperature = self._own_temperature
         self.shown = SHOWN if self._own_shown is None else self._own_shown
-        self._dialect = Dialect(new_limit=service.needs_key)
+        self._dialect = Dialect(new_limit=service.needs_key, counted=not service.needs_key)
 
     def __str__(self) -> str:
         return f"openai:{self.model}"
