@@ -122,7 +122,8 @@ def test_work_goes_on_in_the_background_and_can_be_cancelled() -> None:
         work.result()
 
 
-def test_work_cancelled_before_it_began_never_begins() -> None:
+@pytest.mark.parametrize("started", [False, True])
+def test_work_cancelled_before_it_began_never_begins(started: bool) -> None:
     begun, go = [], threading.Event()
 
     async def block() -> None:
@@ -133,8 +134,12 @@ def test_work_cancelled_before_it_began_never_begins() -> None:
 
     blocking, waiting = Work(block()), Work(work())
     blocking.start()
-    waiting.cancel()
-    waiting.start()
+    if started:  # the task is there when it is told, but has not taken a step
+        waiting.start()
+        waiting.cancel()
+    else:
+        waiting.cancel()
+        waiting.start()
     go.set()
     blocking.wait()
     with pytest.raises(asyncio.CancelledError):

@@ -96,3 +96,20 @@ def test_providers_are_left_as_they_were(runs):
     assert order.generator.replies is replies
     for api in (order.embedder.api, order.generator.api):
         assert (api.ledger, api.stop, api.price) == (None, None, None)
+
+
+def test_a_cap_can_be_lifted(runs):
+    runs.fit(runs.order(budget=calls(3)))
+    summary = runs.fit(runs.order(budget=Budget.parse("none")))
+    assert summary["changes"] == ["budget raised from 3 calls to no cap"]
+    assert summary["ended"] is None
+
+
+def test_nothing_is_begun_after_the_last_round(runs, server):
+    """A class that is never chosen is fetched for ahead, and asked for once."""
+    runs = replace(runs, local=False)
+    order = runs.order(prefetch=16, budget=Budget(samples=4))
+    summary = runs.fit(order)
+    unused = summary["unused_batches"]
+    assert server.count("chat/completions") <= 2 + max(unused, 1)
+    assert order.generator.api.stop is None

@@ -37,11 +37,11 @@ def test_no_text_is_in_them():
 
 def test_what_may_change_is_said_in_words():
     new = Sample("why not", "yes")
-    assert inputs().changes_to(inputs(samples=(*SAMPLES, new))) == ["1 given samples of class 'yes' added"]
+    assert inputs().changes_to(inputs(samples=(*SAMPLES, new))) == ["1 given sample of class 'yes' added"]
     third = ClassSpec("maybe", "hesitates")
     assert inputs().changes_to(inputs(classes=(third, *CLASSES))) == ["class 'maybe' added"]
     both = inputs(classes=(*CLASSES, third), samples=(*SAMPLES, Sample("let me think", "maybe"), new))
-    assert inputs().changes_to(both) == ["class 'maybe' added", "1 given samples of class 'yes' added"]
+    assert inputs().changes_to(both) == ["class 'maybe' added", "1 given sample of class 'yes' added"]
     assert inputs().grown(both) == {"yes", "maybe"}
     raised = inputs(budget=Budget(20, Decimal(2)))
     assert inputs(budget=Budget(10, Decimal("1.5"), 9)).changes_to(raised) == [

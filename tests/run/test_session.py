@@ -109,7 +109,7 @@ def test_several_segments_one_after_the_other(both):
     assert {"budget raised from 6 samples to 10 samples"} <= set(both.events("segment")[1].data["changes"])
     assert both.events("segment")[-1].data["changes"] == [
         "class 'question' added",
-        "1 given samples of class 'praise' added",
+        "1 given sample of class 'praise' added",
         "budget raised from 10 samples to 14 samples",
     ]
     bodies = questions(both)
@@ -206,7 +206,7 @@ def test_a_rejected_text_does_not_come_back(runs):
     assert "refund always" in runs.texts()
     order = runs.order(generator=Insistent(), budget=Budget(samples=12), reject=("  REFUND always",))
     summary = runs.fit(order)
-    assert summary["changes"][-1] == "1 samples rejected"
+    assert summary["changes"][-1] == "1 sample rejected"
     assert "refund always" not in runs.texts()
     assert summary["rejected"]["refund"]["rejected before"] >= 1
     # the file may be named again, or not: the text stays out

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from decimal import Decimal
 
 import numpy as np
 import pytest
 
 from adamab.errors import ApiError, BudgetError, RunError
-from adamab.providers.budget import Budget
+from adamab.providers.budget import NANO, Budget
 from adamab.providers.generators.base import Batch, Generator
 from adamab.providers.ledger import AHEAD, Ledger
 from adamab.providers.sync import run_sync
@@ -21,7 +22,7 @@ from adamab.run.streams import Streams
 from adamab.run.training_set import TrainingSet
 from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec
-from adamab.testing import Fault, ProviderServer
+from adamab.testing import ProviderServer
 
 CLASSES = tuple(ClassSpec(name, f"is {name}") for name in ("red", "green", "blue"))
 
@@ -125,19 +126,56 @@ def test_only_what_runs_ahead_is_marked_as_such():
     }
 
 
-def test_a_failure_ahead_matters_when_its_class_is_chosen():
+def test_a_failure_ahead_matters_to_nobody():
     generator = Counting()
     generator.fail["green", 0] = ApiError("green is down")
     some = streams(generator)
     some.ahead([1, 2], 2, wanted=0)
     settle(some)
+    assert sum(request.spec.name == "green" for request in generator.requests) == 1
     assert some.take(0).batch.texts[0] == "red 0.0"
     assert some.take(2).batch.texts[0] == "blue 0.0"
     assert some.unused == 0
+    some.ahead([1], 2)  # it is not asked again and again
+    settle(some)
+    assert sum(request.spec.name == "green" for request in generator.requests) == 1
     with pytest.raises(ApiError, match="green is down"):
-        some.take(1)
+        some.take(1)  # chosen, it is asked once more, and now it matters
     del generator.fail["green", 0]
-    assert some.take(1).batch.texts[0] == "green 0.0"  # whoever goes on may try again
+    assert some.take(1).batch.texts[0] == "green 0.0"
+
+
+def test_a_failure_ahead_that_has_passed_does_no_harm():
+    generator = Counting()
+    generator.fail["green", 0] = ApiError("green is down")
+    some = streams(generator)
+    some.ahead([1], 2)
+    settle(some)
+    del generator.fail["green", 0]
+    assert some.take(1).batch.texts[0] == "green 0.0"
+
+
+def test_a_round_waits_for_reservations_of_calls_ahead_before_it_gives_up():
+    class Dear(Counting):
+        """Reserves ten and pays one, as a call does whose answer is shorter than it may be."""
+
+        async def generate(self, request):
+            number = self.ledger.reserve("generate", 10, ahead=AHEAD.get())
+            await asyncio.sleep(0.2 if AHEAD.get() else 0)
+            self.ledger.settle(number, 1, None)
+            return Batch((f"{request.spec.name} {request.number}",))
+
+    generator = Dear()
+    generator.ledger = Ledger(Budget(usd=Decimal(15) / NANO))
+    some = streams(generator)
+    some.ahead([1], 2)  # holds ten of the fifteen
+    assert some.take(0).batch.texts == ("red 0",)
+    settle(some)
+    for _ in range(3):
+        some.take(0)
+    assert generator.ledger.spent().nano_usd == 5
+    with pytest.raises(BudgetError):  # what is really spent counts
+        some.take(0), some.take(0)
 
 
 def test_what_was_not_in_the_budget_ahead_is_asked_for_when_it_is_chosen():
@@ -326,15 +364,6 @@ def test_a_cap_on_calls_is_not_spent_by_running_ahead(runs, tmp_path):
         order = runs.order(prefetch=prefetch, budget=Budget(calls=6))
         runs.fit(order, tmp_path / str(prefetch))
     assert runs.left(tmp_path / "0") == runs.left(tmp_path / "16")
-
-
-def test_a_class_that_fails_ahead_and_is_never_chosen_does_no_harm(runs, server):
-    # 'outage' is full of samples already, so round-robin never comes to it, but the guess does
-    given = {"refund": ["money"], "praise": ["lovely"], "outage": [f"down {i} times" for i in range(40)]}
-    server.add_fault(Fault("status", path="chat", status=400, times=None, contains="the site is down"))
-    order = runs.order(given, policy="round-robin", prefetch=16)
-    runs.fit(order)
-    assert "outage" not in runs.left()["chosen"]
 
 
 def test_what_waited_unused_serves_the_next_segment(runs, server):

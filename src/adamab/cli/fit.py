@@ -47,7 +47,7 @@ BudgetText = Annotated[
     typer.Option(
         "--budget",
         metavar="TEXT",
-        help="Caps, such as '200 samples, 1.50 usd, 500 calls'; a run that goes on keeps its own.",
+        help="Caps, such as '200 samples, 1.50 usd, 500 calls', or none; a run that goes on keeps its own.",
     ),
 ]
 Prices = Annotated[

@@ -88,11 +88,11 @@ class Policy(ABC):
         rng, counts, guesses = copy.deepcopy(rng), arms.counts.copy(), [choice.arm]
         for _ in range(rounds):
             counts[guesses[-1]] += arms.batch
-            guesses.append(self._guess(Arms(counts, arms.open, arms.batch), choice, arms, rng))
+            guesses.append(self._guess(Arms(counts, arms.open, arms.batch), choice, rng))
         return guesses[1:]
 
-    def _guess(self, arms: Arms, last: Choice, then: Arms, rng: np.random.Generator) -> int:
-        """The next class as far as it can be told from the last choice and the counts it was made from."""
+    def _guess(self, arms: Arms, last: Choice, rng: np.random.Generator) -> int:
+        """The next class as far as it can be told from the counts and the last choice."""
         return (RoundRobin() if self.needs_shift else self).choose(arms, rng=rng).arm
 
 
@@ -164,7 +164,7 @@ class GradientShiftUCB(Policy):
             exact[rest] = True
         return Choice(arm, bonus, score, exact)
 
-    def _guess(self, arms: Arms, last: Choice, then: Arms, rng: np.random.Generator) -> int:
+    def _guess(self, arms: Arms, last: Choice, rng: np.random.Generator) -> int:
         """The fewest samples first, as the bonus wants it, and among those the best score of the last round.
 
         δ² itself is a poor guide a few rounds ahead: each batch moves it by what is in the batch.

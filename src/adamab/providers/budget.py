@@ -39,11 +39,13 @@ class Budget:
 
     @classmethod
     def parse(cls, text: str | int | Budget | None) -> Budget:
-        """A budget from the user's words; a number alone means samples, None means no cap."""
+        """A budget from the user's words; a number alone means samples, None or `none` no cap."""
         if text is None or isinstance(text, Budget):
             return text or cls()
         if isinstance(text, numbers.Integral) and not isinstance(text, bool):
             return cls(samples=int(text))
+        if isinstance(text, str) and text.strip().lower() == "none":
+            return cls()
         if not isinstance(text, str):
             raise RecipeError(f"a budget is a number of samples or a text {_FORM}, not {short(text)}")
         return cls._of_parts(text)

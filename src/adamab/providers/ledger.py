@@ -290,8 +290,9 @@ def _within(count: int) -> int:
     return max(0, min(count, 2**62))
 
 
-# SQLite's idea of which locks it holds does not survive a fork, so no connection may be open
-# then: each book closes its file before, and both processes open it again when they need it.
+# SQLite's idea of which locks it holds does not survive a fork. Books may be used on both sides of one,
+# so each closes its file before, and both processes open it again when they need it. A run's other
+# connections belong to the process that writes it and are not used in a child.
 _BOOKS: weakref.WeakSet[_Book] = weakref.WeakSet()
 _FORKING = threading.Lock()
 _held: list[_Book] = []

@@ -72,11 +72,17 @@ class Work(Future[T]):
     def _begin(self) -> None:
         if not self.done():
             self._task = asyncio.get_running_loop().create_task(self._main())
+            self._task.add_done_callback(lambda task: self._never_began())
 
     def _give_up(self) -> None:
         if self._task is not None:
             self._task.cancel()
-        elif not self.done():
+        else:
+            self._never_began()
+
+    def _never_began(self) -> None:
+        """A task that is cancelled before its first step says nothing by itself."""
+        if not self.done():
             self._coroutine.close()
             self.set_exception(asyncio.CancelledError())
 

@@ -99,6 +99,8 @@ def fit_samples(
             records.append(record)
             if on_round is not None:
                 on_round(record)
+        if source is not None:
+            source.streams.end()
     if recipe.refit:
         fitted = models.fit()
         first, heads = models.first or fitted, heads_of_fit(fitted, recipe)

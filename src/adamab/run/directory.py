@@ -163,10 +163,28 @@ def has_journal(path: Path) -> bool:
 
 
 def set_aside(path: Path) -> None:
-    """Put the progress of an earlier run aside, so that a new one can begin; results stay till then."""
+    """Put the progress of an earlier run aside, so that a new one can begin; results stay till then.
+
+    A run in which nothing has happened is no reason to give up what was set aside before it.
+    """
+    worthless = (path / _ASIDE[JOURNAL]).exists() and _is_blank(path)
     for name, aside in _ASIDE.items():
-        if (path / name).exists():
+        if worthless:
+            (path / name).unlink(missing_ok=True)
+        elif (path / name).exists():
             os.replace(path / name, path / aside)
+        else:
+            (path / aside).unlink(missing_ok=True)
+
+
+def _is_blank(path: Path) -> bool:
+    from adamab.run.journal import Journal
+
+    try:
+        with Journal(path) as journal:
+            return journal.is_blank()
+    except RunError:
+        return not has_journal(path)  # one that is damaged may be worth something to somebody
 
 
 def drop_set_aside(path: Path) -> None:

@@ -130,7 +130,7 @@ def fit_task(
         _synthetic(samples, task),
         outcome.estimate,
         _closed(source, task.classes),
-        texts.overlong,
+        texts.overlong + (0 if source is None else source.overlong),
         synthetic_by_class=_synthetic_by_class(samples, task.class_names),
         ended=None if source is None else source.ended,
         diversity=_diversity(samples),

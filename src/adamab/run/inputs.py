@@ -114,7 +114,8 @@ class Inputs:
                     "samples, not lose them: put it back, or name another directory"
                 )
             if new - then and name in self.classes:
-                changes.append(f"{len(new - then)} given samples of class {short(name)} added")
+                samples = "sample" if len(new - then) == 1 else "samples"
+                changes.append(f"{len(new - then)} given {samples} of class {short(name)} added")
         return changes
 
     def _raised(self, now: Inputs) -> list[str]:

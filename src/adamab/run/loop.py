@@ -5,6 +5,7 @@ Nothing here can see test data: the signature has no place for it.
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from adamab.errors import RecipeError
 from adamab.method.policies import Arms, Choice, Policy
+from adamab.method.training import EpochReport
 from adamab.run.joint_model import JointModel
 from adamab.run.past import Past, RoundOutcome
 from adamab.run.records import RoundRecord, Seconds, class_scores
@@ -136,7 +138,7 @@ class Loop:
         if size == 0 and self.recipe.refit:
             return None
         counts, clock, known = self.samples.counts(), Clock(), self.trail.outcome(round_)
-        choice, added, trained = None, Added(), None
+        choice, added = None, Added()
         seeding = size > 0 and self.source is not None and bool((self.source.open() & (counts == 0)).any())
         if self.model is None and len(self.samples) and not seeding:
             self._make_model()
@@ -148,12 +150,7 @@ class Loop:
                 if self.recipe.refit:
                     return None
                 choice, size = None, 0
-        if self.model is not None:
-            self.model.follow()
-            trained = self.model.epoch(round_)
-            if not math.isfinite(trained.loss):
-                raise RecipeError("the training diverged: the loss is not finite; lower the learning rate")
-            clock.lap("training")
+        trained = self._train(round_, clock)
         record = RoundRecord(
             round=round_,
             chosen=None if choice is None or self.source is None else self.source.classes[choice.arm].name,
@@ -170,6 +167,16 @@ class Loop:
             ended=added.ended,
         )
         return self._told(record, choice, added, known)
+
+    def _train(self, round_: int, clock: Clock) -> EpochReport | None:
+        if self.model is None:
+            return None
+        self.model.follow()
+        trained = self.model.epoch(round_)
+        if not math.isfinite(trained.loss):
+            raise RecipeError("the training diverged: the loss is not finite; lower the learning rate")
+        clock.lap("training")
+        return trained
 
     def _told(
         self, record: RoundRecord, choice: Choice | None, added: Added, known: RoundOutcome | None
@@ -244,7 +251,8 @@ class Loop:
                 more[foreseen[-1]] += arms.batch
                 then = Arms(arms.counts + more, arms.open, arms.batch)
                 shift = self.model.shift(arms.batch, more)
-                foreseen.append(policy.choose(then, rng=self.rng, shift=shift).arm)
+                # A copy: how many guesses there is time for must not reach a decision.
+                foreseen.append(policy.choose(then, rng=copy.deepcopy(self.rng), shift=shift).arm)
                 source.fetch_ahead(choice.arm, foreseen[1:], limit)
         rest = policy.forecast(arms, choice, rng=self.rng, rounds=limit)  # where there was no time for it
         return foreseen[1:] if len(foreseen) > limit else [*foreseen[1:], *rest]

@@ -42,14 +42,15 @@ class Outside:
         """
         found = priced(embedder, generator, self.prices)
         check_prices(self.budget, {f"{api.service.name}:{api.model}": price for api, price in found})
+        for api, _ in found:
+            api.check()
         self.ledger = self.ledger or Ledger(self.budget)
         before = None if generator is None else generator.replies
-        for api, price in found:
-            api.check()
-            api.ledger, api.price, api.stop = self.ledger, price, self.stop
-        if generator is not None and self.replies is not None:
-            generator.replies = self.replies
         try:
+            for api, price in found:
+                api.ledger, api.price, api.stop = self.ledger, price, self.stop
+            if generator is not None and self.replies is not None:
+                generator.replies = self.replies
             yield
         finally:
             for api, _ in found:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -116,7 +115,7 @@ class Session:
 
     def stopped(self) -> None:
         """Note that the run was stopped on purpose."""
-        self.journal.note(STOPPED, {"at": time.time()})
+        self.journal.note(STOPPED, {})
 
     def finished(self, summary: dict[str, Any]) -> None:
         """Note that the run is complete."""
@@ -146,7 +145,8 @@ class Session:
         missing = [key for key in self._rejected if key not in known]
         if missing:
             raise RunError("a text of --reject is not among the run's synthetic samples; copy it from there")
-        return changes + ([f"{len(self._rejected)} samples rejected"] if self._rejected else [])
+        samples = "sample" if len(self._rejected) == 1 else "samples"
+        return changes + ([f"{len(self._rejected)} {samples} rejected"] if self._rejected else [])
 
     def _begin_segment(self, segments: Sequence[Event], inputs: Inputs) -> None:
         grown: Iterable[str] = ()

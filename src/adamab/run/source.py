@@ -64,6 +64,7 @@ class Shelf:
     texts: list[str] = field(default_factory=list)
     vectors: Floats | None = None  # of batches that are vectors
     known: dict[str, dict[str, Floats]] = field(default_factory=dict)  # text -> its row in every view
+    overlong: set[str] = field(default_factory=set)  # those of them that were too long for the embedder
     batches: int = 0  # taken so far
     refusals: int = 0
     closing: str | None = None  # takes effect when the shelf is empty
@@ -83,6 +84,8 @@ class Shelf:
             )
         if fetched.embedded is not None:
             self.known |= _rows(batch.texts, fetched.embedded)
+            too_long = np.flatnonzero(fetched.embedded.overlong)
+            self.overlong |= {batch.texts[i] for i in too_long}
         self.closing = self.closing or batch.closed
 
     def drop(self, count: int) -> None:
@@ -106,6 +109,7 @@ class Source:
     max_refusals: int = 3
     plan: Callable[[int], None] = lambda rounds: None  # told how many rounds are to come
     spent: int = 0
+    overlong: int = 0  # texts that were embedded ahead, judged, and too long for the embedder
     closed: dict[int, str] = field(default_factory=dict)
     ended: str | None = None
     shelves: dict[int, Shelf] = field(default_factory=dict)
@@ -263,6 +267,7 @@ class _Verdicts:
 
     def _vectors(self, texts: list[str], shelf: Shelf) -> dict[str, Floats]:
         if all(text in shelf.known for text in texts):
+            self._source.overlong += sum(text in shelf.overlong for text in texts)
             rows = [shelf.known.pop(text) for text in texts]
             return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
         assert self._source.embed is not None

@@ -8,6 +8,7 @@ arrived waits here, and nobody looks at it before its class is chosen.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -49,14 +50,15 @@ class _Stream:
     texts: list[str] = field(default_factory=list)  # of all batches so far, as they came
     waiting: deque[Fetched] = field(default_factory=deque)
     fetching: asyncio.Task[None] | None = None
-    failure: BaseException | None = None
+    failure: Exception | None = None  # of the last fetch that nobody waited for
+    failed_ahead: bool = False
 
     def __len__(self) -> int:
         return len(self.waiting) + (self.fetching is not None)
 
 
 class Streams:
-    """All classes' batches. Its state is touched by the background loop alone."""
+    """All classes' batches. Their state is changed by the background loop alone, once a fit runs."""
 
     def __init__(
         self,
@@ -72,6 +74,7 @@ class Streams:
         self._generator, self._classes, self._batch = generator, classes, batch
         self._given, self._vectors, self._embed, self._log = given, vectors, embed, log
         self._streams = [_Stream() for _ in classes]
+        self._ended = threading.Event()
 
     def taken(self, class_index: int, batches: Iterable[Batch]) -> None:
         """Say that these first batches of a class were used before, in an earlier process."""
@@ -97,6 +100,12 @@ class Streams:
         stream = self._streams[class_index]
         return not stream.waiting and stream.fetching is not None
 
+    def end(self) -> None:
+        """Nothing more will be taken: let the calls that are on their way end, and begin no other."""
+        self._ended.set()
+        if self._generator.api is not None:
+            self._generator.api.stop = self._ended
+
     def drain(self) -> None:
         """Wait for what is on its way, so that nothing paid for is lost; failures do not matter now."""
         run_sync(self._drain())
@@ -114,14 +123,22 @@ class Streams:
         stream = self._streams[class_index]
         if not stream.waiting and stream.fetching is not None:
             await stream.fetching
-        if not stream.waiting and not isinstance(stream.failure, BudgetError):
-            failure, stream.failure = stream.failure, None
-            if failure is not None:
-                raise failure
-        if not stream.waiting:  # nobody fetched it, or running ahead was not in the budget
-            stream.failure = None
-            await self._fetch(class_index)
+        failure, stream.failure = stream.failure, None
+        final = not stream.failed_ahead and not isinstance(failure, BudgetError)
+        if not stream.waiting and failure is not None and final:
+            raise failure
+        if not stream.waiting:  # nobody fetched it, or what failed then may work now
+            await self._fetch_now(class_index)
         return stream.waiting.popleft()
+
+    async def _fetch_now(self, class_index: int) -> None:
+        try:
+            await self._fetch(class_index)
+        except BudgetError:
+            if not self._under_way():
+                raise
+            await self._drain()  # calls ahead hold reservations for more than they will cost
+            await self._fetch(class_index)
 
     async def _ahead(self, classes: Sequence[int], limit: int, wanted: int | None) -> None:
         needed: Counter[int] = Counter()
@@ -152,7 +169,7 @@ class Streams:
         try:
             await self._fetch(class_index)
         except Exception as failure:
-            stream.failure = failure  # of interest when the class is chosen, if it ever is
+            stream.failure, stream.failed_ahead = failure, AHEAD.get()
         finally:
             stream.fetching = None
 
@@ -164,7 +181,7 @@ class Streams:
             if self._log is not None:
                 self._log.put_batch(name, stream.number, batch)
         embedded = None
-        if self._embed is not None and batch.texts:
+        if self._embed is not None and batch.texts and not self._ended.is_set():
             embedded = await self._embed(batch.texts)
         stream.number += 1
         stream.texts += batch.texts

@@ -50,9 +50,7 @@ class TextSide:
     async def embed_ahead(self, texts: Sequence[str]) -> Embedded:
         """Views of new texts, for whoever waits for several things at once."""
         keys = [self._task.prompts.query_text(text) for text in texts]
-        answer = self._checked(await self._embedder.embed(keys, kind="query", views=self._views))
-        self.overlong += int(answer.overlong.sum())
-        return answer
+        return self._checked(await self._embedder.embed(keys, kind="query", views=self._views))
 
     def embed(self, texts: Sequence[str]) -> dict[str, Floats]:
         """Views of new texts."""
