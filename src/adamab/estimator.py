@@ -18,7 +18,9 @@ from adamab.errors import TaskError
 from adamab.providers.budget import Budget
 from adamab.providers.embedders.base import Embedder
 from adamab.providers.generators.base import Generator
+from adamab.providers.prices import Price
 from adamab.run import torch_required
+from adamab.run.directory import spending
 from adamab.run.inference import Inference
 from adamab.run.resolve import open_embedder, open_generator, shared_replies
 from adamab.task.messages import checked
@@ -39,6 +41,7 @@ class ADAMABClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     recipe : a preset's name or a `Recipe`
     budget : caps such as "200 samples, 1.50 usd, 500 calls", or a number of samples; None leaves the
         number of samples to the recipe and caps nothing
+    prices : your prices by model, in usd a million tokens, such as {"my-model": "0.15/0.60"}
     prefetch : batches to fetch from an API before the policy asks for them
     random_state : seed of everything random
     cache : keep vectors and answers on disk, so that nothing is bought twice
@@ -49,6 +52,7 @@ class ADAMABClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classifier_ : the `Classifier`, NumPy only
     history_ : one record a round
     estimate_ : out-of-fold accuracy on the given samples, or None
+    spent_ : calls, tokens and usd, in all, by purpose and by class
 
     Examples
     --------
@@ -68,6 +72,7 @@ class ADAMABClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         policy: str = "adamab",
         recipe: str | Recipe = "default",
         budget: Budget | int | str | None = None,
+        prices: Mapping[str, str] | None = None,
         prefetch: int = 4,
         random_state: int | None = None,
         cache: bool = True,
@@ -77,6 +82,7 @@ class ADAMABClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.policy = policy
         self.recipe = recipe
         self.budget = budget
+        self.prices = prices
         self.prefetch = prefetch
         self.random_state = random_state
         self.cache = cache
@@ -109,13 +115,14 @@ class ADAMABClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             budget=budget,
             seed=seed,
             prefetch=self.prefetch,
-            outside=Outside(budget, replies=shared_replies() if self.cache else None),
+            outside=Outside(budget, _prices(self.prices), replies=shared_replies() if self.cache else None),
         )
         self.classes_ = classes
         self.classifier_ = result.classifier
         self.history_ = result.history
         self.estimate_ = result.estimate
         self.synthetic_ = result.synthetic
+        self.spent_ = spending(result.spent)
         return self
 
     def predict(self, X: Sequence[str]) -> NDArray[Any]:
@@ -279,6 +286,10 @@ def _task(
     specs = tuple(ClassSpec(str(label), descriptions.get(label)) for label in classes.tolist())
     samples = tuple(Sample(text, str(label)) for text, label in zip(texts, labels.tolist(), strict=True))
     return Task(specs, samples)
+
+
+def _prices(prices: Mapping[str, str] | None) -> dict[str, Price]:
+    return dict(Price.parse(f"{model}={price}") for model, price in (prices or {}).items())
 
 
 def _recipe(recipe: str | Recipe) -> Recipe:

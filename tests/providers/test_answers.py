@@ -241,3 +241,8 @@ def test_no_answer_is_too_strange(content: str, count: int) -> None:
 @pytest.mark.parametrize("echo", ["<data>", "</data>", "texts", "text1", "Text 2", "text_03"])
 def test_the_prompts_own_marks_are_no_samples(echo: str) -> None:
     assert read_answer(json.dumps({"texts": [echo, "my text is gone"]}), 5).texts == ("my text is gone",)
+
+
+def test_a_farewell_below_a_list_is_not_part_of_its_last_item() -> None:
+    answer = "Sure! Here are some:\n1. First one\nin two lines\n2. Second one\nLet me know if you need more!"
+    assert read_answer(answer, 5).texts == ("First one\nin two lines", "Second one")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import Iterator
 from decimal import Decimal
@@ -239,7 +240,7 @@ async def test_fingerprints(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     specs = {
         "openai:m": "openai:m",
-        "openai:m?rpm=5&tpm=10&concurrency=2&retries=1&timeout=3&batch=4&key_env=K": "openai:m",
+        "openai:m?rpm=5&tpm=10&concurrency=2&retries=1&timeout=3&batch=4&key_env=A_KEY": "openai:m",
         "openai:m?dimensions=8": "openai:m:8",
         "openai:m?base_url=https://api.openai.com/v1/": "openai:m",
         "openai:m?base_url=http://localhost:8000/v1": "openai:m@localhost:8000/v1",
@@ -312,6 +313,12 @@ async def test_the_budget_stops_in_time(server: ProviderServer, tmp_path: Path) 
     assert entry.rows == 7, "and what it bought is kept"
 
 
+@pytest.mark.parametrize(("name", "added"), [("openai", 4), ("voyage", 32), ("cohere", 16)])
+def test_the_bound_leaves_room_for_what_a_service_adds(server: ProviderServer, name: str, added: int) -> None:
+    ((_, most),) = make(server, name).requests_for(["abc", "é"])
+    assert most.input_tokens == 3 + 2 + 2 * added
+
+
 async def test_an_answer_that_got_lost_is_not_billed_twice(server: ProviderServer) -> None:
     server.add_fault(Fault("reset"))
     await make(server).embed(TEXTS[:8])
@@ -320,14 +327,103 @@ async def test_an_answer_that_got_lost_is_not_billed_twice(server: ProviderServe
     assert (server.count(), server.billed()) == (3, 1)
 
 
-async def test_leaving_early_ends_the_requests(server: ProviderServer) -> None:
-    server.add_fault(Fault("hang", after=1, times=None))
+class Died(BaseException):
+    """A process that ends here writes nothing more."""
+
+
+class DyingLedger(Ledger):
+    """Its process ends just before the call number `last` is settled; those before it are."""
+
+    last = 1
+
+    def settle(self, *args: Any) -> None:
+        self.last -= 1
+        if self.last <= 0:
+            raise Died
+        super().settle(*args)
+
+
+@pytest.mark.parametrize("last", [1, 2])
+async def test_what_is_bought_is_stored_before_it_is_settled(
+    server: ProviderServer, tmp_path: Path, last: int
+) -> None:
+    server.idempotent = False  # whatever is asked for again is billed again
+
+    def stacked() -> tuple[ApiEmbedder, CachedEmbedder]:
+        inner = make(server, concurrency=1)
+        shared = CachedEmbedder(inner, VectorCache(tmp_path / "shared.sqlite"))
+        return inner, CachedEmbedder(shared, VectorCache(tmp_path / "run.sqlite", strict=True))
+
+    inner, cached = stacked()
+    inner.api.ledger = DyingLedger(path=tmp_path / "ledger.sqlite")
+    inner.api.ledger.last = last
+    with pytest.raises(Died):
+        await cached.embed(TEXTS)
+    assert server.count() == last
+    for name in ("shared", "run"):
+        assert VectorCache(tmp_path / f"{name}.sqlite").entries()[0].rows == 8 * last
+    inner, cached = stacked()
+    inner.api.ledger = Ledger(path=tmp_path / "ledger.sqlite")
+    answer = await cached.embed(TEXTS)
+    np.testing.assert_allclose(answer.views["pooled"], expected(TEXTS), atol=1e-6)
+    assert (server.billed(), server.repeated()) == (5, 0)
+    assert (inner.api.ledger.spent().calls, inner.api.ledger.spent().unsettled) == (5, 1)
+
+
+class FullCache(VectorCache):
+    """Has room for so many parts."""
+
+    room = 1
+
+    def put(self, *args: Any) -> None:
+        self.room -= 1
+        if self.room < 0:
+            raise CacheError("disk is full")
+        super().put(*args)
+
+
+async def test_where_one_cache_is_full_the_other_has_all_that_was_paid_for(
+    server: ProviderServer, tmp_path: Path
+) -> None:
+    server.latency = 0.02
+    inner = make(server, concurrency=3)
+    ledger = paid(inner)
+    other = VectorCache(tmp_path / "shared.sqlite")
+    cached = CachedEmbedder(CachedEmbedder(inner, other), FullCache(tmp_path / "run.sqlite", strict=True))
+    with pytest.raises(CacheError, match="disk is full"):
+        await cached.embed(TEXTS)
+    bought = server.billed()
+    assert other.entries()[0].rows == 8 * bought
+    assert (ledger.spent().calls, ledger.spent().unsettled) == (bought, 0)
+    assert bought < 5, "and nothing more was asked for"
+
+
+async def test_who_leaves_early_waits_for_what_is_on_its_way(server: ProviderServer, tmp_path: Path) -> None:
+    server.add_fault(Fault("slow", seconds=0.2, after=1, times=None))
+    embedder = make(server, concurrency=3)
+    ledger = paid(embedder)
+    kept: list[int] = []
+    parts = embedder.parts(TEXTS, kind="query", views=["pooled"], keep=lambda rows, answer: kept.extend(rows))
+    await anext(parts)
+    while server.count() < 3:
+        await asyncio.sleep(0.005)
+    await parts.aclose()
+    assert (server.billed(), len(kept)) == (3, 24)
+    assert ledger.spent().unsettled == 0
+    assert ledger.spent().input_tokens < 24 * 30, "what was used, not what was reserved"
+
+
+async def test_a_cancelled_task_gives_up_what_is_on_its_way(server: ProviderServer) -> None:
+    server.add_fault(Fault("hang", times=None))
     embedder = make(server)
     ledger = paid(embedder)
-    parts = embedder.parts(TEXTS, kind="query", views=["pooled"])
-    await anext(parts)
-    await parts.aclose()
-    assert ledger.spent().unsettled == 0
+    task = asyncio.create_task(embedder.embed(TEXTS))
+    while server.count() < 5:
+        await asyncio.sleep(0.005)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (ledger.spent().calls, ledger.spent().unsettled) == (5, 0)
 
 
 async def test_copies_embed_alike(server: ProviderServer) -> None:

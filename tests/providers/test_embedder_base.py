@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
 from adamab.errors import EmbedderError
-from adamab.providers.embedders.base import Embedded, Embedder, Kind, TextError
+from adamab.providers.embedders.base import Embedded, Embedder, Keep, Kind, TextError
 from adamab.testing import HashEmbedder, check_embedder
 
 
@@ -118,7 +119,7 @@ class Piecemeal(HashEmbedder):
         self.pieces = pieces
 
     async def _parts(
-        self, texts: Sequence[str], *, kind: Kind, views: Sequence[str]
+        self, texts: Sequence[str], *, kind: Kind, views: Sequence[str], keep: Keep | None = None
     ) -> AsyncGenerator[tuple[Sequence[int], Embedded]]:
         for piece in self.pieces:
             yield piece, await self._embed([texts[row] for row in piece], kind=kind, views=views)
@@ -128,6 +129,37 @@ async def test_pieces_are_put_in_order() -> None:
     reference = await HashEmbedder(width=8).embed(["a", "b", "a", "c"])
     answer = await Piecemeal([[2], [1, 0]]).embed(["a", "b", "a", "c"])
     np.testing.assert_array_equal(answer.views["pooled"], reference.views["pooled"])
+
+
+class Early(Piecemeal):
+    """As one that asks an API: keeps a piece, then settles the request."""
+
+    events: list[Any]
+
+    async def _parts(
+        self, texts: Sequence[str], *, kind: Kind, views: Sequence[str], keep: Keep | None = None
+    ) -> AsyncGenerator[tuple[Sequence[int], Embedded]]:
+        async for rows, answer in super()._parts(texts, kind=kind, views=views):
+            if keep is not None:
+                keep(rows, answer)
+            self.events.append("settled")
+            yield rows, answer
+
+
+@pytest.mark.parametrize(("made", "between"), [(Piecemeal, []), (Early, ["settled"])])
+async def test_each_piece_is_kept_once_before_it_is_handed_over(
+    made: type[Piecemeal], between: list[str]
+) -> None:
+    embedder, events = made([[2], [1, 0]]), list[Any]()
+    if isinstance(embedder, Early):
+        embedder.events = events
+
+    def keep(rows: Sequence[int], _: Embedded) -> None:
+        events.append([*rows])
+
+    async for _ in embedder.parts(["a", "b", "c"], kind="query", views=["pooled"], keep=keep):
+        events.append("handed over")
+    assert events == [[2], *between, "handed over", [1, 0], *between, "handed over"]
 
 
 @pytest.mark.parametrize("pieces", [[], [[0]], [[0, 1], [1, 2]], [[0, 1, 2], [0]]])

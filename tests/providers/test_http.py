@@ -11,6 +11,7 @@ import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
@@ -252,7 +253,22 @@ LARGE, REFUSED, UNSUPPORTED, PLAIN = "too_large", "refused", "unsupported", ""
             b'{"error": "batch size 64 > maximum allowed batch size 32", "error_type": "Validation"}',
             LARGE,
         ),
+        (400, b'{"error": {"message": "max_tokens is too large: 16000. This model supports 4096"}}', LARGE),
+        (
+            400,
+            b'{"error": {"message": "max_tokens: 9 > 8, the maximum allowed number of output tokens"}}',
+            LARGE,
+        ),
+        (400, b'{"error": {"message": "Invalid max_tokens value, the valid range is [1, 8192]"}}', LARGE),
+        (400, b'{"error": {"message": "`max_tokens` must be less than or equal to 8192"}}', LARGE),
+        (400, b'{"error": {"message": "max_tokens must be left out with this model"}}', UNSUPPORTED),
         (500, b'{"error": {"code": 500, "message": "input is too large to process"}}', LARGE),
+        (
+            429,
+            b'{"error": {"code": "rate_limit_exceeded", "message": "Request too large: tokens per min"}}',
+            LARGE,
+        ),
+        (429, b'{"error": {"message": "too many tokens this minute; batch size"}}', PLAIN),
         (400, b'{"error": {"code": "content_policy_violation", "message": ""}}', REFUSED),
         (403, b'{"error": {"code": "content_filter", "message": ""}}', REFUSED),
         (400, b'{"error": {"param": "response_format", "message": "not available"}}', UNSUPPORTED),
@@ -318,6 +334,42 @@ async def test_an_answer_of_the_wrong_shape(server: ProviderServer) -> None:
     assert "(last: 3 vectors for 4 texts)" in str(await failure(made, keep=worse))
 
 
+KEYED = replace(CALL, idempotency_key="k1")
+
+
+@pytest.mark.parametrize(
+    ("fault", "keys"),
+    [
+        (Fault("garbage", times=3), ["k1", "k1", "k1-1", "k1-2"]),
+        (Fault("truncate"), ["k1", "k1"]),
+        (Fault("truncate", how="length"), ["k1", "k1"]),
+        (Fault("reset"), ["k1", "k1"]),
+        (Fault("status", times=2), ["k1", "k1", "k1"]),
+    ],
+    ids=str,
+)
+async def test_the_key_after_a_failure(server: ProviderServer, fault: Fault, keys: list[str]) -> None:
+    server.add_fault(fault)
+    await post(client(server), KEYED)
+    assert [seen.idempotency_key for seen in server.seen] == keys
+
+
+async def test_a_remembered_answer_of_the_wrong_shape_is_not_asked_for_again(server: ProviderServer) -> None:
+    bad: list[str] = []
+
+    def picky(answer: Any) -> None:
+        if len(server.seen) == 1 or len(server.seen) == 4:
+            bad.append(server.seen[-1].idempotency_key)
+            raise BadAnswerError("not this one")
+
+    for _ in range(2):  # the second time as after a crash
+        server.add_fault(Fault("reset", after=1))
+        await post(client(server), KEYED, keep=picky)
+    assert bad == ["k1", "k1"]
+    assert [seen.idempotency_key for seen in server.seen] == ["k1", "k1-1", "k1-1"] * 2
+    assert server.billed() == 2
+
+
 async def test_kept_before_it_is_settled(server: ProviderServer) -> None:
     made = metered(server)
     assert made.ledger is not None
@@ -350,6 +402,12 @@ async def test_what_cannot_be_kept_is_paid_for_all_the_same(server: ProviderServ
         (Fault("reset"), 100 * 2000 + 5 * 2000),
         (Fault("garbage"), 100 * 2000 + 5 * 2000),
         (Fault("status", status=500), 5 * 2000),
+        (Fault("status", status=429), 5 * 2000),
+        (Fault("status", status=503), 5 * 2000),
+        (Fault("status", status=408), 100 * 2000 + 5 * 2000),  # a gateway gave up, not the model
+        (Fault("status", status=502), 100 * 2000 + 5 * 2000),
+        (Fault("status", status=504), 100 * 2000 + 5 * 2000),
+        (Fault("status", status=524), 100 * 2000 + 5 * 2000),
     ],
     ids=str,
 )
@@ -456,7 +514,7 @@ async def test_connections_are_used_again(server: ProviderServer) -> None:
     made = client(server)
     for _ in range(3):
         await post(made)
-    pool = (await connections())._transport._pool  # type: ignore[attr-defined]
+    pool = (await connections(server.url))._transport._pool  # type: ignore[attr-defined]
     assert len(pool.connections) == 1
 
 
@@ -478,6 +536,69 @@ async def test_nothing_private_is_logged_or_shown(
     shown = caplog.text + repr(made) + repr(CALL) + repr(vars(made))
     assert KEY not in shown
     assert PROMPT not in shown
+
+
+class Proxy:
+    """Notes what it is sent, and refuses it."""
+
+    def __init__(self) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self.heard: list[str] = []
+
+    def __enter__(self) -> Proxy:
+        self._thread = threading.Thread(target=self._listen)
+        self._thread.start()
+        return self
+
+    def _listen(self) -> None:
+        while True:
+            connection, _ = self._socket.accept()
+            with connection:
+                heard = connection.recv(65536).decode()
+                if heard == "end":
+                    return
+                self.heard.append(heard)
+                connection.sendall(
+                    b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+                )
+
+    def __exit__(self, *error: object) -> None:
+        with socket.create_connection(self._socket.getsockname()) as last:
+            last.sendall(b"end")
+        self._thread.join()
+        self._socket.close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_the_way_to_this_machine_leads_past_proxies(
+    server: ProviderServer, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with Proxy() as proxy:
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, proxy.url)
+        monkeypatch.setenv("NO_PROXY", "")
+        await post(ApiClient(service_of("openai", base_url=f"http://{host}:{server.port}/v1"), "m", QUICK))
+    assert [seen.has_key for seen in server.seen] == [True]
+    assert proxy.heard == []
+
+
+@pytest.mark.parametrize(
+    ("url", "first"),
+    [("http://api.test/v1", "POST http://api.test/"), ("https://api.test/v1", "CONNECT api.test")],
+)
+async def test_a_proxy_never_hears_the_key(monkeypatch: pytest.MonkeyPatch, url: str, first: str) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with Proxy() as proxy:
+        for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
+            monkeypatch.setenv(name, proxy.url)
+        monkeypatch.setenv("NO_PROXY", "")
+        await failure(ApiClient(service_of("openai", base_url=url), "m", Limits(retries=0)))
+    (heard,) = proxy.heard
+    assert heard.startswith(first)
+    assert KEY not in heard
+    assert "uthorization" not in heard
 
 
 async def test_an_answer_that_never_ends_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:

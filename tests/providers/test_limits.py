@@ -117,6 +117,10 @@ def test_options_become_limits() -> None:
         ({"base_url": "http://x\\y/v1"}, "base_url cannot be used"),
         ({"base_url": "http://me:secret@x/v1"}, "holds a user name or password"),
         ({"key_env": "not a name"}, "is the name of an environment variable"),
+        ({"key_env": "secret"}, "is the name of an environment variable"),
+        ({"key_env": "sk-secret_1"}, "is the name of an environment variable"),
+        ({"key_env": "secret" + 35 * "_"}, "40 characters at most"),
+        ({"key_env": "SECRET_\n"}, "is the name of an environment variable"),
     ],
 )
 def test_bad_options_are_one_line(options: dict[str, Any], message: str) -> None:
@@ -174,3 +178,8 @@ def test_no_key_travels_in_the_clear(no_keys: pytest.MonkeyPatch) -> None:
     urls = ["https://192.168.1.5/v1", "http://127.0.0.1:9/v1", "http://[::1]:9/v1", "http://localhost/v1"]
     assert [service_of("openai", base_url=url).key() for url in urls] == ["sk-1"] * 4
     assert "sk-1" not in repr(service_of("openai"))
+
+
+@pytest.mark.parametrize("name", ["MY_KEY", "_KEY", "my_key_2", "K_" + 38 * "x"])
+def test_names_of_variables(name: str) -> None:
+    assert service_of("openai", key_env=name).key_env == name

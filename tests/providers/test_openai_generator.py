@@ -150,9 +150,9 @@ async def test_repeats_of_what_the_prompt_shows_count_as_missing(server: Provide
 async def test_a_refusal_ends_the_batch_and_is_remembered(server: ProviderServer, fault: Fault) -> None:
     server.add_fault(fault)
     asking = generator(server)
-    assert await asking.generate(REFUND) == Batch(refused=True)
+    assert replace(await asking.generate(REFUND), rejected={}) == Batch(refused=True)
     assert server.count() == 1
-    assert await asking.generate(REFUND) == Batch(refused=True)
+    assert replace(await asking.generate(REFUND), rejected={}) == Batch(refused=True)
     assert server.count() == 1
 
 
@@ -168,7 +168,7 @@ async def test_a_class_of_refusals_may_be_written() -> None:
     about = replace(REFUND, count=1, given=(line,))
     asking = OpenAIGenerator("test", base_url="http://127.0.0.1:1/v1", retries=0)
     asking.replies = Scripted(json.dumps({"texts": ["I cannot help with that request."]}))
-    assert await asking.generate(about) == Batch(("I cannot help with that request.",))
+    assert replace(await asking.generate(about), rejected={}) == Batch(("I cannot help with that request.",))
     assert (await asking.generate(replace(about, given=()))).refused
 
 
@@ -204,7 +204,7 @@ def scripted(*contents: str | Reply) -> OpenAIGenerator:
     ],
 )
 async def test_answers_that_were_kept(content: str | Reply, texts: tuple[str, ...], refused: bool) -> None:
-    assert await scripted(content).generate(REFUND) == Batch(texts, refused=refused)
+    assert replace(await scripted(content).generate(REFUND), rejected={}) == Batch(texts, refused=refused)
 
 
 async def test_answers_are_asked_for_once(server: ProviderServer) -> None:
@@ -478,10 +478,11 @@ def test_it_tells_itself_apart(server: ProviderServer, monkeypatch: pytest.Monke
         OpenAIGenerator("b"),
         OpenAIGenerator("a", temperature=0.5),
         OpenAIGenerator("a", prompts=Prompts(generate="{count} {class}")),
+        OpenAIGenerator("a", shown=4),
         generator(server, "a"),
     ]
     assert len({made.fingerprint for made in marks}) == len(marks)
-    assert OpenAIGenerator("a").fingerprint == OpenAIGenerator("a", seed=3, shown=4).fingerprint
+    assert OpenAIGenerator("a").fingerprint == OpenAIGenerator("a", seed=3).fingerprint
     assert server.url.removeprefix("http://") in generator(server, "a").fingerprint
     assert str(OpenAIGenerator("a")) == "openai:a"
 
@@ -582,6 +583,60 @@ async def test_long_and_many_texts_are_bounded_in_the_prompt(server: ProviderSer
     assert body["max_tokens"] == 5 * len(clipped("z" * 5000).encode()) + 200
 
 
+LONG = replace(
+    REFUND,
+    given=tuple(f"given number {n} {'word ' * 60}" for n in range(20)),
+    existing=tuple(f"existing number {n} {'word ' * 60}" for n in range(40)),
+)
+
+
+async def test_a_server_with_less_room_for_answers(server: ProviderServer) -> None:
+    server.add_fault(Fault("too_large", times=None, tokens=400))
+    asking = generator(server)
+    asking.replies = MemoryReplies()
+    assert len(checked(await asking.generate(LONG), LONG)) == 5
+    limits = [body["max_tokens"] for body in bodies(server)]
+    assert limits == [output_bound(5, LONG.given) >> n for n in range(len(limits))]
+    assert limits[-1] <= 400 < limits[-2]
+    assert len({prompt(body) for body in bodies(server)}) == 1, "the prompt is not to blame"
+    await asking.generate(replace(LONG, number=1))
+    assert bodies(server)[-1]["max_tokens"] == limits[-1], "it is remembered"
+    assert server.count() == len(limits) + 1
+    again = generator(server)  # as after a crash: the answer is known under the whole question's name
+    again.replies = asking.replies
+    await again.generate(LONG)
+    assert server.count() == len(limits) + 1
+
+
+async def test_a_server_with_a_small_context(server: ProviderServer) -> None:
+    server.add_fault(Fault("too_large", times=None, status=400, bytes=4000))
+    asking = generator(server)
+    assert len(checked(await asking.generate(LONG), LONG)) == 5
+    counts = [(prompt(b).count('"given '), prompt(b).count('"existing ')) for b in bodies(server)]
+    assert counts[-3:] == [(20, 10), (10, 5), (4, 2)]
+    before = server.count()
+    await asking.generate(replace(LONG, number=1))
+    assert server.count() == before + 1, "it is remembered"
+
+
+async def test_a_request_that_stays_too_large(server: ProviderServer) -> None:
+    server.add_fault(Fault("too_large", times=None))
+    asking = generator(server)
+    asking.api.ledger, asking.api.price = Ledger(), Price(Decimal(1), Decimal(1))
+    with pytest.raises(
+        ApiError, match=r"too large \(413.*\?max_tokens=, --set shown= .*the examples"
+    ) as caught:
+        await asking.generate(LONG)
+    assert (caught.value.too_large, caught.value.status) == (True, 413)
+    assert "\n" not in str(caught.value)
+    assert "word" not in str(caught.value)
+    assert server.count() == 1 + 4 + 4
+    assert asking.api.ledger.spent().nano_usd == 0
+    with pytest.raises(ApiError, match="too large"):
+        await generator(server, max_tokens=100).generate(REFUND)
+    assert server.count() == 10, "the same question is not asked twice"
+
+
 def test_the_output_has_a_bound() -> None:
     assert output_bound(5, []) == 5 * 48 + 200
     assert output_bound(5, ["a" * 100]) == 5 * 100 + 200  # about three bytes a token, three times the longest
@@ -600,3 +655,9 @@ def test_a_diverse_selection() -> None:
     assert diverse(texts, 0) == []
     assert diverse(texts[:3], 9) == texts[:3]
     assert len(diverse(texts, 300)) == 300
+
+
+async def test_texts_written_in_vain_are_counted(server: ProviderServer) -> None:
+    server.add_fault(Fault("duplicates"))
+    batch = await generator(server).generate(REFUND)
+    assert batch.rejected["repeat"] >= 1

@@ -12,6 +12,7 @@ from adamab.providers.prices import Price
 from adamab.providers.replies import MemoryReplies
 from adamab.run.fit_run import Order
 from adamab.run.holdout import Holdout
+from adamab.testing import Fault
 
 
 def calls(count: int) -> Budget:
@@ -113,3 +114,29 @@ def test_nothing_is_begun_after_the_last_round(runs, server):
     unused = summary["unused_batches"]
     assert server.count("chat/completions") <= 2 + max(unused, 1)
     assert order.generator.api.stop is None
+
+
+def test_a_budget_of_samples_means_samples(runs, server):
+    """Rounds that come short are made up for, and a raise by less than a batch counts."""
+    server.add_fault(Fault("refusal", path="chat", times=2))
+    short = runs.fit(runs.order(budget=Budget(samples=3)))  # batches of two
+    assert short["synthetic"] == 3
+    assert sum(short["refused"].values()) == 2
+    more = runs.fit(runs.order(budget=Budget(samples=4)))
+    assert more["synthetic"] == 4
+
+
+def test_a_damaged_classifier_is_written_again_without_a_call(runs, server):
+    runs.fit()
+    left, count = runs.left(), server.count()
+    (runs.path / "model.safetensors").write_bytes(b"junk")
+    runs.fit()
+    assert runs.left() == left
+    assert server.count() == count
+
+
+def test_a_cap_on_calls_can_be_added_later(runs, server):
+    runs.fit_until(2)
+    summary = runs.fit(runs.order(budget=calls(3)))
+    assert summary["changes"] == ["budget changed from no cap to 3 calls"]
+    assert server.count() == 3

@@ -58,13 +58,29 @@ def test_what_may_change_is_said_in_words():
         (Budget(samples=5), Budget(samples=4)),
         (Budget(), Budget(samples=4)),
         (Budget(calls=5), Budget(calls=9, samples=4)),
-        (Budget(usd=Decimal(2)), Budget(usd=Decimal("1.99"))),
-        (Budget(samples=5, calls=5), Budget(samples=50, calls=4)),
     ],
 )
-def test_a_budget_is_never_lowered(then, now):
+def test_a_budget_of_samples_is_never_lowered(then, now):
     with pytest.raises(RunError, match="can be raised, not lowered"):
         inputs(budget=then).changes_to(inputs(budget=now))
+
+
+@pytest.mark.parametrize(
+    ("then", "now"),
+    [
+        (Budget(usd=Decimal(2)), Budget(usd=Decimal("1.99"))),
+        (Budget(samples=5, calls=5), Budget(samples=50, calls=4)),
+        (Budget(), Budget(calls=100)),
+    ],
+)
+def test_a_tighter_cap_on_calls_or_money_is_a_change(then, now):
+    assert inputs(budget=then).changes_to(inputs(budget=now)) == [f"budget changed from {then} to {now}"]
+
+
+def test_long_values_are_shown_where_they_differ():
+    same = "openai:some-model@127.0.0.1:8510/v1:"
+    with pytest.raises(RunError, match=r"generator \('….*temperature=1', now '….*temperature=0.3'\)"):
+        inputs(generator=f"{same}temperature=1").changes_to(inputs(generator=f"{same}temperature=0.3"))
 
 
 OTHERS = {

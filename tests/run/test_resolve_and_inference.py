@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 
@@ -112,15 +110,15 @@ def saved(folder, spec):
         ("voyage:m?base_url=https://evil.example/v1&rpm=5", "names a server of its own"),
         (
             "openai:m?key_env=AWS_SECRET_ACCESS_KEY",
-            "asks for the environment's 'AWS_SECRET_ACCESS_KEY' as a key",
+            "names an environment variable of its own",
         ),
-        ("voyage:m?key_env=OPENAI_API_KEY", "asks for the environment's 'OPENAI_API_KEY' as a key"),
+        ("voyage:m?key_env=OPENAI_API_KEY", "names an environment variable of its own"),
     ],
 )
 def test_a_model_file_does_not_choose_who_gets_texts_and_keys(tmp_path, spec, message):
     model = saved(tmp_path, spec)
     with pytest.raises(
-        EmbedderError, match=f"{message}.*if you trust it, pass --embedder '{re.escape(spec)}'"
+        EmbedderError, match=f"{message}.*if you trust it, pass .*--embedder"
     ) as e:
         Inference.open(model)
     assert "\n" not in str(e.value)

@@ -481,6 +481,17 @@ def test_too_large_by_items_and_bytes(server):
     assert embed(server, ["x"]).status_code == 200
 
 
+def test_too_large_by_the_room_for_the_answer(server):
+    server.add_fault(Fault("too_large", tokens=100, times=None))
+    for key in ("max_tokens", "max_completion_tokens"):
+        refused = chat(server, **{key: 101})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "max_tokens")
+        assert "max_tokens is too large: 101" in refused.json()["error"]["message"]
+        assert chat(server, **{key: 100}).status_code == 200
+    assert chat(server).status_code == 200
+    assert embed(server).status_code == 200
+
+
 def test_no_schema(server):
     server.add_fault(Fault("no_schema", times=None, how="json_schema"))
     refused = chat(server, response_format=SCHEMA)

@@ -55,7 +55,10 @@ def read_weights(directory: Path, digest: str, size: int) -> bytes:
                 return content
     if _size(usual) is None:
         raise ModelFileError(f"{place(usual)}: no such file; copy the model's directory as a whole")
-    raise ModelFileError(f"{place(usual)}: damaged, or not of the same model as {DOCUMENT}; save it again")
+    raise ModelFileError(
+        f"{place(usual)}: damaged, or not of the same model as {DOCUMENT}; "
+        "save it again, or run adamab fit again"
+    )
 
 
 def _pending(directory: Path, digest: str) -> Path:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adamab.cli.console import Bar, print_json, progress, say
+from adamab.cli.console import Bar, counted, print_json, progress, say
 
 if TYPE_CHECKING:
     from adamab.run.fit_run import Order
@@ -224,7 +224,7 @@ def _taken_up(session: Any, quiet: bool) -> None:
     for change in session.changes:
         say(f"new segment: {change}")
     if session.replayed:
-        say(f"taking up the run after {session.replayed} rounds; nothing is bought again")
+        say(f"taking up the run after {counted(session.replayed, 'round')}; nothing is bought again")
 
 
 def _report(run: Path, summary: dict[str, Any], *, as_json: bool, quiet: bool) -> None:

@@ -71,8 +71,18 @@ def _result(summary: dict[str, Any]) -> Iterator[str]:
     if refused := summary.get("refused"):
         yield f"refused by the generator: {_counts(refused)}"
     yield from _closed(summary["closed"])
+    yield from _short_of(summary)
     if ended := summary.get("ended"):
         yield f"generation ended early: {ended}"
+
+
+def _short_of(summary: Mapping[str, Any]) -> Iterator[str]:
+    """A budget of samples that was not reached; why stands beside it."""
+    from adamab.providers.budget import Budget
+
+    wanted = Budget.parse(summary.get("budget")).samples
+    if wanted is not None and summary["synthetic"] < wanted:
+        yield f"short of the budget: {summary['synthetic']} of {counted(wanted, 'sample')}"
 
 
 def _last(run: Path, summary: dict[str, Any]) -> Iterator[str]:

@@ -61,7 +61,7 @@ def _row(name: str, spend: Mapping[str, Any], samples: int) -> tuple[object, ...
 
 
 def _total(spent: Mapping[str, Any]) -> str:
-    unpriced = [purpose for purpose, part in spent["by_purpose"].items() if part["calls"] and not part["usd"]]
+    unpriced = [p for p, part in spent["by_purpose"].items() if _tokens(part) and not part["usd"]]
     if not spent["usd"]:
         return ""  # a price of nothing, or no price: nobody asked for money
     return _money(spent) + (f" ({', '.join(unpriced)} without a price)" if unpriced else "")

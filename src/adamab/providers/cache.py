@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from adamab.errors import EmbedderError
 from adamab.providers.cache_file import CacheFile, DamagedError, PlaceError, default_path
-from adamab.providers.embedders.base import Embedded, Embedder, Kind, Part, TextError
+from adamab.providers.embedders.base import Embedded, Embedder, Keep, Kind, Part, TextError
 from adamab.providers.reply_cache import delete_replies
 
 if TYPE_CHECKING:
@@ -182,9 +182,11 @@ class CachedEmbedder(Embedder):
     async def _embed(self, texts: Sequence[str], *, kind: Kind, views: Sequence[str]) -> Embedded:
         return await self._assembled(self._parts(texts, kind=kind, views=views), len(texts), views)
 
-    async def _parts(self, texts: Sequence[str], *, kind: Kind, views: Sequence[str]) -> AsyncGenerator[Part]:
+    async def _parts(
+        self, texts: Sequence[str], *, kind: Kind, views: Sequence[str], keep: Keep | None = None
+    ) -> AsyncGenerator[Part]:
         if not self.cacheable:
-            async with aclosing(self.embedder.parts(texts, kind=kind, views=views)) as parts:
+            async with aclosing(self.embedder.parts(texts, kind=kind, views=views, keep=keep)) as parts:
                 async for part in parts:
                     yield part
             return
@@ -198,7 +200,7 @@ class CachedEmbedder(Embedder):
         # An API packs its requests itself and hands them over one by one.
         size = self.slice_size if self.api is None else len(texts)
         for numbers in _slices(lacking, size):
-            async with aclosing(self._fresh(texts, numbers, kind, views)) as parts:
+            async with aclosing(self._fresh(texts, numbers, kind, views, keep)) as parts:
                 async for part in parts:
                     yield part
 
@@ -225,15 +227,27 @@ class CachedEmbedder(Embedder):
         )
 
     async def _fresh(
-        self, texts: Sequence[str], numbers: Sequence[int], kind: Kind, views: Sequence[str]
+        self,
+        texts: Sequence[str],
+        numbers: Sequence[int],
+        kind: Kind,
+        views: Sequence[str],
+        keep: Keep | None,
     ) -> AsyncGenerator[Part]:
-        """Vectors of texts that are not stored; each part is stored before it is handed on."""
+        """Vectors of texts that are not stored; each part is stored here and by whoever asks for it."""
         asked = [texts[number] for number in numbers]
+
+        def store(places: Sequence[int], fresh: Embedded) -> None:
+            try:
+                if keep is not None:
+                    keep([numbers[place] for place in places], fresh)
+            finally:  # one that cannot store does not keep the other from it
+                self.cache.put(self.fingerprint, kind, [asked[place] for place in places], fresh)
+
         self.cache.prepare(self.fingerprint)
         try:
-            async with aclosing(self.embedder.parts(asked, kind=kind, views=views)) as parts:
+            async with aclosing(self.embedder.parts(asked, kind=kind, views=views, keep=store)) as parts:
                 async for places, fresh in parts:
-                    self.cache.put(self.fingerprint, kind, [asked[place] for place in places], fresh)
                     yield [numbers[place] for place in places], fresh
         except TextError as error:
             raise error.at(numbers[error.number]) from None

@@ -12,21 +12,38 @@ from weakref import WeakKeyDictionary
 
 import httpx
 
+from adamab.providers.services import host_of, is_loopback
+
 _KEPT = httpx.Limits(max_connections=None, max_keepalive_connections=64)
-_open: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[httpx.AsyncClient, AsyncGenerator[None]]]
+_Open = tuple[httpx.AsyncClient, AsyncGenerator[None]]
+_open: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[bool, _Open]]  # True: past all proxies
 _open = WeakKeyDictionary()
 
 
-async def connections() -> httpx.AsyncClient:
-    """Those of the running loop. Redirects are not followed: they could lead a key astray."""
+async def connections(url: str) -> httpx.AsyncClient:
+    """Those of the running loop to the place of `url`.
+
+    Redirects are not followed: they could lead a key astray. The environment's proxies are used, but not
+    on the way to this machine: a key goes there in the clear, and a proxy is another machine.
+    """
+    direct = is_loopback(host_of(url))
     loop = asyncio.get_running_loop()
-    if loop not in _open:
-        http = httpx.AsyncClient(limits=_KEPT, follow_redirects=False)
+    clients = _open.setdefault(loop, {})
+    if direct not in clients:
+        http = _client(direct)
         # A loop that ends finishes its asynchronous generators, which is the only notice that it gives.
         end = _closed_at_the_end(loop, http)
-        _open[loop] = http, end
+        clients[direct] = http, end
         await anext(end)
-    return _open[loop][0]
+    return clients[direct][0]
+
+
+def _client(direct: bool) -> httpx.AsyncClient:
+    if direct:  # with a transport of its own httpx does not look for proxies
+        return httpx.AsyncClient(
+            transport=httpx.AsyncHTTPTransport(limits=_KEPT, trust_env=True), follow_redirects=False
+        )
+    return httpx.AsyncClient(limits=_KEPT, follow_redirects=False)
 
 
 async def _closed_at_the_end(

@@ -12,7 +12,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ import httpx
 
 from adamab.errors import ApiError, StoppedError
 from adamab.providers.connections import connections
-from adamab.providers.http_errors import Again, BadAnswerError, failure
+from adamab.providers.http_errors import GAVE_UP, Again, BadAnswerError, failure
 from adamab.providers.limits import Claim, Limits, Pace, backoff, limits_of
 from adamab.providers.services import Service, connection, service_of
 from adamab.providers.usage import Usage
@@ -58,6 +58,7 @@ class Call:
     purpose: str  # "embed" or "generate"
     class_name: str | None = None
     idempotency_key: str = ""  # the same over retries and after a resume
+    spoiled: int = 0  # answers to it that another one is wanted for
 
     def __repr__(self) -> str:
         return f"Call({self.path!r}, purpose={self.purpose!r})"
@@ -98,12 +99,14 @@ class ApiClient:
         `usage` reads the tokens from the answer. ValueError, LookupError, TypeError and AttributeError
         of `keep` mean that the answer has the wrong shape; it is asked for again then, a few times.
         """
-        unusable = 0
+        unusable = garbled = 0
         for attempt in range(self.limits.retries + 1):
             answer = await self._attempt(call, usage, keep)
             if not isinstance(answer, Again):
                 return answer
             unusable += answer.answered
+            garbled += answer.garbled
+            call = replace(call, spoiled=unusable + max(garbled - 1, 0))
             if attempt == self.limits.retries or unusable > _UNUSABLE:
                 break
             await self._pause(backoff(self.limits, attempt, answer.wait, self._randomness))
@@ -157,7 +160,7 @@ class ApiClient:
         content = json.dumps(call.body, ensure_ascii=False).encode("utf-8", "replace")
         status, body, response_headers = 0, b"", httpx.Headers()
         trouble: Again | None = None
-        http = await connections()
+        http = await connections(url)
         try:
             async with (
                 asyncio.timeout(self.limits.timeout),
@@ -173,7 +176,8 @@ class ApiClient:
         except (httpx.HTTPError, httpx.StreamError, OSError):
             trouble = Again("the connection broke")
         if status >= 300:
-            meter.free()
+            if status not in GAVE_UP:
+                meter.free()
             answer = failure(self.service, self.model, headers, status, body, response_headers)
             if isinstance(answer, ApiError):
                 raise answer
@@ -186,7 +190,10 @@ class ApiClient:
         if key is not None:
             headers["Authorization"] = f"Bearer {key}"
         if call.idempotency_key:
-            headers["Idempotency-Key"] = call.idempotency_key
+            # A service that knows the key gives the same answer again. That is wanted after one that got
+            # lost, or was spoiled on the way once; not after one that cannot be used.
+            suffix = f"-{call.spoiled}" if call.spoiled else ""
+            headers["Idempotency-Key"] = call.idempotency_key + suffix
         return headers
 
     def _slot(self) -> asyncio.Semaphore:
@@ -271,7 +278,7 @@ def _parsed(body: bytes) -> Any:
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
-        return Again("an answer that is no JSON")
+        return Again("an answer that is no JSON", garbled=True)
 
 
 def _read(usage: Callable[[Any], Usage | None], answer: Any) -> Usage | None:

@@ -20,13 +20,19 @@ from adamab.task.messages import short
 LONGEST_WAIT = 600.0  # seconds that a service may ask us to wait
 _LOOKED_AT = 400  # characters of a message; what it quotes of the request comes later
 _RETRIED = (408, 409, 429)
+# Something on the way gave up waiting; the model may have gone on, and its work be billed.
+GAVE_UP = (408, 502, 504, 524)
 _TOKEN = re.compile(r"[A-Za-z0-9_.-]{1,60}")
 _TOO_LARGE = re.compile(
     r"context[ _](length|window|size)|too (large|long|big)|too many (inputs?|tokens|texts|items)"
     r"|max(imum)? (allowed |number of |total )*(context|inputs?|batch|tokens|texts|items)|batch size"
+    r"|max(imum)? (allowed )?(number of )?(output|completion) tokens|range of max_tokens"
+    r"|max_(completion_|new_)?tokens\W{0,3}(value|exceeds|>|must be (less|at most|<|in|between))"
     r"|max_tokens_per_request|must have less than \d+ tokens|reduce (the length|your (prompt|input))",
     re.IGNORECASE,
 )
+# More tokens than a minute allows: no wait makes room for them.
+_NEVER_FITS = re.compile(r"request (is )?too large", re.IGNORECASE)
 _REFUSED = re.compile(
     r"content[ _](policy|filter|management policy|moderation)|moderation_blocked|responsibleaipolicy"
     r"|safety (system|policy|policies)|usage polic",
@@ -53,6 +59,7 @@ class Again:
     status: int | None = None
     wait: float | None = None  # seconds that the service asked for
     answered: bool = False  # completely, and paid for, but what it says cannot be used
+    garbled: bool = False  # an answer that is no JSON: the service's, or what became of it on the way
 
     def give_up(self, service: Service, attempts: int) -> ApiError:
         """The error when all attempts have failed."""
@@ -97,7 +104,7 @@ def failure(
         return problem.error(
             f"the account's quota is used up ({problem.shown}); add credit, then start again"
         )
-    if status == 413 or (status in (400, 422, 500) and _is_too_large(problem)):
+    if status == 413 or (status in (400, 422, 429, 500) and _is_too_large(problem)):
         return problem.error(f"the request is too large ({problem.shown})", too_large=True)
     if status in _RETRIED or status >= 500:
         return _again(problem, retry_after(headers))
@@ -105,6 +112,8 @@ def failure(
 
 
 def _is_too_large(problem: _Problem) -> bool:
+    if problem.status == 429:
+        return bool(_NEVER_FITS.search(problem.words))
     # llama.cpp says so with status 500. A parameter that is out of range is not a matter of size.
     return not problem.token.startswith(("unsupported", "unknown")) and bool(_TOO_LARGE.search(problem.words))
 

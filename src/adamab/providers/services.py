@@ -16,7 +16,9 @@ from adamab.task.messages import short, suggestion
 _KEY = re.compile(r"[\x21-\x7e]+")
 # No more than a server's address needs: what parsers read differently is not let in.
 _URL = re.compile(r"https?://[A-Za-z0-9._\[\]:-]+(/[A-Za-z0-9._~%!$'()*+,;=:@/-]*)?", re.IGNORECASE)
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Stricter than the shell, so that a key itself, pasted by mistake, does not pass for its variable's name.
+# Somebody may paste the key itself where the name of its variable belongs; keys are long and have no _.
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,15}|(?=[^_]*_)[A-Za-z_][A-Za-z0-9_]{0,39}")
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,14 @@ def service_of(name: str, *, base_url: str | None = None, key_env: str | None = 
         'localhost:11434/v1'
     """
     own = OWN[name]
+    if base_url is not None and not base_url.strip():
+        raise ProviderError(f"{name}: base_url is empty; leave it out to mean {own.place}, or give a URL")
     url = base_url or os.environ.get(_BASE_URL.get(name, ""), "").strip() or own.base_url
     if key_env is not None and not _VARIABLE.fullmatch(key_env):
-        raise ProviderError(f"{name}: key_env is the name of an environment variable, such as MY_KEY")
+        raise ProviderError(
+            f"{name}: key_env is the name of an environment variable, such as MY_KEY, not a key: "
+            "letters, digits and underscores, 40 characters at most"
+        )
     url = checked_url(name, url)
     return Service(name, url, key_env or own.key_env, url == own.base_url)
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from adamab.errors import RunError, StoppedError, TaskError
+from adamab.classifier import load
+from adamab.errors import ModelFileError, RunError, StoppedError, TaskError
 from adamab.providers.budget import Budget
 from adamab.providers.embedders.base import Embedder
 from adamab.providers.generators.base import Generator
@@ -105,7 +106,7 @@ def fit_run(
         order = order.taken_up(path)
     with _session(order, path, overwrite=overwrite) as session:
         on_start(session)
-        if session.complete and folder.has_results(path):
+        if session.complete and folder.has_results(path) and _is_sound(path):
             return {**folder.read_summary(path), "changes": [], "complete": True}
         with _stopping(session, path):
             result = fit_task(
@@ -138,6 +139,15 @@ def fit_run(
         session.finished({"synthetic": summary["synthetic"]})
         folder.drop_set_aside(path)
         return {**summary, "changes": session.changes, "complete": False}
+
+
+def _is_sound(path: Path) -> bool:
+    """Whether the classifier can be read; if not, it is written again, which costs no call."""
+    try:
+        load(path)
+    except ModelFileError:
+        return False
+    return True
 
 
 def check_holdout(task: Task, holdout: Holdout | None) -> None:

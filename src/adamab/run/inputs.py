@@ -15,6 +15,8 @@ from adamab.task.messages import short
 from adamab.task.recipe import Recipe
 from adamab.task.spec import Task
 
+_LONG = 30  # characters of a value that is shown whole
+
 
 @dataclass(frozen=True)
 class Inputs:
@@ -119,18 +121,23 @@ class Inputs:
         return changes
 
     def _raised(self, now: Inputs) -> list[str]:
+        """Samples cannot be given back; a tighter cap on calls or money only ends generation sooner."""
         then, new = budget_from_json(self.budget), budget_from_json(now.budget)
-        for unit in ("samples", "usd", "calls"):
-            before, after = getattr(then, unit), getattr(new, unit)
-            if after is not None and (before is None or after < before):
-                raise RunError(f"the budget was {then}; it can be raised, not lowered to {new}")
-        return [] if then == new else [f"budget raised from {then} to {new}"]
+        if _is_tighter(new.samples, then.samples):
+            raise RunError(f"the budget was {then}; its samples can be raised, not lowered to {new}")
+        tighter = _is_tighter(new.usd, then.usd) or _is_tighter(new.calls, then.calls)
+        verb = "changed" if tighter else "raised"
+        return [] if then == new else [f"budget {verb} from {then} to {new}"]
 
     def grown(self, now: Inputs) -> frozenset[str]:
         """Classes that gained given samples."""
         return frozenset(
             name for name in now.classes if set(now.given.get(name, ())) - set(self.given.get(name, ()))
         )
+
+
+def _is_tighter(cap: Decimal | int | None, than: Decimal | int | None) -> bool:
+    return cap is not None and (than is None or cap < than)
 
 
 def budget_to_json(budget: Budget) -> dict[str, Any]:
@@ -159,7 +166,13 @@ def _option(key: str, then: Inputs, now: Inputs) -> str:
 
 
 def _differing(what: str, then: object, now: object) -> str:
-    return f"{what} ({short(then)}, now {short(now)})"
+    """Both values, from where they begin to differ if they are long."""
+    before, after = str(then), str(now)
+    pairs = enumerate(zip(before, after, strict=False))
+    same = next((i for i, (a, b) in pairs if a != b), min(len(before), len(after)))
+    start = max(0, same - 12) if max(len(before), len(after)) > _LONG else 0
+    dots = "…" if start else ""
+    return f"{what} ({short(dots + before[start:])}, now {short(dots + after[start:])})"
 
 
 def _hash(value: object) -> str:

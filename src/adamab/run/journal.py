@@ -98,7 +98,12 @@ class Journal:
 
     def put_batch(self, class_name: str, number: int, batch: Batch) -> None:
         """Write a batch down; returns when it is on the disk."""
-        data = {"texts": batch.texts, "closed": batch.closed, "refused": batch.refused}
+        data = {
+            "texts": batch.texts,
+            "closed": batch.closed,
+            "refused": batch.refused,
+            "rejected": dict(batch.rejected),
+        }
         blob = None
         if batch.vectors is not None:
             data["shape"], blob = batch.vectors.shape, batch.vectors.astype("<f4").tobytes()
@@ -129,7 +134,7 @@ def _batch(row: Row) -> Batch:
     vectors, data = None, row.data
     if row.blob is not None:
         vectors = np.frombuffer(row.blob, "<f4").reshape(data["shape"]).astype(np.float32)
-    return Batch(tuple(data["texts"]), vectors, data["closed"], data["refused"])
+    return Batch(tuple(data["texts"]), vectors, data["closed"], data["refused"], data["rejected"])
 
 
 def _safe(name: str) -> str:

@@ -121,10 +121,20 @@ class Loop:
         return max((outcome.record.round for outcome in self.trail.past.before), default=0)
 
     def _generating(self, round_: int) -> int:
-        """How many rounds may generate from this one on; in rounds without a choice none did."""
-        generated = sum(outcome.record.chosen is not None for outcome in self.trail.past.before)
+        """How many rounds may generate from this one on."""
+        return self._planned() - (round_ - self._base()) + 1
+
+    def _planned(self) -> int:
+        """Rounds of this segment that may generate; in rounds without a choice none did.
+
+        A budget of samples means samples: it allows twice the rounds that it needs, to make up for
+        those that come short.
+        """
+        before = self.trail.past.before
         planned = self.recipe.n_augmentation_rounds(self.samples.n_classes)
-        return planned - generated - (round_ - self._base()) + 1
+        if self.recipe.refit and self.source is not None and self.source.sets_rounds(planned):
+            return 2 * self.source.rounds_for(sum(outcome.record.accepted for outcome in before))
+        return planned - sum(outcome.record.chosen is not None for outcome in before)
 
     def _size(self, round_: int) -> int:
         known = self.trail.outcome(round_)

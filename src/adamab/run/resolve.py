@@ -78,8 +78,8 @@ def remembered_embedder(spec: str) -> str:
         )
     if variable is not None and variable not in key_names(name):
         raise EmbedderError(
-            f"the model file asks for the environment's {short(variable)} as a key; if you trust it, "
-            f"pass --embedder {short(one_line(spec), 200)}"
+            "the model file names an environment variable of its own for the key; if you trust it, "
+            "pass the whole spec with --embedder (it is in model.json)"
         )
     return spec
 

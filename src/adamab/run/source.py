@@ -124,6 +124,14 @@ class Source:
             return 0
         return self.batch if self.budget is None else min(self.batch, self.budget - self.spent)
 
+    def sets_rounds(self, planned: int) -> bool:
+        """Whether so many rounds are what the budget of samples asks for."""
+        return self.budget is not None and planned == self.rounds_for(0)
+
+    def rounds_for(self, spent: int) -> int:
+        """Rounds that the budget of samples still needs when so many are there."""
+        return 0 if self.budget is None else -(-max(self.budget - spent, 0) // self.batch)
+
     def fetch_ahead(self, chosen: int, likely: Sequence[int], limit: int) -> None:
         """Fetch for the chosen class and, while that is on its way, for the likely next ones."""
         self.streams.ahead(likely, limit, wanted=chosen if self._is_short(chosen) else None)
@@ -187,6 +195,7 @@ class Source:
             self.ended = added.ended = str(error)
             return False
         shelf.put(fetched)
+        added.rejected.update(fetched.batch.rejected)
         if fetched.batch.refused:
             added.refused = True
             shelf.refusals += 1

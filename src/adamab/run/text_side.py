@@ -68,7 +68,8 @@ class TextSide:
             if matrix.shape[1] != width:
                 raise EmbedderError(
                     f"{self._embedder}: some vectors of view {view!r} have width {width}, others "
-                    f"{matrix.shape[1]}; what serves the model has changed: fit into another directory"
+                    f"{matrix.shape[1]}; what serves the model has changed or lied: "
+                    "run adamab cache purge and fit into another directory"
                 )
         return answer
 

@@ -6,7 +6,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any
 
-from adamab.testing.provider_faults import Fault, input_count
+from adamab.testing.provider_faults import Fault, input_count, output_limit
 from adamab.testing.provider_model import read_prompt
 
 # Status -> type, code and words of OpenAI's error.
@@ -111,6 +111,12 @@ def _status(fault: Fault) -> Refused:
 def _too_large(fault: Fault, body: Any, raw: bytes) -> Refused:
     if fault.items is not None and input_count(body) > fault.items:
         return too_many(input_count(body), fault.items, fault.status_code)
+    if fault.tokens is not None and output_limit(body) > fault.tokens:
+        message = (
+            f"max_tokens is too large: {output_limit(body)}. This model supports at most {fault.tokens} "
+            f"completion tokens, whereas you provided {output_limit(body)}."
+        )
+        return Refused(fault.status_code, message, param="max_tokens", code="invalid_value")
     if fault.status_code == 413:
         return Refused(413, "Request entity too large.")
     message = f"Requested {len(raw)} tokens, max {fault.bytes or 0} tokens per request"

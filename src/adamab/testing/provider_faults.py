@@ -29,7 +29,10 @@ KINDS: dict[str, str] = {
     "refusal_status": "400, a violation of the content policy",
     "no_usage": "an answer without usage numbers",
     "overcharge": "usage numbers `factor` (10) times too large",
-    "too_large": "413 (or `status`) where a request has more than `items` inputs or `bytes` bytes",
+    "too_large": (
+        "413 (or `status`) where a request has more than `items` inputs or `bytes` bytes; "
+        "400 where it allows the answer more than `tokens` tokens"
+    ),
     "no_schema": "400 where a request has a response_format (how='json_schema': of that type only)",
 }
 _STATUS = {"status": 429, "too_large": 413, "refusal_status": 400, "no_schema": 400}
@@ -64,6 +67,7 @@ class Fault:
     how: str = ""
     items: int | None = None
     bytes: int | None = None
+    tokens: int | None = None
     factor: float = 10.0
     seed: int = 0
 
@@ -77,6 +81,8 @@ class Fault:
     @property
     def status_code(self) -> int:
         """The status of the answer where the fault sets one."""
+        if self.status is None and self.tokens is not None:
+            return 400
         return self.status if self.status is not None else _STATUS.get(self.kind, 200)
 
     @classmethod
@@ -113,7 +119,9 @@ class Fault:
         return True
 
     def _exceeded(self, body: Any, raw: _Raw) -> bool:
-        if self.items is None and self.bytes is None:
+        if self.items is None and self.bytes is None and self.tokens is None:
+            return True
+        if self.tokens is not None and output_limit(body) > self.tokens:
             return True
         too_many = self.items is not None and input_count(body) > self.items
         return too_many or (self.bytes is not None and len(raw) > self.bytes)
@@ -123,6 +131,13 @@ def input_count(body: Any) -> int:
     """How many texts a request carries."""
     inputs = body.get("input", body.get("texts")) if isinstance(body, dict) else None
     return len(inputs) if isinstance(inputs, list) else 1
+
+
+def output_limit(body: Any) -> int:
+    """How many tokens a chat request allows the answer; 0 where it does not say."""
+    asked = body if isinstance(body, dict) else {}
+    limit = asked.get("max_completion_tokens") or asked.get("max_tokens")
+    return limit if isinstance(limit, int) else 0
 
 
 def spoiled(fault: Fault | None, path: str) -> bool:

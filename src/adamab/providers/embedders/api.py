@@ -8,7 +8,7 @@ import hashlib
 import json
 from abc import abstractmethod
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,14 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adamab.errors import ApiError, EmbedderError
-from adamab.providers.embedders.base import Embedded, Embedder, Kind, Part, TextError
+from adamab.providers.embedders.base import Embedded, Embedder, Keep, Kind, Part, TextError
 from adamab.providers.http import ApiClient, BadAnswerError, Call
 from adamab.providers.services import Service, connection
 from adamab.providers.usage import Usage, estimated_tokens
 from adamab.task.messages import short
 
 _BYTES_A_TOKEN = 3  # fewer than real texts have, so that a request seldom turns out too large
-_SPECIAL_TOKENS = 4  # that a tokenizer may add to a text
 _SHORTEST_CUT = 64  # bytes; a text that is too large even so is refused for another reason
 # Services refuse empty texts, some of them white space too.
 _NOTHING = "."
@@ -55,6 +54,9 @@ class _Pack:
         return [_Pack(self.rows[s], self.texts[s]) for s in (slice(middle), slice(middle, None))]
 
 
+_Outcome = Part | list[_Pack]  # the vectors of a pack, or the packs to send instead of it
+
+
 class ApiEmbedder(Embedder):
     """Texts to vectors over HTTP. A service says how it is asked (`_body`) and answers (`_vectors`).
 
@@ -65,6 +67,7 @@ class ApiEmbedder(Embedder):
     name: str  # of the service, in specs and messages
     path: str
     room: Room
+    added_tokens: int  # that a service may bill for a text beside its own; by guess, and generous
     views = ("pooled",)
 
     def __init__(
@@ -91,7 +94,7 @@ class ApiEmbedder(Embedder):
     def requests_for(self, texts: Sequence[str]) -> list[tuple[Usage, Usage]]:
         """The requests that distinct texts make: the tokens to expect of each, and the most it may have."""
         packs = (pack.texts for pack in self._packs(texts))
-        return [(Usage(sum(map(estimated_tokens, sent))), _bound(sent)) for sent in packs]
+        return [(Usage(sum(map(estimated_tokens, sent))), self._bound(sent)) for sent in packs]
 
     @abstractmethod
     def _body(self, texts: Sequence[str], kind: Kind) -> dict[str, Any]:
@@ -112,27 +115,34 @@ class ApiEmbedder(Embedder):
     async def _embed(self, texts: Sequence[str], *, kind: Kind, views: Sequence[str]) -> Embedded:
         return await self._assembled(self._parts(texts, kind=kind, views=views), len(texts), views)
 
-    async def _parts(self, texts: Sequence[str], *, kind: Kind, views: Sequence[str]) -> AsyncGenerator[Part]:
-        """Each request as it comes back. When one fails, those under way are waited for: they cost money."""
+    async def _parts(
+        self, texts: Sequence[str], *, kind: Kind, views: Sequence[str], keep: Keep | None = None
+    ) -> AsyncGenerator[Part]:
+        """Each request as it comes back.
+
+        When one fails, or whoever takes the parts leaves, those under way are waited for and kept: they
+        cost money. Only a cancelled task gives them up.
+        """
         waiting = deque(self._packs(texts))
-        running: set[asyncio.Task[Part | list[_Pack]]] = set()
+        running: set[asyncio.Task[_Outcome]] = set()
         trouble: BaseException | None = None
         try:
             while running or (waiting and trouble is None):
                 while waiting and trouble is None and len(running) < self.api.limits.concurrency:
-                    running.add(asyncio.create_task(self._ask(waiting.popleft(), kind)))
+                    running.add(asyncio.create_task(self._ask(waiting.popleft(), kind, keep)))
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    outcome = task.exception() or task.result()
+                for outcome in _outcomes(done):
                     if isinstance(outcome, BaseException):
                         trouble = trouble or outcome
                     elif isinstance(outcome, list):
                         waiting.extendleft(reversed(outcome))
                     else:
                         yield outcome
-        finally:
+        except asyncio.CancelledError:
             for task in running:
                 task.cancel()
+            raise
+        finally:
             await asyncio.gather(*running, return_exceptions=True)
         if trouble is not None:
             raise trouble
@@ -155,16 +165,18 @@ class ApiEmbedder(Embedder):
     def _pack(self, rows: Sequence[int], texts: Sequence[str]) -> _Pack:
         return _Pack(tuple(rows), tuple(_sendable(texts[row]) for row in rows))
 
-    async def _ask(self, pack: _Pack, kind: Kind) -> Part | list[_Pack]:
+    async def _ask(self, pack: _Pack, kind: Kind, keep: Keep | None) -> _Outcome:
         """The vectors of a pack, or the packs to send instead of it."""
-        found: list[NDArray[np.float32]] = []
+        found: list[Embedded] = []
+
+        def store(answer: Any) -> None:
+            found.append(self._read(answer, pack))
+            if keep is not None:
+                keep(pack.rows, found[-1])
+
         call = self._call(pack, kind)
         try:
-            await self.api.post(
-                call,
-                usage=self._usage,
-                keep=lambda answer: found.append(self._matrix(answer, len(pack.rows))),
-            )
+            await self.api.post(call, usage=self._usage, keep=store)
         except ApiError as error:
             if error.too_large:
                 return pack.halves() if len(pack.rows) > 1 else [self._shorter(pack)]
@@ -173,16 +185,23 @@ class ApiEmbedder(Embedder):
             if error.unsupported and self.dimensions is not None:
                 raise EmbedderError(f"{error}; leave out dimensions={self.dimensions}") from None
             raise
-        flags = np.full(len(pack.rows), pack.cut, np.bool_)
-        return pack.rows, Embedded({"pooled": found[-1]}, flags)
+        return pack.rows, found[-1]
 
     def _call(self, pack: _Pack, kind: Kind) -> Call:
         body = self._body(pack.texts, kind)
         # The same texts asked for again after a crash: a service that knows the header bills them once.
         asked = json.dumps([self.fingerprint, body], sort_keys=True).encode()
         return Call(
-            self.path, body, _bound(pack.texts), "embed", idempotency_key=hashlib.sha256(asked).hexdigest()
+            self.path,
+            body,
+            self._bound(pack.texts),
+            "embed",
+            idempotency_key=hashlib.sha256(asked).hexdigest(),
         )
+
+    def _bound(self, texts: Sequence[str]) -> Usage:
+        """No tokenizer makes more tokens of a text than it has bytes."""
+        return Usage(sum(len(text.encode()) + self.added_tokens for text in texts))
 
     def _shorter(self, pack: _Pack) -> _Pack:
         """A text that is too long for the model, cut to what should fit or, failing that, by half."""
@@ -192,6 +211,10 @@ class ApiEmbedder(Embedder):
         if length < _SHORTEST_CUT:
             raise TextError(str(self), pack.rows[0], "is refused as too large; shorten it or leave it out")
         return _Pack(pack.rows, (raw[:length].decode("utf-8", "ignore"),), cut=True)
+
+    def _read(self, answer: Any, pack: _Pack) -> Embedded:
+        flags = np.full(len(pack.rows), pack.cut, np.bool_)
+        return Embedded({"pooled": self._matrix(answer, len(pack.rows))}, flags)
 
     def _matrix(self, answer: Any, rows: int) -> NDArray[np.float32]:
         vectors = self._vectors(answer)
@@ -218,6 +241,10 @@ def indexed(data: Sequence[Mapping[str, Any]]) -> list[Any]:
     return [_decoded(places[place]) for place in range(len(data))]
 
 
+def _outcomes(done: Set[asyncio.Task[_Outcome]]) -> list[_Outcome | BaseException]:
+    return [task.exception() or task.result() for task in done]
+
+
 def count(value: Any) -> int | None:
     """A number of tokens, or None where it cannot be one."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
@@ -232,11 +259,6 @@ def _decoded(vector: Any) -> Any:
 
 def _estimated(text: str) -> int:
     return len(text.encode("utf-8", "replace")) // _BYTES_A_TOKEN + 1
-
-
-def _bound(texts: Sequence[str]) -> Usage:
-    """No tokenizer makes more tokens of a text than it has bytes."""
-    return Usage(sum(len(text.encode()) + _SPECIAL_TOKENS for text in texts))
 
 
 def _sendable(text: str) -> str:

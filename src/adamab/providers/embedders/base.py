@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
@@ -29,6 +29,7 @@ class Embedded:
 
 
 Part = tuple[Sequence[int], Embedded]  # the numbers of the texts, and their rows
+Keep = Callable[[Sequence[int], Embedded], None]  # stores a part
 
 
 class TextError(EmbedderError):
@@ -51,8 +52,9 @@ class Embedder(ABC):
 
     An implementation sets `fingerprint` (the model's identity: two embedders with the same
     fingerprint give the same vectors) and `views`, and writes `_embed`. Callers use `embed`.
-    `str(embedder)` is its name in error messages. One that asks an API writes `_parts` as well, so
-    that what one request has brought is stored before the next one fails, and shows its client as `api`.
+    `str(embedder)` is its name in error messages. One that asks an API shows its client as `api` and
+    writes `_parts` as well, which hands what a request has brought to `keep` before the request is settled
+    in the ledger: whatever fails later, it is stored.
     """
 
     fingerprint: str
@@ -64,8 +66,13 @@ class Embedder(ABC):
     async def _embed(self, texts: Sequence[str], *, kind: Kind, views: Sequence[str]) -> Embedded:
         """Embed non-empty, distinct `texts`; `kind` says which side of the match they are on."""
 
-    async def _parts(self, texts: Sequence[str], *, kind: Kind, views: Sequence[str]) -> AsyncGenerator[Part]:
-        """The same piece by piece, each as soon as it is there, in any order."""
+    async def _parts(
+        self, texts: Sequence[str], *, kind: Kind, views: Sequence[str], keep: Keep | None = None
+    ) -> AsyncGenerator[Part]:
+        """The same piece by piece, each as soon as it is there, in any order.
+
+        What is not given to `keep` here is kept when it is handed over.
+        """
         yield range(len(texts)), await self._embed(texts, kind=kind, views=views)
 
     async def embed(
@@ -99,10 +106,25 @@ class Embedder(ABC):
         rows = np.fromiter((position[text] for text in texts), np.int64, len(texts))
         return Embedded({view: x[rows] for view, x in answer.views.items()}, answer.overlong[rows])
 
-    async def parts(self, texts: Sequence[str], *, kind: Kind, views: Sequence[str]) -> AsyncGenerator[Part]:
-        """What `embed` answers for distinct texts, checked piece by piece, for who stores each at once."""
-        async with aclosing(self._parts(texts, kind=kind, views=views)) as parts:
+    async def parts(
+        self, texts: Sequence[str], *, kind: Kind, views: Sequence[str], keep: Keep | None = None
+    ) -> AsyncGenerator[Part]:
+        """What `embed` answers for distinct texts, checked piece by piece.
+
+        `keep` stores each piece once: of a paid request before it is settled, at the latest before the
+        piece is handed over. Its errors end the call.
+        """
+        kept: set[int] = set()
+
+        def keep_checked(rows: Sequence[int], answer: Embedded) -> None:
+            if keep is not None:
+                keep(rows, self._checked(answer, len(rows), views))
+                kept.update(rows)
+
+        async with aclosing(self._parts(texts, kind=kind, views=views, keep=keep_checked)) as parts:
             async for rows, answer in parts:
+                if not kept.issuperset(rows):
+                    keep_checked(rows, answer)
                 yield rows, self._checked(answer, len(rows), views)
 
     def has(self, texts: Sequence[str]) -> NDArray[np.bool_]:

@@ -258,7 +258,7 @@ def _items(lines: Sequence[_Line]) -> list[str]:
     for line in lines:
         if line.marked:
             items.append([line.text])
-        elif inside and not line.apart:
+        elif inside and not line.apart and not (line is lines[-1] and _CLOSING.match(line.text)):
             items[-1].append(line.text)
         inside = line.marked or (inside and not line.apart)
     return ["\n".join(item) for item in items]

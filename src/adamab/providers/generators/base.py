@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,6 +56,7 @@ class Batch:
     vectors: NDArray[np.float32] | None = None
     closed: str | None = None
     refused: bool = False
+    rejected: Mapping[str, int] = field(default_factory=dict)  # reason -> texts that it wrote in vain
 
     def __len__(self) -> int:
         return len(self.texts) if self.vectors is None else len(self.vectors)

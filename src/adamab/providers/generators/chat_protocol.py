@@ -15,6 +15,8 @@ from adamab.providers.usage import Usage
 Messages = Sequence[Mapping[str, str]]
 MOST_OUTPUT = 16_000  # tokens of one answer
 _LEAST_TOKENS = 48  # of a sample, as far as the output's bound is concerned
+_LEAST_OUTPUT = 128  # tokens; with less an answer seldom has a single text
+_HALVINGS = 4  # of an answer's room, then of a prompt's texts
 _FRAME = 200  # tokens of an answer beside its samples
 _PER_MESSAGE = 16  # tokens that a chat template puts around a message, generously
 
@@ -46,6 +48,38 @@ class Dialect:
                     yield replace(self, schema=False, **change)
         for new_limit in (self.new_limit, not self.new_limit):
             yield Dialect(schema=False, new_limit=new_limit, seed=False, temperature=False)
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a server lets a request be; None: as large as wanted. Learned from its errors as well."""
+
+    output: int | None = None  # tokens of an answer
+    texts: int | None = None  # existing texts that a prompt shows, and half of the examples
+
+    def limit(self, wanted: int) -> int:
+        """The tokens to allow an answer."""
+        return wanted if self.output is None else min(wanted, self.output)
+
+    def shown(self, wanted: int) -> int:
+        """The existing texts to show."""
+        return wanted if self.texts is None else min(wanted, self.texts)
+
+    def examples(self, wanted: int) -> int:
+        """The examples to show; one is the least."""
+        return wanted if self.texts is None else min(wanted, max(1, 2 * self.texts))
+
+    def smaller(self, limit: int, texts: int) -> Iterator[Size]:
+        """What to try after a request that was too large, without saying in what.
+
+        Less room for the answer, since that is a mere allowance; if it is not that, a shorter prompt.
+        """
+        room = [max(self.limit(limit) >> halvings, _LEAST_OUTPUT) for halvings in range(1, 1 + _HALVINGS)]
+        for output in dict.fromkeys(room):
+            if output < self.limit(limit):
+                yield replace(self, output=output)
+        for halvings in range(1, 1 + _HALVINGS):
+            yield Size(min(room[1], self.limit(limit)), self.shown(texts) >> halvings)
 
 
 def request_body(

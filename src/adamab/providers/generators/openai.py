@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from adamab.providers.generators.chat_protocol import (
     MOST_OUTPUT,
     Dialect,
     Messages,
+    Size,
     digest,
     input_bound,
     output_bound,
@@ -73,6 +75,7 @@ class OpenAIGenerator(Generator):
         self.temperature = self._own_temperature
         self.shown = SHOWN if self._own_shown is None else self._own_shown
         self._dialect = Dialect(new_limit=service.needs_key, counted=not service.needs_key)
+        self._size = Size()
 
     def __str__(self) -> str:
         return f"openai:{self.model}"
@@ -86,7 +89,8 @@ class OpenAIGenerator(Generator):
         service = self.api.service
         place = "" if service.needs_key else f"@{service.place}"
         template = hashlib.sha256(self.prompts.generate.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        return f"{service.name}:{self.model}{place}:temperature={self.temperature}:prompt={template}"
+        own = "" if self._own_shown is None else f":shown={self._own_shown}"
+        return f"{service.name}:{self.model}{place}:temperature={self.temperature}:prompt={template}{own}"
 
     def configure(self, *, prompts: Prompts, seed: int, temperature: float, shown: int) -> None:
         """Take a run's wording, seed and settings, but for those that were given to this object."""
@@ -129,11 +133,11 @@ class OpenAIGenerator(Generator):
             except BudgetError:
                 if AHEAD.get() or not found.texts:
                     raise
-                return Batch(found.texts)  # the rest is out of reach, but these are paid for
+                return found.batch()  # the rest is out of reach, but these are paid for
             answer = read_answer(reply.content, found.missing)
             if _is_refused(reply, answer, request.given):
                 found.add(answer.texts if reply.refused and answer.listed else ())
-                return Batch(found.texts, refused=True)
+                return found.batch(refused=True)
             found.starved += reply.cut and not answer.texts
             found.add(answer.texts)
         closed = (
@@ -141,7 +145,7 @@ class OpenAIGenerator(Generator):
             if found.texts or request.count <= 0
             else f"{self} gave nothing new in {1 + MORE_ASKS} answers"
         )
-        return Batch(found.texts, closed=closed)
+        return found.batch(closed=closed)
 
     async def _reply(self, request: Request, found: _Found, number: int) -> Reply:
         messages = self._messages(request, found)
@@ -154,9 +158,8 @@ class OpenAIGenerator(Generator):
         kept = self.replies.get(ask)
         if kept is not None:
             return kept
-        limit = self._limit(request, found)
         try:
-            return reply_of(await self._post(ask, messages, seed, limit, found.missing))
+            return reply_of(await self._fitting(ask, request, found, seed))
         except ApiError as error:
             if not error.refused:
                 raise
@@ -164,7 +167,34 @@ class OpenAIGenerator(Generator):
         self.replies.put(ask, declined)  # so that a resumed run does not ask a second time
         return declined
 
-    async def _post(self, ask: Ask, messages: Messages, seed: int, limit: int, count: int) -> Any:
+    async def _fitting(self, ask: Ask, request: Request, found: _Found, seed: int) -> Any:
+        """The answer to a question of a size that the server takes.
+
+        A smaller question is kept under the name of the whole one, so that a resumed run finds it.
+        """
+        start, limit = self._size, self._limit(request, found)
+        sizes = (start, *start.smaller(limit, max(self.shown, _MOST_EXAMPLES)))
+        tried: list[tuple[Messages, int]] = []
+        for size in sizes:
+            question = self._messages(request, found, size), size.limit(limit)
+            if question in tried:
+                continue
+            tried.append(question)
+            try:
+                answer = await self._post(ask, *question, seed, found.missing)
+            except ApiError as error:
+                if not error.too_large:
+                    raise
+                problem, status = str(error), error.status
+            else:
+                self._size = self._size if size is start else size
+                return answer
+        remedy = (
+            "give the generator a lower ?max_tokens=, --set shown= a lower number, or shorten the examples"
+        )
+        raise ApiError(f"{problem}, even made smaller; {remedy}", status=status, too_large=True)
+
+    async def _post(self, ask: Ask, messages: Messages, limit: int, seed: int, count: int) -> Any:
         """The answer, in whatever dialect the server turns out to speak."""
         fixed = {"seed": seed, "temperature": self.temperature, "limit": limit, "count": count}
         tried: list[dict[str, Any]] = []
@@ -206,14 +236,15 @@ class OpenAIGenerator(Generator):
     def _keep(self, ask: Ask) -> Any:
         return lambda answer: self.replies.put(ask, reply_of(answer))
 
-    def _messages(self, request: Request, found: _Found) -> Messages:
+    def _messages(self, request: Request, found: _Found, size: Size = Size()) -> Messages:  # noqa: B008  # frozen
         # One message of the user's: some models' chat templates know no system message.
         existing = [*request.existing, *found.texts]
-        latest = max(self.shown // 4, len(found.texts))  # a model likes to repeat what it wrote last
+        shown = size.shown(self.shown)
+        latest = max(shown // 4, len(found.texts))  # a model likes to repeat what it wrote last
         prompt = self.prompts.generate_text(
             request.spec,
-            [clipped(text) for text in diverse(request.given, _MOST_EXAMPLES)],
-            [clipped(text) for text in diverse(existing, self.shown, latest=latest)],
+            [clipped(text) for text in diverse(request.given, size.examples(_MOST_EXAMPLES))],
+            [clipped(text) for text in diverse(existing, shown, latest=latest)],
             found.missing,
         )
         return [{"role": "user", "content": prompt}]
@@ -234,6 +265,7 @@ class _Found:
         self._count = request.count
         self.texts: tuple[str, ...] = ()
         self.starved = 0  # answers that were cut before their first text
+        self.rejected: Counter[str] = Counter()
 
     @property
     def missing(self) -> int:
@@ -242,9 +274,14 @@ class _Found:
     def add(self, texts: Sequence[str]) -> None:
         for text in texts:
             key = folded(text)
-            if key not in self._known:
+            if key in self._known:
+                self.rejected["repeat"] += 1
+            else:
                 self._known.add(key)
                 self.texts += (text,)
+
+    def batch(self, *, closed: str | None = None, refused: bool = False) -> Batch:
+        return Batch(self.texts, closed=closed, refused=refused, rejected=dict(self.rejected))
 
 
 def _is_refused(reply: Reply, answer: Answer, given: Sequence[str]) -> bool:
