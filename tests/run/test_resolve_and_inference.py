@@ -117,9 +117,7 @@ def saved(folder, spec):
 )
 def test_a_model_file_does_not_choose_who_gets_texts_and_keys(tmp_path, spec, message):
     model = saved(tmp_path, spec)
-    with pytest.raises(
-        EmbedderError, match=f"{message}.*if you trust it, pass .*--embedder"
-    ) as e:
+    with pytest.raises(EmbedderError, match=f"{message}.*if you trust it, pass .*--embedder") as e:
         Inference.open(model)
     assert "\n" not in str(e.value)
     with pytest.raises(EmbedderError, match="trust"):
