@@ -13,3 +13,26 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 def _private_cache(tmp_path, monkeypatch):
     """No test reads or fills the user's own vector cache."""
     monkeypatch.setenv("ADAMAB_CACHE", str(tmp_path / "cache" / "vectors.sqlite"))
+
+
+@pytest.fixture
+def paint(tmp_path):
+    """Writes pictures: `paint(folder, {"red": 3})` makes three reddish ones in folder/red."""
+    import numpy as np
+    from PIL import Image
+
+    colours = {"red": (200, 40, 40), "green": (40, 180, 60), "blue": (50, 60, 200), "grey": (120, 120, 120)}
+
+    def write(folder, counts, *, seed=0, side=24, ending="png"):
+        rng = np.random.default_rng(seed)
+        written = []
+        for name, count in counts.items():
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            for number in range(count):
+                noise = rng.integers(-40, 40, (side, side, 3))
+                pixels = np.clip(np.array(colours[name]) + noise, 0, 255).astype(np.uint8)
+                written.append(folder / name / f"{seed}-{number}.{ending}")
+                Image.fromarray(pixels).save(written[-1])
+        return written
+
+    return write

@@ -2,6 +2,7 @@
 
     AdamabError
     ├── TaskError                 the task file, its examples, a data file
+    │   └── ImageError            a picture that cannot be read, or is refused
     ├── RecipeError               a hyperparameter out of range, an unknown preset
     ├── MissingExtraError         an optional package is not installed; names its pip line
     ├── ProviderError
@@ -26,6 +27,10 @@ class AdamabError(Exception):
 
 class TaskError(AdamabError, ValueError):
     """The task, its examples or a data file is malformed."""
+
+
+class ImageError(TaskError):
+    """A picture is broken, too large, or no picture; the message names its file."""
 
 
 class RecipeError(AdamabError, ValueError):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adamab.errors import TaskError
-from adamab.task.prompts import Prompts, spoken
+from adamab.task.prompts import SCENES, Prompts, spoken
 from adamab.task.spec import ClassSpec
 
 CHURN = ClassSpec("churn_risk", "hints that they may leave")
@@ -93,6 +93,8 @@ def test_replacement_is_one_pass() -> None:
         ("query", "hello", ["lacks {text}"]),
         ("described", "a class", ["lacks {name} or {description}"]),
         ("generate", "{count}", ["lacks {class} or"]),
+        ("draw", "{number}", ["prompts.draw", "lacks {class} or"]),
+        ("draw", "{class} {count}", ["prompts.draw", "{count}", "{scene}"]),
         ("classify", "{text}", ["lacks {classes}"]),
         ("rerank_query", 5, ["prompts.rerank_query", "'5'", "quotes"]),
         ("with_examples", "yes", ["prompts.with_examples", "true or false"]),
@@ -131,6 +133,10 @@ def test_no_class_leaves_its_data_block(planted: str) -> None:
     assert about["description"] == f"b {planted}"  # type: ignore[index]
     own = Prompts(generate="{count} of {name}: {description}").generate_text(spec, [], [], 1)
     assert len(own.splitlines()) == 1
+    drawn = Prompts().draw_text(spec, 1, seed=0)
+    assert [line for line in drawn.splitlines() if line.startswith("Now")] == []
+    assert blocks(drawn) == [[{"name": spoken(spec.name), "description": f"b {planted}"}]]
+    assert len(Prompts(draw="{name}: {description}").draw_text(spec, 1, seed=0).splitlines()) == 1
 
 
 def test_a_generator_template_of_ones_own() -> None:
@@ -139,6 +145,24 @@ def test_a_generator_template_of_ones_own() -> None:
         '2 of "churn risk": "hints that they may leave", as {"texts": []}'
     )
     assert '"account log in": "account log in"' in prompts.generate_text(BARE, [], [], 2)
+
+
+def test_who_draws_gets_the_class_a_number_and_a_scene() -> None:
+    prompt = Prompts().draw_text(CHURN, 17, seed=3)
+    assert blocks(prompt) == [[{"name": "churn risk", "description": "hints that they may leave"}]]
+    assert "Picture 17" in prompt
+    assert all(sum(part in prompt for part in group) == 1 for group in SCENES)
+    assert "{" not in re.sub("<data>.*?</data>", "", prompt, flags=re.DOTALL)
+    assert len(prompt) < 700  # some models take a thousand characters
+    own = Prompts(draw="{number}: {name}, {description}; {scene}").draw_text(BARE, 2, seed=0)
+    assert own.startswith('2: "account log in", "account log in"; seen')
+
+
+def test_scenes_are_drawn_by_the_seed() -> None:
+    scenes = [Prompts(draw="{name} {scene}").draw_text(BARE, 1, seed=seed) for seed in range(200)]
+    assert len(set(scenes)) > 150
+    assert scenes[7] == Prompts(draw="{name} {scene}").draw_text(BARE, 1, seed=7)
+    assert all(any(part in scene for scene in scenes) for group in SCENES for part in group)
 
 
 def test_the_llm_gets_numbered_classes_and_examples_only_on_request() -> None:

@@ -216,7 +216,8 @@ def test_an_unknown_class_in_a_data_file_names_its_line(tmp_path: Path) -> None:
 
 
 def test_the_task_itself_must_be_a_file(tmp_path: Path) -> None:
-    with pytest.raises(TaskError, match="is a directory"):
+    (tmp_path / "task.yaml").touch()
+    with pytest.raises(TaskError, match=r"is a directory; name task\.yaml in it"):
         load_task(tmp_path)
     with pytest.raises(TaskError, match="no such file"):
         load_task(tmp_path / "none.yaml")

@@ -1,5 +1,7 @@
 """What the user says: classes, samples, prompts and how they are read."""
 
+from adamab.task.image_samples import read_image_samples, read_images
+from adamab.task.images import Image
 from adamab.task.prompts import Prompts
 from adamab.task.readers import TextRow, load_task, read_samples, read_text_stream, read_texts
 from adamab.task.spec import ClassSpec, Sample, Task
@@ -7,6 +9,7 @@ from adamab.task.words import Vocabulary, folded, terms
 
 __all__ = [
     "ClassSpec",
+    "Image",
     "Prompts",
     "Sample",
     "Task",
@@ -14,6 +17,8 @@ __all__ = [
     "Vocabulary",
     "folded",
     "load_task",
+    "read_image_samples",
+    "read_images",
     "read_samples",
     "read_text_stream",
     "read_texts",

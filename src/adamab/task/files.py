@@ -10,7 +10,7 @@ import json
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from adamab.task.messages import one_line, place, short
 # Ending of a file -> how its rows are written.
 ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".tsv": "tsv", ".txt": "txt"}
 _PLAIN = "txt"
+_TEXT = ("text",)
 _LONGEST_LINE = 16 * 2**20  # a file without line breaks must not fill the memory
 
 
@@ -93,13 +94,15 @@ def _decoded(path: Path, number: int, offset: int, raw: bytes) -> str:
         ) from None
 
 
-def read_rows(path: Path, *, plain_text: bool = False, kind: str | None = None) -> Iterator[Row]:
+def read_rows(
+    path: Path, *, plain_text: bool = False, kind: str | None = None, columns: Sequence[str] = _TEXT
+) -> Iterator[Row]:
     """Rows of a JSONL, CSV or TSV file, by its ending; with `plain_text` also of a `.txt` file.
 
-    `kind` (csv, tsv, jsonl, txt) says how the file is written whatever its ending is. Blank lines are
-    skipped; a file without any row is refused.
+    `kind` (csv, tsv, jsonl, txt) says how the file is written whatever its ending is. One of `columns`
+    must be in a table's header. Blank lines are skipped; a file without any row is refused.
     """
-    yield from _rows(path, read_lines(path), kind or _kind(path, plain_text))
+    yield from _rows(path, read_lines(path), kind or _kind(path, plain_text), columns)
 
 
 def read_stream(handle: BinaryIO, name: str, kind: str) -> Iterator[Row]:
@@ -118,21 +121,21 @@ def _kind(path: Path, plain_text: bool) -> str:
     return kind
 
 
-def _rows(path: Path, lines: Lines, kind: str) -> Iterator[Row]:
+def _rows(path: Path, lines: Lines, kind: str, columns: Sequence[str] = _TEXT) -> Iterator[Row]:
     row = None
-    for row in _READERS[kind](path, lines):
+    for row in _READERS[kind](path, lines, columns):
         yield row
     if row is None:
         raise TaskError(f"{place(path)}: holds no rows; add at least one")
 
 
-def _txt(path: Path, lines: Lines) -> Iterator[Row]:
+def _txt(path: Path, lines: Lines, _: Sequence[str]) -> Iterator[Row]:
     for number, line in lines:
         if line.strip():
             yield Row(path, number, {"text": line.strip()})
 
 
-def _jsonl(path: Path, lines: Lines) -> Iterator[Row]:
+def _jsonl(path: Path, lines: Lines, _: Sequence[str]) -> Iterator[Row]:
     for number, line in lines:
         if line.strip():
             yield Row(path, number, _json_object(place(path, number), line))
@@ -165,11 +168,11 @@ def _no_constant(name: str) -> NoReturn:
     raise TaskError(f"{name} is not a JSON value; write null")
 
 
-def _csv(path: Path, lines: Lines, delimiter: str = ",") -> Iterator[Row]:
+def _csv(path: Path, lines: Lines, columns: Sequence[str], delimiter: str = ",") -> Iterator[Row]:
     header: list[str] | None = None
     for line, cells in _csv_cells(path, lines, delimiter):
         if header is None:
-            header = _header(place(path, line), cells)
+            header = _header(place(path, line), cells, columns)
         elif len(cells) != len(header):
             raise TaskError(
                 f"{place(path, line)}: {len(cells)} fields where the header has {len(header)}; "
@@ -195,12 +198,12 @@ def _csv_cells(path: Path, lines: Lines, delimiter: str) -> Iterator[tuple[int, 
             yield line, cells
 
 
-def _header(where: str, cells: list[str]) -> list[str]:
+def _header(where: str, cells: list[str], columns: Sequence[str]) -> list[str]:
     header = [cell.strip() for cell in cells]
-    if "text" not in header:
+    if not set(columns) & set(header):
         raise TaskError(
-            f"{where}: no column 'text' in {short(', '.join(header))}; "
-            "start with a header line such as: text,label"
+            f"{where}: no column {columns[0]!r} in {short(', '.join(header))}; "
+            f"start with a header line such as: {columns[0]},label"
         )
     if len(set(header)) < len(header):
         raise TaskError(f"{where}: column {short(_repeated(header))} stands there twice; rename one")
@@ -211,7 +214,7 @@ def _repeated(names: list[str]) -> str:
     return Counter(names).most_common(1)[0][0]
 
 
-_READERS: dict[str, Callable[[Path, Lines], Iterator[Row]]] = {
+_READERS: dict[str, Callable[[Path, Lines, Sequence[str]], Iterator[Row]]] = {
     "csv": _csv,
     "tsv": partial(_csv, delimiter="\t"),
     "jsonl": _jsonl,

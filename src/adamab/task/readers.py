@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from os import PathLike
 from pathlib import Path
+from typing import get_args
 
-from adamab.errors import TaskError
+from adamab.errors import ImageError, TaskError
+from adamab.task.image_folders import image_at
+from adamab.task.image_samples import placed_image_samples, resolved, source_at
+from adamab.task.image_sets import is_image_set, read_image_set
 from adamab.task.messages import checked, place, short, suggestion
 from adamab.task.prompts import KEYS, Prompts
 from adamab.task.samples import (
@@ -19,26 +24,31 @@ from adamab.task.samples import (
     read_texts,
     unknown_class,
 )
-from adamab.task.spec import ClassSpec, Sample, Task, listed_twice, unexplained
+from adamab.task.spec import ClassSpec, Modality, Sample, Task, listed_twice, unexplained
 from adamab.task.words import folded
 from adamab.task.yaml_tree import Fields, Items, Node, Scalar, read_tree
 
 __all__ = ["TextRow", "load_task", "read_samples", "read_text_stream", "read_texts"]
 
-_TASK_KEYS = ("name", "classes", "examples", "prompts")
+_TASK_KEYS = ("name", "modality", "classes", "examples", "prompts")
 _CLASS_KEYS = ("name", "description", "examples")
-_EXAMPLE_KEYS = ("text", "id")
+_EXAMPLE_KEYS: dict[Modality, tuple[str, ...]] = {"text": ("text", "id"), "image": ("image", "id")}
 _FLAG = "with_examples"
 
 Placed = tuple[str, Sample]  # file:line and the sample that stands there
 
 
 def load_task(path: str | PathLike[str]) -> Task:
-    """Read a task file and the data files it names (relative to it).
+    """Read a task file and the data files it names (relative to it), or a folder of pictures.
+
+    A folder with a folder a class, and a known data set such as `pets:DIR?split=train`, are tasks of
+    pictures as they are.
 
     A text that is repeated within its class is kept once, unless its `id` differs (see `Task`); a text
     under two classes is refused.
     """
+    if is_image_set(str(path)) or os.path.isdir(path):
+        return _of_pictures(str(path))
     path = Path(path)
     fields = read_tree(path).fields("the file")
     parts = _full(path, fields) if "classes" in fields else _plain(path, fields)
@@ -46,9 +56,23 @@ def load_task(path: str | PathLike[str]) -> Task:
     samples = tuple(_of_one_class(parts.placed))
     _check_explained(parts, samples)
     try:
-        return Task(tuple(parts.classes), samples, parts.prompts, parts.name)
+        return Task(tuple(parts.classes), samples, parts.prompts, parts.name, parts.modality)
     except TaskError as exc:
         raise TaskError(f"{place(path)}: {exc}") from None
+
+
+def _of_pictures(source: str) -> Task:
+    for file in ("task.yaml", "task.yml"):
+        if os.path.isfile(os.path.join(source, file)):
+            raise TaskError(f"{place(source)}: is a directory; name {file} in it")
+    samples = tuple(_of_one_class(placed_image_samples(source)))
+    shown = dict.fromkeys(sample.class_name for sample in samples)
+    if is_image_set(source):  # of a part of a set, the classes that it shows
+        found = read_image_set(source)
+        name, classes = found.name, [spec for spec in found.classes if spec.name in shown]
+    else:
+        name, classes = Path(source).resolve().name, [ClassSpec(name) for name in shown]
+    return Task(tuple(classes), samples, name=name, modality="image")
 
 
 @dataclass(frozen=True)
@@ -60,6 +84,7 @@ class _Parts:
     places: list[str]  # file:line of each class
     placed: Iterable[Placed]
     prompts: Prompts = field(default_factory=Prompts)
+    modality: Modality = "text"
 
 
 def _check_names(parts: _Parts) -> None:
@@ -96,19 +121,31 @@ def _plain(path: Path, fields: dict[str, Node]) -> _Parts:
 def _full(path: Path, fields: dict[str, Node]) -> _Parts:
     """The long form: name, classes, examples, prompts."""
     _refuse_unknown(fields, _TASK_KEYS, "key")
+    modality = _modality(fields.get("modality"))
     classes, places, placed = list[ClassSpec](), list[str](), list[Placed]()
     for where, spec, examples in _classes(fields["classes"]):
         classes.append(spec)
         places.append(where)
-        placed.extend(_inline(examples, spec.name))
+        placed.extend(_inline(examples, spec.name, modality))
     names = [spec.name for spec in classes]
     return _Parts(
         name=_text(fields["name"], "the task's name") if "name" in fields else path.stem,
         classes=classes,
         places=places,
-        placed=chain(placed, _examples(fields.get("examples"), names)),
+        placed=chain(placed, _examples(fields.get("examples"), names, modality)),
         prompts=_prompts(fields.get("prompts")),
+        modality=modality,
     )
+
+
+def _modality(node: Node | None) -> Modality:
+    if node is None or node.is_empty:
+        return "text"
+    written = _text(node, "modality")
+    for modality in get_args(Modality):
+        if written == modality:
+            return modality  # type: ignore[no-any-return]
+    raise TaskError(f"{node.place}: modality is {short(written)}; write text or image")
 
 
 def _classes(node: Node) -> Iterator[tuple[str, ClassSpec, Node | None]]:
@@ -139,35 +176,47 @@ def _description(node: Node | None, class_name: str) -> str | None:
     return _text(node, f"description of class {short(class_name)}")
 
 
-def _inline(node: Node | None, class_name: str) -> Iterator[Placed]:
-    """Examples written in the task file: texts, or mappings with `text` and `id`."""
+def _inline(node: Node | None, class_name: str, modality: Modality = "text") -> Iterator[Placed]:
+    """Examples written in the task file: texts or paths, or mappings with `text` or `image`, and `id`."""
     if node is None or node.is_empty:
         return
     what = f"example of class {short(class_name)}"
     for item in node.items(f"'examples' of class {short(class_name)}"):
         if isinstance(item, Fields):
-            _refuse_unknown(item.nodes, _EXAMPLE_KEYS, "key of an example")
-            if "text" not in item.nodes:
-                raise TaskError(f"{item.place}: {what} without 'text'; add it")
-            text, id_ = _text(item.nodes["text"], what), _id(item.nodes.get("id"))
+            _refuse_unknown(item.nodes, _EXAMPLE_KEYS[modality], "key of an example")
+            if modality not in item.nodes:
+                raise TaskError(f"{item.place}: {what} without '{modality}'; add it")
+            text, id_ = _text(item.nodes[modality], what), _id(item.nodes.get("id"))
         else:
             text, id_ = _text(item, what), None
-        yield item.place, Sample(text, class_name, id=id_)
+        yield item.place, _sample(item, text, class_name, id_, modality)
 
 
-def _examples(node: Node | None, class_names: Collection[str]) -> Iterator[Placed]:
-    """The top-level `examples`: a file, several files, or `{class: [texts]}`."""
+def _sample(node: Node, text: str, class_name: str, id_: str | None, modality: Modality) -> Sample:
+    if modality == "text":
+        return Sample(text, class_name, id=id_)
+    try:
+        return Sample.of_image(image_at(resolved(node.path.parent, text, node.place)), class_name, id=id_)
+    except ImageError as error:
+        raise ImageError(f"{node.place}: {error}") from None
+
+
+def _examples(node: Node | None, class_names: Collection[str], modality: Modality) -> Iterator[Placed]:
+    """The top-level `examples`: a file, several files, or `{class: [texts]}`; of pictures a folder too."""
     if node is None or node.is_empty:
         return
     if isinstance(node, Fields):
         for class_name, texts in node.nodes.items():
             if class_name.strip() not in class_names:
                 raise unknown_class(texts.place, class_name, class_names)
-            yield from _inline(texts, class_name.strip())
+            yield from _inline(texts, class_name.strip(), modality)
         return
     for item in [node] if isinstance(node, Scalar) else node.items("'examples'"):
-        file = item.path.parent / _text(item, "file name in 'examples'")
-        yield from placed_samples(file, class_names)
+        written = _text(item, "file name in 'examples'")
+        if modality == "image":
+            yield from placed_image_samples(source_at(item.path.parent, written), class_names)
+        else:
+            yield from placed_samples(item.path.parent / written, class_names)
 
 
 def _prompts(node: Node | None) -> Prompts:
@@ -200,9 +249,10 @@ def _of_one_class(placed: Iterable[Placed]) -> Iterator[Sample]:
         for mark in marks:
             class_name, first = owners.setdefault(mark, (sample.class_name, where))
             if class_name != sample.class_name:
+                what = "content" if sample.image is not None and mark[0] == "text" else mark[0]
                 raise TaskError(
-                    f"{where}: example {short(sample.text)} of class {short(sample.class_name)} has the same "
-                    f"{mark[0]} as one of class {short(class_name)} at {first}; keep it in one class"
+                    f"{where}: example {short(str(sample))} of class {short(sample.class_name)} has the same "
+                    f"{what} as one of class {short(class_name)} at {first}; keep it in one class"
                 )
         yield sample
 

@@ -106,6 +106,10 @@ class Recipe(BaseModel):
     """Of a chat generator. The paper tuned its own and names no value; one is the models' own."""
     shown: int = Field(default=20, ge=0)
     """Existing samples that a prompt shows as those to differ from: enough to differ from, cheap to send."""
+    image_size: str = Field(default="1024x1024", pattern=r"auto|[1-9][0-9]{1,4}x[1-9][0-9]{1,4}")
+    """Pixels of a generated picture, as the generator's service writes them."""
+    image_quality: str = Field(default="low", pattern=r"[a-z]+")
+    """Of a generated picture: the cheapest is enough for an embedder, which looks at it in small."""
     max_refusals: int = Field(default=3, ge=1)
     """Refusals after which a class is asked for no more: one may be chance, a fourth is money lost."""
 
@@ -141,6 +145,10 @@ class Recipe(BaseModel):
     def with_options(self, **options: Any) -> Recipe:
         """The same recipe with some values changed, all checked again."""
         return _checked({**self.model_dump(), **options})
+
+    def for_modality(self, modality: str) -> Recipe:
+        """The recipe as a task of that modality can use it: pictures have no words."""
+        return self if modality == "text" else self.with_options(words=False)
 
     def n_augmentation_rounds(self, n_classes: int) -> int:
         """Rounds that generate, for a task of that many classes."""

@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 from adamab.errors import TaskError
 from adamab.task.files import Row, read_rows, read_stream
+from adamab.task.images import Image
 from adamab.task.messages import checked, short, suggestion
 from adamab.task.spec import Sample
 
@@ -18,12 +19,13 @@ _CLASS_KEYS = ("label", "class")
 
 @dataclass(frozen=True, slots=True)
 class TextRow:
-    """A text to classify, with every field of its row and the line it starts on."""
+    """A text or picture to classify, with every field of its row and the line it starts on."""
 
     text: str
     fields: dict[str, object]
     line: int
     id: str | None = None
+    image: Image | None = None
 
 
 def read_samples(path: str | PathLike[str], class_names: Collection[str] | None = None) -> list[Sample]:
@@ -51,17 +53,17 @@ def read_text_stream(handle: BinaryIO, name: str, kind: str) -> Iterator[TextRow
 
 
 def _text_row(row: Row) -> TextRow:
-    return TextRow(_text(row), row.fields, row.line, _id(row))
+    return TextRow(_text(row), row.fields, row.line, id_of(row))
 
 
 def placed_samples(path: Path, class_names: Collection[str] | None) -> Iterator[tuple[str, Sample]]:
     """Samples of a data file, each with its `file:line`."""
     known = None if class_names is None else frozenset(class_names)
     for row in read_rows(path):
-        class_name = _class_name(row)
+        class_name = class_name_of(row)
         if known is not None and class_name not in known:
             raise unknown_class(row.place, class_name, class_names or ())
-        yield row.place, Sample(_text(row), class_name, id=_id(row))
+        yield row.place, Sample(_text(row), class_name, id=id_of(row))
 
 
 def unknown_class(where: str, class_name: str, known: Collection[str]) -> TaskError:
@@ -71,30 +73,33 @@ def unknown_class(where: str, class_name: str, known: Collection[str]) -> TaskEr
     )
 
 
-def _class_name(row: Row) -> str:
+def class_name_of(row: Row) -> str:
+    """The class that a row names."""
     found = [key for key in _CLASS_KEYS if key in row.fields]
     if not found:
         raise TaskError(f"{row.place}: no 'label' (or 'class') beside the text; name the class of each row")
     if len(found) > 1:
         raise TaskError(f"{row.place}: both 'label' and 'class' are there; keep one")
-    return _string(row, found[0])
+    return string_of(row, found[0])
 
 
 def _text(row: Row) -> str:
     if "text" not in row.fields:
         keys = suggestion("text", row.fields) if row.fields else "the object is empty"
         raise TaskError(f"{row.place}: no 'text' in the row ({keys}); add it")
-    return _string(row, "text")
+    return string_of(row, "text")
 
 
-def _string(row: Row, key: str) -> str:
+def string_of(row: Row, key: str) -> str:
+    """A field that must be a text."""
     value = row.fields[key]
     if not isinstance(value, str):
         raise TaskError(f"{row.place}: '{key}' is {short(value)}, not a text; put it in double quotes")
     return checked(value, row.place, f"'{key}'")
 
 
-def _id(row: Row) -> str | None:
+def id_of(row: Row) -> str | None:
+    """The id of a row, if it has one."""
     value = row.fields.get("id")
     if value is None or value == "":
         return None

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from adamab.errors import TaskError
+from adamab.task.images import Image
 from adamab.task.messages import short, suggestion
 from adamab.task.prompts import Prompts
 from adamab.task.words import folded
 
 Source = Literal["given", "synthetic"]
+Modality = Literal["text", "image"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,7 @@ class ClassSpec:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One text of a known class.
+    """One text or picture of a known class; the text of a picture is its reference.
 
     `id` is what an embedder of precomputed vectors looks the sample up by; everything
     else goes by the text.
@@ -34,6 +36,15 @@ class Sample:
     class_name: str
     source: Source = "given"
     id: str | None = None
+    image: Image | None = None
+
+    @classmethod
+    def of_image(cls, image: Image, class_name: str, *, id: str | None = None) -> Sample:
+        """A given picture."""
+        return cls(image.reference, class_name, id=id, image=image)
+
+    def __str__(self) -> str:
+        return self.text if self.image is None else str(self.image)
 
 
 @dataclass(frozen=True)
@@ -53,11 +64,17 @@ class Task:
     samples: tuple[Sample, ...] = ()
     prompts: Prompts = field(default_factory=Prompts)
     name: str = "task"
+    modality: Modality = "text"
     repeats: int = field(init=False, default=0, compare=False)
 
     def __post_init__(self) -> None:
+        if self.modality not in get_args(Modality):
+            raise TaskError(f"modality is {short(self.modality)}; write text or image")
         _check_classes(self.classes)
         _check_samples(self.samples, self.class_names)
+        _check_modality(self.samples, self.modality)
+        if self.modality == "image" and self.prompts.with_examples:
+            raise TaskError("prompts.with_examples: a wording cannot quote a picture; leave it out")
         distinct: dict[tuple[str, str | None], Sample] = {}
         for sample in self.samples:
             distinct.setdefault((folded(sample.text), sample.id), sample)
@@ -132,15 +149,25 @@ def _check_samples(samples: Sequence[Sample], class_names: Sequence[str]) -> Non
     for sample in samples:
         if sample.class_name not in known:
             raise TaskError(
-                f"example {short(sample.text)} is of unknown class {short(sample.class_name)}; "
+                f"example {short(str(sample))} is of unknown class {short(sample.class_name)}; "
                 f"{suggestion(sample.class_name, class_names)}"
             )
         _check_text(sample.text, f"an example of class {short(sample.class_name)}")
         first = owner.setdefault(folded(sample.text), sample.class_name)
         if first != sample.class_name:
             raise TaskError(
-                f"example {short(sample.text)} stands under both {short(first)} and "
+                f"example {short(str(sample))} stands under both {short(first)} and "
                 f"{short(sample.class_name)}; keep it in one class"
+            )
+
+
+def _check_modality(samples: Sequence[Sample], modality: Modality) -> None:
+    for sample in samples:
+        if (sample.image is not None) != (modality == "image"):
+            found = "a picture" if sample.image is not None else "a text"
+            raise TaskError(
+                f"example {short(str(sample))} is {found} in a task of {modality}s; "
+                f"set modality: {'image' if modality == 'text' else 'text'}, or take it out"
             )
 
 
