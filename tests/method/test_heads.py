@@ -115,3 +115,18 @@ def test_a_single_layer_folds_into_a_linear_head():
     assert head.tower == ()
     assert head.hidden is None
     assert (np.argmax(head.logits(X), axis=1) == Y).mean() > 0.8
+
+
+def test_copies_of_held_out_samples_do_not_give_them_away():
+    rng = np.random.default_rng(0)
+    given = rng.standard_normal((60, 200)).astype(np.float32)  # nothing to learn: labels are drawn
+    labels = np.concatenate([np.arange(60) % 3] * 2)
+    both = np.concatenate([given, given + 0.01 * rng.standard_normal(given.shape).astype(np.float32)])
+    view = DenseView("pooled", both, lambda _: None)
+    mask = np.arange(120) < 60
+    told, untold = (
+        fit_views([view], labels, mask, 3, Recipe(checkpoints=(50,)), seed=0, copies=copies).estimate
+        for copies in (False, True)
+    )
+    assert told.accuracy > 0.8  # what the mask is for
+    assert untold.low < 1 / 3 < untold.high

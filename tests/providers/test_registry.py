@@ -16,7 +16,8 @@ from adamab.providers import registry
 from adamab.providers.embedders.npz import NpzEmbedder
 from adamab.providers.generators.noise import NoiseGenerator
 from adamab.providers.generators.recorded import PoolGenerator, ReplayGenerator
-from adamab.providers.registry import join_spec, resolve_embedder, resolve_generator, split_spec
+from adamab.providers.registry import resolve_embedder, resolve_generator
+from adamab.task.specs import join_spec, split_spec
 from adamab.testing import HashEmbedder
 
 
@@ -42,7 +43,11 @@ def test_builtin_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "options", "message"),
     [
-        ("lokal", {}, "unknown embedder 'lokal'; there are: cohere, local, npz, openai, st, voyage"),
+        (
+            "lokal",
+            {},
+            "unknown embedder 'lokal'; there are: clip, cohere, local, npz, onnx, openai, st, timm, voyage",
+        ),
         ("npz", {}, "write npz:PATH"),
         ("st:", {}, "write st:PATH"),
         ("local:x", {}, "takes no argument; for another model write st:x"),
@@ -60,7 +65,8 @@ def test_bad_embedders(spec: Any, options: dict[str, Any], message: str) -> None
 
 def test_bad_generators() -> None:
     with pytest.raises(
-        GeneratorError, match="unknown generator 'gpt'; there are: noise, openai, pool, replay"
+        GeneratorError,
+        match="unknown generator 'gpt'; there are: diffusers, noise, openai, openai-image",
     ):
         resolve_generator("gpt:4")
     with pytest.raises(GeneratorError, match="'noise' takes no argument"):
@@ -112,7 +118,8 @@ def test_entry_points_add_names(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     monkeypatch.setattr(registry.metadata, "entry_points", lambda group: entries[group])
     with pytest.raises(
-        EmbedderError, match="there are: cohere, gone, local, npz, openai, st, toy, voyage, wrong"
+        EmbedderError,
+        match="gone, local, npz, onnx, openai, st, timm, toy, voyage, wrong",
     ):
         resolve_embedder("nothing")
     with pytest.raises(EmbedderError, match="wrong:abc: made a int, which is not an Embedder"):

@@ -11,7 +11,7 @@ from adamab.providers.generators.noise import NoiseGenerator
 from adamab.run import training_set
 from adamab.run.fit import fit_task
 from adamab.run.joint_model import JointModel
-from adamab.run.text_side import TextSide
+from adamab.run.sample_side import SampleSide
 from adamab.task.prompts import Prompts
 from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec, Sample, Task
@@ -219,7 +219,7 @@ def test_unknown_policy_and_view_are_one_line():
 
 def test_wordings_that_quote_examples_lack_what_their_fold_holds_out():
     task = make_task(prompts=Prompts(with_examples=True))
-    side = TextSide(task, HashEmbedder(), FAST).training_set().class_side
+    side = SampleSide(task, HashEmbedder(), FAST).training_set().class_side
     learned = np.ones(9, dtype=bool)
     learned[[1, 5]] = False
     wordings = " ".join(side(learned).texts)
@@ -229,7 +229,7 @@ def test_wordings_that_quote_examples_lack_what_their_fold_holds_out():
 
 
 def test_the_words_of_a_held_out_text_are_unknown_to_its_fold():
-    samples = TextSide(make_task(), HashEmbedder(), FAST).training_set()
+    samples = SampleSide(make_task(), HashEmbedder(), FAST).training_set()
     (words,) = [view for view in samples.raw_views(FAST) if view.name == "words"]
     learned = np.ones(9, dtype=bool)
     learned[0] = False
@@ -239,7 +239,7 @@ def test_the_words_of_a_held_out_text_are_unknown_to_its_fold():
 
 def test_a_huge_vocabulary_keeps_the_terms_of_several_texts(monkeypatch):
     monkeypatch.setattr(training_set, "MAX_TERMS", 12)
-    samples = TextSide(make_task(), HashEmbedder(), FAST).training_set()
+    samples = SampleSide(make_task(), HashEmbedder(), FAST).training_set()
     (words,) = [view for view in samples.raw_views(FAST) if view.name == "words"]
     terms = words.vocabulary(np.ones(9, dtype=bool)).terms
     assert 0 < len(terms) <= 12
@@ -299,7 +299,7 @@ def test_wide_views_without_descriptions_are_left_out_of_a_zero_shot_classifier(
 
 def test_the_description_goes_to_the_pooled_view_wherever_it_stands():
     embedder = HashEmbedder(views=("pooled", "layers"))
-    samples = TextSide(make_task(), embedder, FAST.with_options(views=("layers", "pooled"))).training_set()
+    samples = SampleSide(make_task(), embedder, FAST.with_options(views=("layers", "pooled"))).training_set()
     sides = {v.name: v.rows(np.ones(9, dtype=bool))[1] is not None for v in samples.raw_views(FAST)}
     assert sides == {"layers": False, "pooled": True, "words": True}
 
@@ -339,7 +339,7 @@ def test_more_of_a_class_counts_like_repeated_samples():
     """What the loop foresees rests on it."""
     task, embedder = make_task(), HashEmbedder()
     recipe = Recipe.preset("paper")
-    once, twice = (TextSide(task, embedder, recipe).training_set() for _ in range(2))
+    once, twice = (SampleSide(task, embedder, recipe).training_set() for _ in range(2))
     rows = np.flatnonzero(twice.class_index == 1)
     again = {name: matrix[rows] for name, matrix in twice.views.items()}
     twice.add([1] * len(rows), again, given=True, texts=[twice.texts[i] for i in rows])

@@ -75,14 +75,20 @@ def fit_views(
     recipe: Recipe,
     *,
     seed: int,
+    copies: bool = False,
 ) -> FittedViews:
-    """Train every view's head and weigh the views by out-of-fold evidence on the given samples."""
+    """Train every view's head and weigh the views by out-of-fold evidence on the given samples.
+
+    Where the other samples are near copies of given ones (`copies`), no fold trains on them: a copy of
+    a held-out sample would give it away.
+    """
     folds = _folds(class_index, given, n_classes, recipe, seed)
     held = [folds == k for k in range(folds.max(initial=-1) + 1)]
+    seen = given if copies else np.ones(len(class_index), dtype=np.bool_)
     weight = np.where(given, 1.0, recipe.synthetic_weight).astype(np.float32)
     heads, components = [], []
     for view in views:
-        head, of_view = _fit_view(view, class_index, held, weight, n_classes, recipe, seed)
+        head, of_view = _fit_view(view, class_index, held, seen, weight, n_classes, recipe, seed)
         heads.append(head)
         components += of_view
     if not held:
@@ -110,6 +116,7 @@ def _fit_view(
     view: RawView,
     class_index: NDArray[np.int64],
     held: Sequence[NDArray[np.bool_]],
+    seen: NDArray[np.bool_],  # (n,) what folds may train on
     weight: Floats,
     n_classes: int,
     recipe: Recipe,
@@ -118,7 +125,7 @@ def _fit_view(
     """Train one view's members; the last one sees every sample and becomes the head."""
     everything = np.ones(len(class_index), dtype=np.bool_)
     final = prepare(*view.rows(everything), class_index, everything, n_classes, recipe)
-    members = [*_fold_members(view, class_index, held, n_classes, recipe), final]
+    members = [*_fold_members(view, class_index, [seen & ~out for out in held], n_classes, recipe), final]
     head = TrainedHead(view.name, final)
     logits: list[Floats] = []
     patience = _Patience(class_index, held, last=max(recipe.checkpoints))
@@ -135,7 +142,7 @@ def _fit_view(
         queries,
         classes,
         as_tensor(class_index),
-        as_tensor(np.stack([weight * ~out for out in held] + [weight])),
+        as_tensor(np.stack([weight * (seen & ~out) for out in held] + [weight])),
         recipe,
         seed=seed,
         at_checkpoint=at_checkpoint,
@@ -147,19 +154,19 @@ def _fit_view(
 def _fold_members(
     view: RawView,
     class_index: NDArray[np.int64],
-    held: Sequence[NDArray[np.bool_]],
+    learned_from: Sequence[NDArray[np.bool_]],  # by each fold
     n_classes: int,
     recipe: Recipe,
 ) -> list[PreparedView]:
     """The view as each fold sees it; rotated once where all folds start from the same rows."""
     members: list[PreparedView] = []
     raw: tuple[Rows, Rows | None] | None = None
-    for out in held:
-        rows = view.rows(~out)
+    for learned in learned_from:
+        rows = view.rows(learned)
         if raw is None or rows[0] is not raw[0] or rows[1] is not raw[1]:
             raw, rotated = rows, isometric(*rows)
         reduce = too_wide(rows[0], recipe)  # as the final head does, whatever the rotation saved
-        members.append(prepare(*rotated, class_index, ~out, n_classes, recipe, reduce=reduce))
+        members.append(prepare(*rotated, class_index, learned, n_classes, recipe, reduce=reduce))
     return members
 
 

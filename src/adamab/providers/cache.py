@@ -1,8 +1,8 @@
 """A content-addressed cache of vectors in one SQLite file; several processes may share it.
 
-A row is found by sha256 of (fingerprint, kind, text) and the view's name. The texts
-themselves are not stored. A vector that float16 holds exactly is stored as float16,
-so what comes out is what went in. The file can be read by its owner only.
+A row is found by sha256 of (fingerprint, kind, text or a picture's digest) and the view's
+name. Texts and pictures themselves are not stored. A vector that float16 holds exactly is
+stored as float16, so what comes out is what went in. The file can be read by its owner only.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from numpy.typing import NDArray
 
 from adamab.errors import EmbedderError
 from adamab.providers.cache_file import CacheFile, DamagedError, PlaceError, default_path
-from adamab.providers.embedders.base import Embedded, Embedder, Keep, Kind, Part, TextError
+from adamab.providers.embedders.base import Embedded, Embedder, Item, Keep, Kind, Part, TextError
 from adamab.providers.reply_cache import delete_replies
 
 if TYPE_CHECKING:
     from adamab.providers.http import ApiClient
+    from adamab.task.spec import Modality
 
 SLICE = 256  # texts embedded before they are stored: what a killed process loses at most
 _DTYPES: dict[str, np.dtype[Any]] = {"f2": np.dtype("<f2"), "f4": np.dtype("<f4")}
@@ -81,10 +82,10 @@ class VectorCache:
         return self.file.size
 
     def get(
-        self, fingerprint: str, kind: Kind, texts: Sequence[str], views: Sequence[str]
+        self, fingerprint: str, kind: Kind, items: Sequence[Item], views: Sequence[str]
     ) -> dict[tuple[int, str], CachedVector]:
-        """What is stored of `texts`, by (number of the text, view). Damaged rows count as missing."""
-        keys = {_key(fingerprint, kind, text): number for number, text in enumerate(texts)}
+        """What is stored of `items`, by (number of the item, view). Damaged rows count as missing."""
+        keys = {_key(fingerprint, kind, item): number for number, item in enumerate(items)}
         query = (
             "SELECT key, view, dtype, width, overlong, crc, data FROM vectors "
             f"WHERE key IN ({_marks(keys)}) AND view IN ({_marks(views)})"
@@ -93,12 +94,12 @@ class VectorCache:
         found = ((keys[key], view, _decode(*rest)) for key, view, *rest in rows)
         return {(number, view): vector for number, view, vector in found if vector is not None}
 
-    def put(self, fingerprint: str, kind: Kind, texts: Sequence[str], embedded: Embedded) -> None:
+    def put(self, fingerprint: str, kind: Kind, items: Sequence[Item], embedded: Embedded) -> None:
         """Store vectors; where that fails, warn once and go on, since the vectors are there already.
 
         A strict cache raises `CacheError` instead.
         """
-        keys = [_key(fingerprint, kind, text) for text in texts]
+        keys = [_key(fingerprint, kind, item) for item in items]
         rows = [
             (key, view, *_encode(matrix[number], bool(embedded.overlong[number])))
             for view, matrix in embedded.views.items()
@@ -165,50 +166,55 @@ class CachedEmbedder(Embedder):
         """That of the embedder."""
         return self.embedder.fingerprint
 
+    @property
+    def modalities(self) -> frozenset[Modality]:  # type: ignore[override]
+        """Those of the embedder."""
+        return self.embedder.modalities
+
     @cached_property
     def views(self) -> tuple[str, ...]:  # type: ignore[override]
         """Those of the embedder."""
         return self.embedder.views
 
-    def has(self, texts: Sequence[str]) -> NDArray[np.bool_]:
+    def has(self, items: Sequence[Item]) -> NDArray[np.bool_]:
         """What the embedder says."""
-        return self.embedder.has(texts)
+        return self.embedder.has(items)
 
     @property
     def api(self) -> ApiClient | None:  # type: ignore[override]
         """The embedder's, through which a run meters its calls."""
         return self.embedder.api
 
-    async def _embed(self, texts: Sequence[str], *, kind: Kind, views: Sequence[str]) -> Embedded:
-        return await self._assembled(self._parts(texts, kind=kind, views=views), len(texts), views)
+    async def _embed(self, items: Sequence[Item], *, kind: Kind, views: Sequence[str]) -> Embedded:
+        return await self._assembled(self._parts(items, kind=kind, views=views), len(items), views)
 
     async def _parts(
-        self, texts: Sequence[str], *, kind: Kind, views: Sequence[str], keep: Keep | None = None
+        self, items: Sequence[Item], *, kind: Kind, views: Sequence[str], keep: Keep | None = None
     ) -> AsyncGenerator[Part]:
         if not self.cacheable:
-            async with aclosing(self.embedder.parts(texts, kind=kind, views=views, keep=keep)) as parts:
+            async with aclosing(self.embedder.parts(items, kind=kind, views=views, keep=keep)) as parts:
                 async for part in parts:
                     yield part
             return
         lacking: list[int] = []
-        for numbers in _slices(range(len(texts)), self.slice_size):
-            stored = self._stored(texts, numbers, kind, views)
+        for numbers in _slices(range(len(items)), self.slice_size):
+            stored = self._stored(items, numbers, kind, views)
             lacking += [n for n in numbers if any((n, view) not in stored for view in views)]
             held = [n for n in numbers if all((n, view) in stored for view in views)]
             if held:
                 yield held, self._held(stored, held, views)
         # An API packs its requests itself and hands them over one by one.
-        size = self.slice_size if self.api is None else len(texts)
+        size = self.slice_size if self.api is None else len(items)
         for numbers in _slices(lacking, size):
-            async with aclosing(self._fresh(texts, numbers, kind, views, keep)) as parts:
+            async with aclosing(self._fresh(items, numbers, kind, views, keep)) as parts:
                 async for part in parts:
                     yield part
 
     def _stored(
-        self, texts: Sequence[str], numbers: Sequence[int], kind: Kind, views: Sequence[str]
+        self, items: Sequence[Item], numbers: Sequence[int], kind: Kind, views: Sequence[str]
     ) -> dict[tuple[int, str], CachedVector]:
         try:
-            rows = self.cache.get(self.fingerprint, kind, [texts[n] for n in numbers], views)
+            rows = self.cache.get(self.fingerprint, kind, [items[n] for n in numbers], views)
         except PlaceError:
             if self.cache.strict:
                 raise
@@ -228,14 +234,14 @@ class CachedEmbedder(Embedder):
 
     async def _fresh(
         self,
-        texts: Sequence[str],
+        items: Sequence[Item],
         numbers: Sequence[int],
         kind: Kind,
         views: Sequence[str],
         keep: Keep | None,
     ) -> AsyncGenerator[Part]:
-        """Vectors of texts that are not stored; each part is stored here and by whoever asks for it."""
-        asked = [texts[number] for number in numbers]
+        """Vectors that are not stored; each part is stored here and by whoever asks for it."""
+        asked = [items[number] for number in numbers]
 
         def store(places: Sequence[int], fresh: Embedded) -> None:
             try:
@@ -285,9 +291,11 @@ def _delete(db: sqlite3.Connection, fingerprint: str | None) -> None:
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def _key(fingerprint: str, kind: Kind, text: str) -> bytes:
+def _key(fingerprint: str, kind: Kind, item: Item) -> bytes:
     digest = hashlib.sha256()
-    for part in (fingerprint, kind, text):
+    # A picture has a part more, so that no text can be taken for it.
+    named = (item,) if isinstance(item, str) else ("", item.digest)
+    for part in (fingerprint, kind, *named):
         raw = part.encode("utf-8", "surrogatepass")
         digest.update(len(raw).to_bytes(8, "little") + raw)
     return digest.digest()

@@ -13,28 +13,34 @@ from collections.abc import Callable, Mapping
 from importlib import import_module, metadata
 from typing import Any
 
-from adamab.errors import AdamabError, EmbedderError, GeneratorError, ProviderError
+from adamab.errors import AdamabError, EmbedderError, GeneratorError
 from adamab.providers.embedders.base import Embedder
 from adamab.providers.generators.base import Generator
 from adamab.task.messages import short
+from adamab.task.specs import split_spec
 
 EMBEDDERS = {
     "local": "adamab.providers.embedders.local:from_spec",
     "st": "adamab.providers.embedders.sentence_transformers:SentenceTransformerEmbedder",
     "npz": "adamab.providers.embedders.npz:NpzEmbedder",
+    "clip": "adamab.providers.embedders.clip:ClipEmbedder",
+    "onnx": "adamab.providers.embedders.onnx:OnnxEmbedder",
+    "timm": "adamab.providers.embedders.timm:TimmEmbedder",
     "openai": "adamab.providers.embedders.openai:OpenAIEmbedder",
     "voyage": "adamab.providers.embedders.voyage:VoyageEmbedder",
     "cohere": "adamab.providers.embedders.cohere:CohereEmbedder",
 }
 GENERATORS = {
     "replay": "adamab.providers.generators.recorded:ReplayGenerator",
-    "pool": "adamab.providers.generators.recorded:PoolGenerator",
+    "pool": "adamab.providers.generators.recorded:pool_from_spec",
+    "transform": "adamab.providers.generators.transform:from_spec",
+    "diffusers": "adamab.providers.generators.diffusers:DiffusersGenerator",
     "noise": "adamab.providers.generators.noise:from_spec",
     "openai": "adamab.providers.generators.openai:OpenAIGenerator",
+    "openai-image": "adamab.providers.generators.openai_image:OpenAIImageGenerator",
 }
-_WITHOUT_ARGUMENT = ("local", "noise")
-_MODELS = ("openai", "voyage", "cohere")
-_OPTIONS = re.compile(r"[a-z_]+=[^&]*(&[a-z_]+=[^&]*)*")
+_WITHOUT_ARGUMENT = ("local", "noise", "transform")
+_MODELS = ("openai", "openai-image", "voyage", "cohere")
 _NUMBERS: dict[str, Callable[[str], float]] = {"int": int, "float": float}
 
 
@@ -59,28 +65,6 @@ def resolve_generator(spec: str | Generator | None, **options: Any) -> Generator
     if not isinstance(found, Generator):
         raise GeneratorError(f"{spec}: made a {type(found).__name__}, which is not a Generator")
     return found
-
-
-def split_spec(spec: str) -> tuple[str, dict[str, str]]:
-    """A spec without its options, and these. A question mark that none follows is part of a path.
-
-    Example:
-        >>> split_spec("openai:m?rpm=500&dimensions=256"), split_spec("npz:why?.npz")
-        (('openai:m', {'rpm': '500', 'dimensions': '256'}), ('npz:why?.npz', {}))
-    """
-    for mark in re.finditer(r"\?", spec):
-        written = spec[mark.end() :]
-        if _OPTIONS.fullmatch(written):
-            pairs = [part.split("=", 1) for part in written.split("&")]
-            if len({name for name, _ in pairs}) < len(pairs):
-                raise ProviderError(f"{short(spec)} names an option twice; keep one of them")
-            return spec[: mark.start()], dict(pairs)
-    return spec, {}
-
-
-def join_spec(spec: str, options: Mapping[str, str]) -> str:
-    """The spec with its options, as `split_spec` takes it apart."""
-    return f"{spec}?{'&'.join(f'{name}={value}' for name, value in options.items())}" if options else spec
 
 
 def _resolve(

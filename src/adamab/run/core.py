@@ -57,7 +57,15 @@ class _Models:
 
 def _fitted(samples: TrainingSet, recipe: Recipe, seed: int) -> FittedViews:
     views = samples.raw_views(recipe)
-    return fit_views(views, samples.class_index, samples.given, samples.n_classes, recipe, seed=seed)
+    return fit_views(
+        views,
+        samples.class_index,
+        samples.given,
+        samples.n_classes,
+        recipe,
+        seed=seed,
+        copies=samples.copies,
+    )
 
 
 def fit_samples(

@@ -2,6 +2,7 @@
 
     journal.sqlite                  what was bought, decided and changed; from the first second on
     vectors.sqlite                  paid vectors of this run (embedders behind an API only)
+    images/                         generated pictures by content, with thumbnails (tasks of pictures only)
     checkpoint.safetensors          the model's state after some round, to start again faster
     writer.lock                     held by the process that writes
     model.safetensors, model.json   the classifier
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from adamab.errors import RunError
 from adamab.providers.budget import NANO, Budget, Spend
+from adamab.providers.image_store import FOLDER as IMAGES
 from adamab.run.checkpoint import FILE_NAME as CHECKPOINT
 from adamab.run.journal_file import FILE_NAME as JOURNAL
 from adamab.run.journal_file import LOCK_NAME as LOCK
@@ -47,7 +49,7 @@ _OLD = ".old"
 _ENDS = ("", "-wal", "-shm", "-journal")  # of the files that SQLite keeps beside a database
 _PROGRESS = [(CHECKPOINT, ""), *((name, end) for name in (JOURNAL, VECTORS) for end in _ENDS)]
 _ASIDE = {name + end: name + _OLD + end for name, end in _PROGRESS}
-FILES = (*RESULTS, *_ASIDE, *_ASIDE.values(), *(LOCK + end for end in _ENDS))
+FILES = (*RESULTS, IMAGES, *_ASIDE, *_ASIDE.values(), *(LOCK + end for end in _ENDS))
 FORMAT = "adamab-run"
 VERSION = 1
 _PACKAGES = ("numpy", "scipy", "torch", "sentence-transformers")
@@ -73,7 +75,7 @@ def summarise(
         "adamab": __version__,
         "python": platform.python_version(),
         "packages": versions(),
-        "task": {"name": task.name, "sha256": task_digest(task)},
+        "task": {"name": task.name, "modality": task.modality, "sha256": task_digest(task)},
         "embedder": {"spec": classifier.embedder_spec, "fingerprint": classifier.fingerprint},
         "generator": generator,
         "policy": policy,
@@ -126,6 +128,8 @@ def task_digest(task: Task) -> str:
     """sha256 of what the task says, however its file is laid out."""
     said = asdict(task)
     del said["repeats"]  # a text says the same however often
+    for sample in said["samples"]:
+        del sample["image"]  # the text is its content; where it lies says nothing
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -167,7 +171,7 @@ def set_aside(path: Path) -> None:
 
     A run in which nothing has happened is no reason to give up what was set aside before it.
     """
-    worthless = (path / _ASIDE[JOURNAL]).exists() and _is_blank(path)
+    worthless = has_set_aside(path) and _is_blank(path)
     for name, aside in _ASIDE.items():
         if worthless:
             (path / name).unlink(missing_ok=True)
@@ -185,6 +189,11 @@ def _is_blank(path: Path) -> bool:
             return journal.is_blank()
     except RunError:
         return not has_journal(path)  # one that is damaged may be worth something to somebody
+
+
+def has_set_aside(path: Path) -> bool:
+    """Whether an earlier run gave way to the one that is there."""
+    return (path / _ASIDE[JOURNAL]).exists()
 
 
 def drop_set_aside(path: Path) -> None:
@@ -241,6 +250,8 @@ def _fill(directory: Path, result: FitResult, summary: Mapping[str, Any]) -> Non
     with open(directory / SYNTHETIC, "w", encoding="utf-8") as stream:
         for sample in result.synthetic:
             row = {"label": sample.class_name, "text": sample.text}
+            if sample.image is not None:
+                row["image"] = f"{IMAGES}/{sample.image.path.name}"
             stream.write(json.dumps(row, ensure_ascii=False) + "\n")
     text = json.dumps(summary, ensure_ascii=False, allow_nan=False, indent=1)
     (directory / SUMMARY).write_text(text + "\n", encoding="utf-8")

@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adamab.classifier import Classifier, Head
-from adamab.errors import BudgetError, RecipeError
+from adamab.errors import BudgetError, GeneratorError, RecipeError, TaskError
 from adamab.method.evidence import Estimate
 from adamab.providers.budget import Budget, Spend
 from adamab.providers.embedders.base import Embedder
-from adamab.providers.generators.base import Generator, GivenVectors
+from adamab.providers.generators.base import Generator, GivenVectors, Settings
+from adamab.providers.image_store import ImageStore, temporary_store
 from adamab.run.core import OnRound, fit_samples
 from adamab.run.diversity import Diversity, diversity
 from adamab.run.holdout import Holdout
@@ -24,10 +25,11 @@ from adamab.run.loop import Trail, Untold
 from adamab.run.outside import Outside
 from adamab.run.quality import Gate
 from adamab.run.records import History
+from adamab.run.sample_side import SampleSide
 from adamab.run.source import Source
 from adamab.run.streams import BatchLog, Streams
-from adamab.run.text_side import TextSide
 from adamab.run.training_set import DescribedClasses, TrainingSet, WordsView
+from adamab.task.messages import short
 from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec, Sample, Task
 from adamab.task.words import Vocabulary
@@ -70,8 +72,9 @@ def fit_task(
     holdout: Holdout | None = None,
     outside: Outside | None = None,
     trail: Trail | None = None,
+    images: ImageStore | None = None,
 ) -> FitResult:
-    """Fit a classifier for a task of texts.
+    """Fit a classifier for a task of texts or pictures.
 
     Args:
         task: classes, given samples, wording.
@@ -89,18 +92,23 @@ def fit_task(
         holdout: texts that must not be among the synthetic samples.
         outside: prices, and where calls are metered and answers kept.
         trail: the rounds of an earlier process, and where those of this one are written down.
+        images: where generated pictures are stored; a folder that lives as long as the result if None.
     """
     caps = Budget.parse(budget)
-    recipe = within_budget(recipe or Recipe(), caps)
+    recipe = settled(recipe or Recipe(), task, caps)
+    images = images or (temporary_store() if task.modality == "image" else None)
     outside, trail = outside or Outside(caps), trail or Untold()
     if generator is not None:
         generator.check(task.class_names)
-        configure(generator, task, recipe, seed=seed)
+        configure(generator, task, recipe, seed=seed, images=images)
     with outside.connected(embedder, generator), _affordable():
-        texts = TextSide(task, embedder, recipe)
+        texts = SampleSide(task, embedder, recipe, images)
         samples = texts.training_set()
+        if generator is None:
+            _check_known(task, samples)
         source = None
         if generator is not None:
+            samples.copies = generator.copies
             gate = Gate(recipe, holdout=holdout, rejected=trail.past.dropped)
             source = _source(generator, task, texts, samples, recipe, gate, outside)
         with _waiting_for_calls(source):
@@ -122,12 +130,12 @@ def fit_task(
         embedder_spec=embedder_spec,
         fingerprint=embedder.fingerprint,
         query_prompt=task.prompts.query,
-        metadata=_metadata(recipe, policy, seed, outcome.estimate),
+        metadata={"modality": task.modality, **_metadata(recipe, policy, seed, outcome.estimate)},
     )
     return FitResult(
         classifier,
         outcome.history,
-        _synthetic(samples, task),
+        _synthetic(samples, task, images),
         outcome.estimate,
         _closed(source, task.classes),
         texts.overlong + (0 if source is None else source.overlong),
@@ -137,6 +145,19 @@ def fit_task(
         spent=outside.spent(),
         unused=0 if source is None else source.streams.unused,
     )
+
+
+def _check_known(task: Task, samples: TrainingSet) -> None:
+    """Every class needs a sample or a vector of its wording, or it could never be predicted."""
+    side = samples.class_side(samples.given)
+    if side is not None and samples.pooled in side.views:
+        return
+    for spec, count in zip(task.classes, samples.counts(), strict=True):
+        if not count:
+            raise TaskError(
+                f"class {short(spec.name)} has no example, and this embedder has no vectors of descriptions; "
+                "add an example, or name a --generator"
+            )
 
 
 @contextmanager
@@ -194,9 +215,23 @@ def fit_vectors(
     return FitResult(classifier, outcome.history, (), outcome.estimate, _closed(source, classes), 0)
 
 
-def configure(generator: Generator, task: Task, recipe: Recipe, *, seed: int) -> None:
-    """Tell a generator what a fit wants of it."""
-    generator.configure(prompts=task.prompts, seed=seed, temperature=recipe.temperature, shown=recipe.shown)
+def configure(
+    generator: Generator, task: Task, recipe: Recipe, *, seed: int, images: ImageStore | None = None
+) -> None:
+    """Tell a generator what a fit wants of it; `images` is where pictures are found and put."""
+    if not generator.yields_vectors and generator.modality != task.modality:
+        raise GeneratorError(
+            f"the generator makes {generator.modality}s and the task is of {task.modality}s; "
+            "name another with --generator"
+        )
+    if images is None and task.modality == "image":
+        images = temporary_store()
+    generator.configure(Settings(task.prompts, seed, recipe, images))
+
+
+def settled(recipe: Recipe, task: Task, budget: Budget) -> Recipe:
+    """The recipe that a fit of the task follows."""
+    return within_budget(recipe.for_modality(task.modality), budget)
 
 
 def within_budget(recipe: Recipe, budget: Budget) -> Recipe:
@@ -225,7 +260,7 @@ def vector_source(
 def _source(
     generator: Generator,
     task: Task,
-    texts: TextSide,
+    texts: SampleSide,
     samples: TrainingSet,
     recipe: Recipe,
     gate: Gate,
@@ -283,11 +318,19 @@ def _vocabulary(samples: TrainingSet, heads: tuple[Head, ...], recipe: Recipe) -
     return None
 
 
-def _synthetic(samples: TrainingSet, task: Task) -> tuple[Sample, ...]:
+def _synthetic(samples: TrainingSet, task: Task, images: ImageStore | None) -> tuple[Sample, ...]:
     if not samples.has_texts:
         return ()
     rows, names = np.flatnonzero(~samples.given), task.class_names
-    return tuple(Sample(samples.texts[i], names[samples.class_index[i]], "synthetic") for i in rows)
+    return tuple(
+        Sample(
+            samples.texts[i],
+            names[samples.class_index[i]],
+            "synthetic",
+            image=None if images is None else images.find(samples.texts[i]),
+        )
+        for i in rows
+    )
 
 
 def _synthetic_by_class(samples: TrainingSet, names: Sequence[str]) -> dict[str, int]:

@@ -15,11 +15,13 @@ from adamab.errors import ModelFileError, RunError, StoppedError, TaskError
 from adamab.providers.budget import Budget
 from adamab.providers.embedders.base import Embedder
 from adamab.providers.generators.base import Generator
+from adamab.providers.image_store import FOLDER as IMAGES
+from adamab.providers.image_store import ImageStore
 from adamab.providers.prices import Price
 from adamab.providers.replies import Replies
 from adamab.run import directory as folder
 from adamab.run.core import OnRound
-from adamab.run.fit import configure, fit_task, within_budget
+from adamab.run.fit import configure, fit_task, settled
 from adamab.run.holdout import Holdout
 from adamab.run.inputs import Inputs, budget_from_json
 from adamab.run.journal import SEGMENT, Journal
@@ -48,6 +50,7 @@ class Order:
     holdout: Holdout | None = None
     prices: Mapping[str, Price] = field(default_factory=dict)
     reject: tuple[str, ...] = ()
+    shared_images: Path | None = None  # where generated pictures are kept for other runs
 
     def inputs(self) -> Inputs:
         """What must be the same when the run is taken up."""
@@ -71,7 +74,7 @@ class Order:
 
     def rounds(self) -> int:
         """Rounds in all."""
-        return within_budget(self.recipe, self.caps).n_rounds(len(self.task.classes))
+        return settled(self.recipe, self.task, self.caps).n_rounds(len(self.task.classes))
 
     def taken_up(self, path: Path) -> Order:
         """The order with the budget of the run that is there, if it names none itself."""
@@ -108,6 +111,7 @@ def fit_run(
         on_start(session)
         if session.complete and folder.has_results(path) and _is_sound(path):
             return {**folder.read_summary(path), "changes": [], "complete": True}
+        images = _images(order, path)
         with _stopping(session, path):
             result = fit_task(
                 order.task,
@@ -124,11 +128,12 @@ def fit_run(
                 holdout=order.holdout,
                 outside=_outside(order, session, shared, stop),
                 trail=session.trail,
+                images=images,
             )
         summary = folder.summarise(
             order.task,
             result,
-            within_budget(order.recipe, order.caps),
+            settled(order.recipe, order.task, order.caps),
             policy=order.policy,
             generator=order.generator_spec,
             budget=order.caps,
@@ -137,6 +142,8 @@ def fit_run(
         )
         folder.write_results(path, result, summary)
         session.finished({"synthetic": summary["synthetic"]})
+        if images is not None and folder.has_set_aside(path):
+            images.keep_only(session.journal.all_texts())
         folder.drop_set_aside(path)
         return {**summary, "changes": session.changes, "complete": False}
 
@@ -173,6 +180,12 @@ def _keeping_vectors(embedder: Embedder, path: Path) -> Embedder:
     from adamab.providers.cache import CachedEmbedder, VectorCache
 
     return CachedEmbedder(embedder, VectorCache(path / folder.VECTORS, strict=True))
+
+
+def _images(order: Order, path: Path) -> ImageStore | None:
+    if order.task.modality != "image":
+        return None
+    return ImageStore(path / IMAGES, shared=order.shared_images)
 
 
 def _outside(order: Order, session: Session, shared: Replies | None, stop: threading.Event | None) -> Outside:

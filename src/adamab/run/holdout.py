@@ -7,7 +7,9 @@ import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 
+from adamab.task.image_samples import read_images
 from adamab.task.samples import read_texts
+from adamab.task.spec import Modality
 from adamab.task.words import folded
 
 # A held-out text of so many characters is also found inside a longer sample. A shorter one may be there
@@ -37,9 +39,14 @@ class Holdout:
                 self._lengths.setdefault(key[:CONTAINED_FROM], set()).add(len(key))
 
     @classmethod
-    def read(cls, path: Path) -> Holdout:
-        """Texts of a JSONL, CSV or TSV file with `text`, or of a `.txt` file with one a line."""
-        return cls(row.text for row in read_texts(path))
+    def read(cls, source: str | Path, modality: Modality = "text") -> Holdout:
+        """Texts of a JSONL, CSV or TSV file with `text`, or of a `.txt` file with one a line.
+
+        Of pictures a folder, a file with paths or a data set; they are recognised by their bytes.
+        """
+        if modality == "image":
+            return cls(row.text for row in read_images(source))
+        return cls(row.text for row in read_texts(source))
 
     def __len__(self) -> int:
         """Different texts."""

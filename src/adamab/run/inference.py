@@ -1,4 +1,4 @@
-"""A finished classifier with its embedder: rows of text in, probabilities out. No torch of its own."""
+"""A finished classifier with its embedder: texts or pictures in, probabilities out. No torch of its own."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from adamab.providers.embedders.base import Embedder
+    from adamab.task.spec import Modality
 
 
 class Inference:
@@ -53,6 +54,11 @@ class Inference:
             raise
         except EmbedderError as error:
             raise EmbedderError(f"{error}; or name the embedder with --embedder") from None
+
+    @property
+    def modality(self) -> Modality:
+        """What the classifier was fitted on."""
+        return "image" if self.classifier.metadata.get("modality") == "image" else "text"
 
     def predict_proba(self, rows: Sequence[HasText]) -> NDArray[np.float32]:
         """One row of K probabilities a text."""

@@ -111,6 +111,10 @@ class Journal:
             "batches", {"class": _safe(class_name), "number": number}, data, blob=blob, durable=True
         )
 
+    def all_texts(self) -> set[str]:
+        """The texts of all batches."""
+        return {text for row in self._file.rows("batches") for text in row.data["texts"]}
+
     def first_batches(self, class_name: str, count: int) -> Sequence[Batch]:
         """The first batches of a class."""
         where = "WHERE class = ? AND number < ? ORDER BY number"

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from adamab.errors import EmbedderError
-from adamab.providers.embedders.base import Embedder
+from adamab.providers.embedders.base import Embedder, Item
 from adamab.providers.generators.base import Generator
-from adamab.providers.registry import join_spec, resolve_embedder, resolve_generator, split_spec
+from adamab.providers.registry import resolve_embedder, resolve_generator
+from adamab.task.images import Image
 from adamab.task.messages import one_line, short
 from adamab.task.prompts import Prompts
+from adamab.task.specs import join_spec, split_spec
 
 if TYPE_CHECKING:
     from adamab.providers.replies import Replies
 
 
 class HasText(Protocol):
-    """A text and, if its vector was computed elsewhere, the id to look it up by."""
+    """A text or a picture and, if its vector was computed elsewhere, the id to look it up by."""
 
     @property
     def text(self) -> str:
@@ -25,6 +28,10 @@ class HasText(Protocol):
     @property
     def id(self) -> str | None:
         """The id."""
+
+    @property
+    def image(self) -> Image | None:
+        """The picture, if it is one; its text is then the reference."""
 
 
 def open_embedder(spec: str | Embedder, *, long_texts: str | None = None, cache: bool = True) -> Embedder:
@@ -84,19 +91,26 @@ def remembered_embedder(spec: str) -> str:
     return spec
 
 
-def embedder_key(row: HasText, embedder: Embedder, prompts: Prompts) -> str:
-    """What the embedder is asked for: the worded text, or the id where vectors are looked up.
+def embedder_key(row: HasText, embedder: Embedder, prompts: Prompts) -> Item:
+    """What the embedder is asked for: the worded text, the picture, or the id where vectors are looked up.
 
     An id is a name, not a text: embedding it would give a vector of nothing.
     """
     if row.id is not None and not embedder.cacheable:
         return row.id
-    return prompts.query_text(row.text)
+    return prompts.query_text(row.text) if row.image is None else row.image
 
 
 def open_generator(spec: str | Generator | None, *, seed: int) -> Generator | None:
     """The generator that `spec` names. A recording has an order of its own; noise draws by the seed."""
     return resolve_generator(spec, seed=seed if spec == "noise" else None)
+
+
+def shared_images() -> Path:
+    """The folder of generated pictures that all runs of this user share."""
+    from adamab.providers.cache_file import default_path
+
+    return default_path().with_suffix(".images")
 
 
 def shared_replies() -> Replies:

@@ -40,6 +40,7 @@ class TrainingSet:
         self.n_classes = n_classes
         self.class_side = class_side
         self.has_texts = has_texts  # False where samples are vectors only
+        self.copies = False  # True where synthetic samples are near copies of given ones
         self.texts: list[str] = []
         self.keys: set[str] = set()  # folded texts
         self.class_index: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
@@ -95,6 +96,7 @@ class TrainingSet:
 
     def _some(self, rows: NDArray[np.intp]) -> TrainingSet:
         copy = TrainingSet(self.n_classes, self.class_side, has_texts=self.has_texts)
+        copy.copies = self.copies
         copy.texts = [self.texts[i] for i in rows] if self.has_texts else []
         copy.class_index, copy.given = self.class_index[rows], self.given[rows]
         copy.views = {name: matrix[rows] for name, matrix in self.views.items()}

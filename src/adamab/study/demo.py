@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from adamab.providers.embedders.base import Embedded, Embedder, Kind
+from adamab.providers.embedders.base import Embedded, Embedder, Item, Kind, only_texts
 from adamab.providers.sync import run_sync
 from adamab.study.baselines import LinearProbe, Similarity, TrainingData
 from adamab.study.datasets.demo import demo_generator, load_demo, synthetic_texts
@@ -76,7 +76,8 @@ class KnownVectors(Embedder):
         self.views = tuple(self.vectors["query"].views)
         self._rows = {kind: {t: i for i, t in enumerate(texts)} for kind, (texts, _) in vectors.items()}
 
-    async def _embed(self, texts: Sequence[str], *, kind: Kind, views: Sequence[str]) -> Embedded:
+    async def _embed(self, items: Sequence[Item], *, kind: Kind, views: Sequence[str]) -> Embedded:
+        texts = only_texts(items)
         rows = [self._rows[kind][text] for text in texts]
         known = self.vectors[kind]
         return Embedded({view: known.views[view][rows] for view in views}, known.overlong[rows])

@@ -1,4 +1,4 @@
-"""What tests need, this project's and other people's: a toy embedder, conformance suites, a provider.
+"""What tests need, this project's and other people's: toy embedders, conformance suites, a provider.
 
 Names are loaded when they are first used, so that `python -m adamab.testing` starts at once.
 """
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from adamab.testing.conformance import check_embedder, check_generator
     from adamab.testing.hash_embedder import HashEmbedder
+    from adamab.testing.pixel_embedder import PixelEmbedder
     from adamab.testing.policies import KnownShift, check_policy
     from adamab.testing.provider_book import Seen
     from adamab.testing.provider_faults import Fault
@@ -20,6 +21,7 @@ _PLACES = {
     "Fault": "provider_faults",
     "HashEmbedder": "hash_embedder",
     "KnownShift": "policies",
+    "PixelEmbedder": "pixel_embedder",
     "ProviderServer": "provider_server",
     "Seen": "provider_book",
     "check_embedder": "conformance",
@@ -31,6 +33,7 @@ __all__ = [
     "Fault",
     "HashEmbedder",
     "KnownShift",
+    "PixelEmbedder",
     "ProviderServer",
     "Seen",
     "check_embedder",

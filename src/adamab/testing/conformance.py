@@ -12,36 +12,42 @@ from dataclasses import replace
 import numpy as np
 
 from adamab.errors import EmbedderError
-from adamab.providers.embedders.base import Embedded, Embedder
+from adamab.providers.embedders.base import Embedded, Embedder, Item, Modality
 from adamab.providers.generators.base import Batch, Generator, Request
 from adamab.providers.sync import run_sync
+from adamab.task.images import Image
 from adamab.task.words import folded
 
 TEXTS = ("please send my money back", "Grüße aus 東京 🦜", "a", "the app crashes when I open it")
 
 
-def check_embedder(embedder: Embedder, *, texts: Sequence[str] = TEXTS, tolerance: float = 1e-4) -> None:
-    """Raise AssertionError where `embedder` breaks its contract. `texts`: three or more distinct ones."""
-    assert len(set(texts)) == len(texts) >= 3, "give three or more distinct texts"
+def check_embedder(
+    embedder: Embedder,
+    *,
+    texts: Sequence[str] = TEXTS,
+    images: Sequence[Image] = (),
+    tolerance: float = 1e-4,
+) -> None:
+    """Raise AssertionError where `embedder` breaks its contract.
+
+    `texts`, `images`: three or more distinct ones of what it takes; one that takes pictures is checked
+    with the pictures it is given here.
+    """
     assert isinstance(embedder.fingerprint, str), "fingerprint must be a string"
     assert embedder.fingerprint, "fingerprint must not be empty"
     assert embedder.views, "there must be at least one view"
     assert embedder.fingerprint == embedder.fingerprint, "fingerprint must not change"
-    reference = run_sync(embedder.embed(texts))
-    _check_shapes(embedder, reference, len(texts))
+    assert embedder.modalities, "there must be at least one modality"
     _check_empty(embedder)
     _check_unknown_view(embedder)
-    _check_single_views(embedder, texts, reference, tolerance)
-    again = run_sync(embedder.embed(texts))
-    _check_same(reference, again, range(len(texts)), tolerance, "the same texts gave other vectors")
-    order = [*reversed(range(len(texts))), 0, 0]
-    shuffled = run_sync(embedder.embed([texts[row] for row in order]))
-    _check_same(
-        reference, shuffled, order, tolerance, "order or repetition of the texts changed their vectors"
-    )
-    alone = run_sync(embedder.embed([texts[1]]))
-    _check_same(reference, alone, [1], tolerance, "a text's vector depends on its neighbours")
-    run_sync(embedder.embed(texts[:1], kind="class"))
+    samples: dict[Modality, Sequence[Item]] = {"text": texts, "image": images}
+    for modality, items in samples.items():
+        if modality in embedder.modalities:
+            _check_items(embedder, items, modality, tolerance)
+        elif items:
+            _check_refused(embedder, items[0], modality)
+    if embedder.modalities == {"text", "image"}:
+        _check_mixed(embedder, texts, images, tolerance)
 
 
 def check_generator(
@@ -62,6 +68,39 @@ def check_generator(
     for first, second in zip(batches, again, strict=True):
         assert first.texts == second.texts, "a second generator gave other texts"
         assert _equal(first, second), "a second generator gave other vectors"
+
+
+def _check_items(embedder: Embedder, items: Sequence[Item], modality: Modality, tolerance: float) -> None:
+    assert len(set(items)) == len(items) >= 3, f"give three or more distinct {modality}s"
+    reference = run_sync(embedder.embed(items))
+    _check_shapes(embedder, reference, len(items))
+    _check_single_views(embedder, items, reference, tolerance)
+    again = run_sync(embedder.embed(items))
+    _check_same(reference, again, range(len(items)), tolerance, f"the same {modality}s gave other vectors")
+    order = [*reversed(range(len(items))), 0, 0]
+    shuffled = run_sync(embedder.embed([items[row] for row in order]))
+    message = f"order or repetition of the {modality}s changed their vectors"
+    _check_same(reference, shuffled, order, tolerance, message)
+    alone = run_sync(embedder.embed([items[1]]))
+    _check_same(reference, alone, [1], tolerance, f"the vector of one {modality} depends on its neighbours")
+    run_sync(embedder.embed(items[:1], kind="class"))
+
+
+def _check_refused(embedder: Embedder, item: Item, modality: Modality) -> None:
+    try:
+        run_sync(embedder.embed([item]))
+    except EmbedderError:
+        return
+    raise AssertionError(f"an embedder that takes no {modality}s must refuse them with EmbedderError")
+
+
+def _check_mixed(embedder: Embedder, texts: Sequence[str], images: Sequence[Image], tolerance: float) -> None:
+    """Both towers lead to one space, and may be asked in one call."""
+    both = run_sync(embedder.embed([images[0], texts[0], images[1]]))
+    pictures, words = run_sync(embedder.embed(images[:2])), run_sync(embedder.embed(texts[:1]))
+    order = {view: np.stack([x[0], words.views[view][0], x[1]]) for view, x in pictures.views.items()}
+    apart = Embedded(order, both.overlong)
+    _check_same(apart, both, range(3), tolerance, "texts beside images in one call gave other vectors")
 
 
 def _check_shapes(embedder: Embedder, answer: Embedded, rows: int) -> None:
@@ -90,12 +129,12 @@ def _check_unknown_view(embedder: Embedder) -> None:
 
 
 def _check_single_views(
-    embedder: Embedder, texts: Sequence[str], reference: Embedded, tolerance: float
+    embedder: Embedder, items: Sequence[Item], reference: Embedded, tolerance: float
 ) -> None:
     for view in embedder.views:
-        single = run_sync(embedder.embed(texts, views=[view]))
+        single = run_sync(embedder.embed(items, views=[view]))
         assert tuple(single.views) == (view,), f"asked for view {view!r} only, got {tuple(single.views)}"
-        rows = range(len(texts))
+        rows = range(len(items))
         _check_same(reference, single, rows, tolerance, f"view {view!r} differs when asked for alone")
 
 
@@ -118,7 +157,7 @@ def _ask(generator: Generator, request: Request, calls: int) -> list[Batch]:
         batch = run_sync(generator.generate(request))
         _check_batch(batch, request)
         batches.append(batch)
-        request = replace(request, existing=(*request.existing, *batch.texts))
+        request = replace(request, existing=(*request.existing, *batch.texts), number=request.number + 1)
         if batch.closed is not None:
             break
     return batches

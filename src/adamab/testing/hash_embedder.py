@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from adamab.providers.embedders.base import Embedded, Embedder, Kind
+from adamab.providers.embedders.base import Embedded, Embedder, Item, Kind, only_texts
 
 
 class HashEmbedder(Embedder):
@@ -27,7 +27,8 @@ class HashEmbedder(Embedder):
         self.calls = 0
         self.fingerprint = f"hash:{width}:{','.join(views)}:{max_words}"
 
-    async def _embed(self, texts: Sequence[str], *, kind: Kind, views: Sequence[str]) -> Embedded:
+    async def _embed(self, items: Sequence[Item], *, kind: Kind, views: Sequence[str]) -> Embedded:
+        texts = only_texts(items)
         self.calls += len(texts)
         words = [text.casefold().split() or [""] for text in texts]
         overlong = np.array([self.max_words is not None and len(w) > self.max_words for w in words], np.bool_)

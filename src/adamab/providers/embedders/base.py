@@ -6,30 +6,48 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adamab.errors import EmbedderError
+from adamab.task.images import Image
+from adamab.task.spec import Modality as Modality
 
 if TYPE_CHECKING:
     from adamab.providers.http import ApiClient
 
 Kind = Literal["query", "class"]
+Item: TypeAlias = str | Image  # what can be embedded
 Views = Mapping[str, NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
 class Embedded:
-    """What an embedder answers: one matrix a view, rows in the order of the texts."""
+    """What an embedder answers: one matrix a view, rows in the order of what was asked."""
 
     views: dict[str, NDArray[np.float32]]
     overlong: NDArray[np.bool_]  # (n,) the text was longer than the embedder takes
 
 
-Part = tuple[Sequence[int], Embedded]  # the numbers of the texts, and their rows
+Part = tuple[Sequence[int], Embedded]  # the numbers of the items, and their rows
 Keep = Callable[[Sequence[int], Embedded], None]  # stores a part
+
+
+def modality_of(item: Item) -> Modality:
+    """What an item is."""
+    return "image" if isinstance(item, Image) else "text"
+
+
+def only_texts(items: Sequence[Item]) -> list[str]:
+    """The items of an embedder that takes nothing but texts."""
+    return [item for item in items if isinstance(item, str)]
+
+
+def only_images(items: Sequence[Item]) -> list[Image]:
+    """The items of an embedder that takes nothing but pictures."""
+    return [item for item in items if isinstance(item, Image)]
 
 
 class TextError(EmbedderError):
@@ -48,39 +66,42 @@ class TextError(EmbedderError):
 
 
 class Embedder(ABC):
-    """Turns texts into vectors, in one or more named views; the first view is the pooled embedding.
+    """Turns texts, pictures or both into vectors, in one or more named views; the first is the pooled one.
 
     An implementation sets `fingerprint` (the model's identity: two embedders with the same
     fingerprint give the same vectors) and `views`, and writes `_embed`. Callers use `embed`.
-    `str(embedder)` is its name in error messages. One that asks an API shows its client as `api` and
-    writes `_parts` as well, which hands what a request has brought to `keep` before the request is settled
-    in the ledger: whatever fails later, it is stored.
+    `modalities` says what it takes: one that takes only pictures has no vectors of the classes' wordings,
+    and class means stand in for them. `str(embedder)` is its name in error messages.
+
+    One that asks an API shows its client as `api` and writes `_parts` as well, which hands what a request
+    has brought to `keep` before the request is settled in the ledger: whatever fails later, it is stored.
     """
 
     fingerprint: str
     views: tuple[str, ...] = ("pooled",)
+    modalities: frozenset[Modality] = frozenset({"text"})
     cacheable: bool = True  # False where a text does not determine its vector
     api: ApiClient | None = None  # None where nothing leaves the machine
 
     @abstractmethod
-    async def _embed(self, texts: Sequence[str], *, kind: Kind, views: Sequence[str]) -> Embedded:
-        """Embed non-empty, distinct `texts`; `kind` says which side of the match they are on."""
+    async def _embed(self, items: Sequence[Item], *, kind: Kind, views: Sequence[str]) -> Embedded:
+        """Embed non-empty, distinct `items`; `kind` says which side of the match they are on."""
 
     async def _parts(
-        self, texts: Sequence[str], *, kind: Kind, views: Sequence[str], keep: Keep | None = None
+        self, items: Sequence[Item], *, kind: Kind, views: Sequence[str], keep: Keep | None = None
     ) -> AsyncGenerator[Part]:
         """The same piece by piece, each as soon as it is there, in any order.
 
         What is not given to `keep` here is kept when it is handed over.
         """
-        yield range(len(texts)), await self._embed(texts, kind=kind, views=views)
+        yield range(len(items)), await self._embed(items, kind=kind, views=views)
 
     async def embed(
-        self, texts: Sequence[str], *, kind: Kind = "query", views: Sequence[str] | None = None
+        self, items: Sequence[Item], *, kind: Kind = "query", views: Sequence[str] | None = None
     ) -> Embedded:
-        """Embed `texts` and check the answer: every row there, finite, of one width a view.
+        """Embed `items` and check the answer: every row there, finite, of one width a view.
 
-        Equal texts are embedded once. No texts give matrices of shape (0, 0).
+        Equal items are embedded once. No items give matrices of shape (0, 0).
 
         Example:
             >>> from adamab.providers.sync import run_sync
@@ -89,27 +110,27 @@ class Embedder(ABC):
             (2, 8)
         """
         wanted = self._wanted(views)
-        self._check_input(texts, kind)
-        if len(texts) == 0:
+        self._check_input(items, kind)
+        if len(items) == 0:
             empty = np.zeros((0, 0), np.float32)
             return Embedded({view: empty.copy() for view in wanted}, np.zeros(0, np.bool_))
-        position = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+        position = {item: row for row, item in enumerate(dict.fromkeys(items))}
         distinct = list(position)
         try:
             answer = await self._assembled(
                 self.parts(distinct, kind=kind, views=wanted), len(distinct), wanted
             )
         except TextError as error:
-            raise error.at(list(texts).index(distinct[error.number])) from None
-        if len(position) == len(texts):
+            raise error.at(list(items).index(distinct[error.number])) from None
+        if len(position) == len(items):
             return answer
-        rows = np.fromiter((position[text] for text in texts), np.int64, len(texts))
+        rows = np.fromiter((position[item] for item in items), np.int64, len(items))
         return Embedded({view: x[rows] for view, x in answer.views.items()}, answer.overlong[rows])
 
     async def parts(
-        self, texts: Sequence[str], *, kind: Kind, views: Sequence[str], keep: Keep | None = None
+        self, items: Sequence[Item], *, kind: Kind, views: Sequence[str], keep: Keep | None = None
     ) -> AsyncGenerator[Part]:
-        """What `embed` answers for distinct texts, checked piece by piece.
+        """What `embed` answers for distinct items, checked piece by piece.
 
         `keep` stores each piece once: of a paid request before it is settled, at the latest before the
         piece is handed over. Its errors end the call.
@@ -121,15 +142,15 @@ class Embedder(ABC):
                 keep(rows, self._checked(answer, len(rows), views))
                 kept.update(rows)
 
-        async with aclosing(self._parts(texts, kind=kind, views=views, keep=keep_checked)) as parts:
+        async with aclosing(self._parts(items, kind=kind, views=views, keep=keep_checked)) as parts:
             async for rows, answer in parts:
                 if not kept.issuperset(rows):
                     keep_checked(rows, answer)
                 yield rows, self._checked(answer, len(rows), views)
 
-    def has(self, texts: Sequence[str]) -> NDArray[np.bool_]:
-        """Which texts it can embed: all, unless its vectors were computed elsewhere."""
-        return np.ones(len(texts), np.bool_)
+    def has(self, items: Sequence[Item]) -> NDArray[np.bool_]:
+        """Which items it can embed: all of its modalities, unless its vectors were computed elsewhere."""
+        return np.fromiter((modality_of(item) in self.modalities for item in items), np.bool_, len(items))
 
     def __str__(self) -> str:
         return type(self).__name__
@@ -164,16 +185,18 @@ class Embedder(ABC):
             raise EmbedderError(f"{self} has no view {unknown[0]!r}; it has: {', '.join(self.views)}")
         return tuple(dict.fromkeys(views))
 
-    def _check_input(self, texts: Sequence[str], kind: str) -> None:
+    def _check_input(self, items: Sequence[Item], kind: str) -> None:
         if kind not in get_args(Kind):
             raise EmbedderError(f"{self}: kind {kind!r} is unknown; use 'query' or 'class'")
-        if isinstance(texts, str):
+        if isinstance(items, str):
             raise EmbedderError(f"{self}: one text given where a list of texts belongs; write [text]")
-        for number, text in enumerate(texts):
-            if not isinstance(text, str):
+        for number, item in enumerate(items):
+            if not isinstance(item, str | Image):
                 raise EmbedderError(
-                    f"{self}: text {number} is of type {type(text).__name__}; only str can be embedded"
+                    f"{self}: text {number} is of type {type(item).__name__}; only str and Image are embedded"
                 )
+            if modality_of(item) not in self.modalities:
+                raise EmbedderError(f"{self} embeds no {modality_of(item)}s; use an embedder that does")
 
     def _checked(self, answer: Embedded, rows: int, wanted: Sequence[str]) -> Embedded:
         missing = [view for view in wanted if view not in answer.views]

@@ -1,4 +1,4 @@
-"""The files of a sentence-transformers model: where they are, whether they are safe, what they hash to.
+"""The files of a model as the hub lays them out: where they are, whether they are safe, what they hash to.
 
 Nothing here imports torch: a fingerprint must be cheap to ask for.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ _PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 _TRANSFORMER = "Transformer"
 _MODULES = "modules.json"
 _CONFIG = "config.json"
+_OWN = "st"  # sentence-transformers has names and a cache of its own
 
 
 @dataclass(frozen=True)
@@ -62,16 +64,20 @@ class ModelFiles:
             )
 
 
-def find_model(path_or_id: str) -> ModelFiles:
-    """The directory of a model, or of the hub's snapshot of it, downloaded if it is not there yet."""
+def find_model(path_or_id: str, *, scheme: str = _OWN) -> ModelFiles:
+    """The directory of a model, or of the hub's snapshot of it, downloaded if it is not there yet.
+
+    `scheme` is what stands before the colon where the user named it.
+    """
     directory = Path(path_or_id).expanduser()
     if directory.is_dir():
         return ModelFiles(directory, f"sha256:{hash_directory(directory)}")
-    snapshot = _snapshot(hub_id(path_or_id))
-    return ModelFiles(snapshot, f"{hub_id(path_or_id)}@{snapshot.name}")
+    name = hub_id(path_or_id) if scheme == _OWN else path_or_id
+    snapshot = _snapshot(name, scheme)
+    return ModelFiles(snapshot, f"{name}@{snapshot.name}")
 
 
-def check_name(path_or_id: str) -> None:
+def check_name(path_or_id: str, *, scheme: str = _OWN) -> None:
     """Refuse early what is neither a model's directory nor the form of a hub id."""
     path = Path(path_or_id).expanduser()
     if path.is_dir():
@@ -81,7 +87,7 @@ def check_name(path_or_id: str) -> None:
     looks_like_path = path.is_absolute() or path_or_id.startswith((".", "~")) or path_or_id.count("/") > 1
     if not path_or_id.strip() or path.exists() or looks_like_path:
         raise EmbedderError(
-            f"st:{path_or_id}: no such model directory; give a directory or a hub id (org/name)"
+            f"{scheme}:{path_or_id}: no such model directory; give a directory or a hub id (org/name)"
         )
 
 
@@ -151,7 +157,7 @@ def _modules(directory: Path) -> list[tuple[str, str]]:
         raise EmbedderError(f"{file}: not a list of modules; the model is damaged") from None
 
 
-def _snapshot(name: str) -> Path:
+def _snapshot(name: str, scheme: str) -> Path:
     try:
         import huggingface_hub
         import huggingface_hub.utils  # an attribute only where somebody has imported it
@@ -159,7 +165,7 @@ def _snapshot(name: str) -> Path:
         raise MissingExtraError("sentence-transformers", "local") from None
     hub: Any = huggingface_hub
     options = {
-        "cache_dir": os.environ.get("SENTENCE_TRANSFORMERS_HOME"),
+        "cache_dir": os.environ.get("SENTENCE_TRANSFORMERS_HOME") if scheme == _OWN else None,
         "allow_patterns": [f"*{suffix}" for suffix in _DECISIVE],
         "ignore_patterns": [f"{backend}/*" for backend in _FOREIGN_BACKENDS],
     }
@@ -174,7 +180,7 @@ def _snapshot(name: str) -> Path:
             return Path(hub.snapshot_download(name, **options))
         except Exception as error:  # the hub's errors share no base with each other
             raise EmbedderError(
-                f"st:{name}: cannot be fetched from the hub ({type(error).__name__}); "
+                f"{scheme}:{name}: cannot be fetched from the hub ({type(error).__name__}); "
                 "check the id and the network, or give a model directory"
             ) from None
 
@@ -191,3 +197,24 @@ def _progress_for_people_only(utils: Any) -> Iterator[None]:
         yield
     finally:
         utils.enable_progress_bars()
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """No progress bars and no advice on stderr from the libraries while they work for us."""
+    from transformers.utils import logging as transformers_logging
+
+    chatty: Any = transformers_logging
+    bars = chatty.is_progress_bar_enabled()
+    loggers = [logging.getLogger(name) for name in ("transformers", "sentence_transformers")]
+    levels = [logger.level for logger in loggers]
+    chatty.disable_progress_bar()
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+        if bars:
+            chatty.enable_progress_bar()

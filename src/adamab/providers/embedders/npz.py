@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adamab.errors import EmbedderError
-from adamab.providers.embedders.base import Embedded, Embedder, Kind
+from adamab.providers.embedders.base import Embedded, Embedder, Item, Kind, only_texts
 
 _PREFIX = "view/"
 
@@ -53,11 +53,12 @@ class NpzEmbedder(Embedder):
     def __str__(self) -> str:
         return f"npz:{self._path}"
 
-    def has(self, texts: Sequence[str]) -> NDArray[np.bool_]:
+    def has(self, items: Sequence[Item]) -> NDArray[np.bool_]:
         """Which ids the file has vectors for."""
-        return np.fromiter((key in self._row for key in texts), np.bool_, len(texts))
+        return np.fromiter((key in self._row for key in items), np.bool_, len(items))
 
-    async def _embed(self, texts: Sequence[str], *, kind: Kind, views: Sequence[str]) -> Embedded:
+    async def _embed(self, items: Sequence[Item], *, kind: Kind, views: Sequence[str]) -> Embedded:
+        texts = only_texts(items)
         missing = [key for key in texts if key not in self._row]
         if missing:
             named = ", ".join(repr(key if len(key) <= 40 else key[:39] + "…") for key in missing[:3])

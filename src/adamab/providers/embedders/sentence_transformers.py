@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib.util
-import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -17,9 +15,9 @@ from numpy.typing import NDArray
 
 from adamab.errors import EmbedderError, MissingExtraError
 from adamab.providers.embedders import token_views
-from adamab.providers.embedders.base import Embedded, Embedder, Kind
+from adamab.providers.embedders.base import Embedded, Embedder, Item, Kind, only_texts
 from adamab.providers.embedders.chunks import Piece, averaged, split
-from adamab.providers.embedders.model_files import ModelFiles, check_name, find_model
+from adamab.providers.embedders.model_files import ModelFiles, check_name, find_model, quiet
 
 LongTexts = Literal["cut", "average"]
 
@@ -82,8 +80,8 @@ class SentenceTransformerEmbedder(Embedder):
     def _verify(self) -> None:
         self._files.check()
 
-    async def _embed(self, texts: Sequence[str], *, kind: Kind, views: Sequence[str]) -> Embedded:
-        return await asyncio.to_thread(self._embed_now, texts, kind, views)
+    async def _embed(self, items: Sequence[Item], *, kind: Kind, views: Sequence[str]) -> Embedded:
+        return await asyncio.to_thread(self._embed_now, only_texts(items), kind, views)
 
     def _embed_now(self, texts: Sequence[str], kind: Kind, views: Sequence[str]) -> Embedded:
         with self._lock:
@@ -91,7 +89,7 @@ class SentenceTransformerEmbedder(Embedder):
                 self._verify()
                 self._loaded = _load(self._files, self.device, str(self))
             model = self._loaded
-            with _quiet():
+            with quiet():
                 pieces, overlong = self._pieces(model, texts, kind)
                 matrices = self._piece_vectors(model, pieces, kind, views)
         return Embedded(averaged(matrices, pieces, len(texts)), overlong)
@@ -193,7 +191,7 @@ def _load(files: ModelFiles, device: str, name: str) -> _Model:
 
     library: Any = sentence_transformers
     try:
-        with _quiet():
+        with quiet():
             model = library.SentenceTransformer(
                 str(files.directory),
                 device=None if device == "auto" else device,
@@ -210,24 +208,3 @@ def _load(files: ModelFiles, device: str, name: str) -> _Model:
     if files.is_plain_transformer:
         model.transformers_model.config.output_hidden_states = True
     return _Model(model.eval(), files.is_plain_transformer)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """No progress bars and no advice on stderr from the libraries while they work for us."""
-    from transformers.utils import logging as transformers_logging
-
-    chatty: Any = transformers_logging
-    bars = chatty.is_progress_bar_enabled()
-    loggers = [logging.getLogger(name) for name in ("transformers", "sentence_transformers")]
-    levels = [logger.level for logger in loggers]
-    chatty.disable_progress_bar()
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-        if bars:
-            chatty.enable_progress_bar()

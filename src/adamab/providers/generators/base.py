@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from adamab.task.spec import ClassSpec
+from adamab.task.spec import ClassSpec, Modality
 
 if TYPE_CHECKING:
     from adamab.providers.http import ApiClient
+    from adamab.providers.image_store import ImageStore
     from adamab.providers.replies import Replies
     from adamab.task.prompts import Prompts
+    from adamab.task.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,16 @@ class Batch:
         return len(self.texts) if self.vectors is None else len(self.vectors)
 
 
+@dataclass(frozen=True)
+class Settings:
+    """What a run tells its generator."""
+
+    prompts: Prompts  # words the request
+    seed: int
+    recipe: Recipe
+    images: ImageStore | None = None  # where pictures are found and put; None in a task of texts
+
+
 class Generator(ABC):
     """Writes new samples of a class. `fingerprint` names what wrote them.
 
@@ -70,18 +82,17 @@ class Generator(ABC):
     """
 
     fingerprint: str
+    modality: Modality = "text"  # what it makes; "image": the texts of a batch are references of pictures
     yields_vectors: bool = False  # True where batches hold vectors of the pooled view instead of texts
+    copies: bool = False  # True where samples are near copies of given ones, such as a mirrored picture
     api: ApiClient | None = None
     replies: Replies | None = None
 
     def check(self, class_names: Sequence[str]) -> None:  # noqa: B027  # most have nothing to check
         """Refuse a task of these classes before anything is generated; raises `GeneratorError`."""
 
-    def configure(self, *, prompts: Prompts, seed: int, temperature: float, shown: int) -> None:  # noqa: B027
-        """Take a run's wording and settings, before the first request; most have no use for them.
-
-        `prompts` words the request, `shown` is how many existing texts it shows; `seed` is the run's.
-        """
+    def configure(self, settings: Settings) -> None:  # noqa: B027
+        """Take a run's wording and settings, before the first request; most have no use for them."""
 
     @abstractmethod
     async def generate(self, request: Request) -> Batch:

@@ -10,7 +10,7 @@ from typing import Any
 
 from adamab.errors import ApiError, BudgetError, GeneratorError
 from adamab.providers.generators.answers import Answer, read_answer, without_thoughts
-from adamab.providers.generators.base import Batch, Generator, Request
+from adamab.providers.generators.base import Batch, Generator, Request, Settings
 from adamab.providers.generators.chat_protocol import (
     MOST_OUTPUT,
     Dialect,
@@ -92,13 +92,13 @@ class OpenAIGenerator(Generator):
         own = "" if self._own_shown is None else f":shown={self._own_shown}"
         return f"{service.name}:{self.model}{place}:temperature={self.temperature}:prompt={template}{own}"
 
-    def configure(self, *, prompts: Prompts, seed: int, temperature: float, shown: int) -> None:
+    def configure(self, settings: Settings) -> None:
         """Take a run's wording, seed and settings, but for those that were given to this object."""
-        self.prompts, self.seed = prompts, seed
+        self.prompts, self.seed = settings.prompts, settings.seed
         if self._own_temperature is None:
-            self.temperature = temperature
+            self.temperature = settings.recipe.temperature
         if self._own_shown is None:
-            self.shown = shown
+            self.shown = settings.recipe.shown
 
     def check(self, class_names: Sequence[str]) -> None:
         """Refuse to start where the key is lacking."""

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from adamab.errors import GeneratorError, TaskError
 from adamab.providers.generators.base import Batch, Generator, Request
+from adamab.task.files import read_rows
+from adamab.task.images import is_reference
 from adamab.task.messages import short, suggestion
 from adamab.task.samples import placed_samples
+from adamab.task.specs import join_spec
 from adamab.task.words import folded
+
+T = TypeVar("T")
 
 _SHORTEST_WORD = 4  # below, one letter is a difference: 'sms' and 'sim'
 
@@ -33,7 +40,7 @@ class ReplayGenerator(Generator):
         self._queues, self._places = _read(self.path)
         self._cursors = dict.fromkeys(self._queues, 0)
         if seed is not None:
-            self._queues = {name: _shuffled(name, texts, seed) for name, texts in self._queues.items()}
+            self._queues = {name: shuffled(name, texts, seed) for name, texts in self._queues.items()}
         digest = hashlib.sha256(self.path.read_bytes()).hexdigest()
         self.fingerprint = f"{self.prefix}:sha256:{digest}" + ("" if seed is None else f":seed={seed}")
 
@@ -45,17 +52,7 @@ class ReplayGenerator(Generator):
 
         Other classes beside those of the task are fine: a recording may serve several tasks.
         """
-        known = dict.fromkeys(class_names)
-        unknown = [name for name in self._queues if name not in known]
-        for name in unknown:
-            meant = [other for other in known if _is_near_miss(name, other)]
-            if meant:
-                raise self._unknown_class(name, f"did you mean {short(meant[0])}?")
-        if len(unknown) == len(self._queues):
-            raise self._unknown_class(unknown[0], suggestion(unknown[0], class_names))
-
-    def _unknown_class(self, name: str, remedy: str) -> GeneratorError:
-        return GeneratorError(f"{self._places[name]}: unknown class {short(name)}; {remedy}")
+        refuse_unknown_classes(self._places, class_names)
 
     async def generate(self, request: Request) -> Batch:
         """The next samples of the class; the batch with the last of them closes it."""
@@ -85,6 +82,32 @@ class PoolGenerator(ReplayGenerator):
     source = "pool"
 
 
+def pool_from_spec(rest: str, *, seed: int | None = None, split: str | None = None) -> Generator:
+    """What the registry calls for `pool`: a pool of pictures, or of texts where the file has them.
+
+    `split` is for a known data set of pictures.
+    """
+    from adamab.task.image_sets import is_image_set
+
+    is_set = is_image_set(rest)
+    if split is not None and not is_set:
+        raise GeneratorError(f"pool:{rest}: option split is for known data sets; leave it out")
+    if is_set or os.path.isdir(os.path.expanduser(rest)) or _names_pictures(rest):
+        # With it comes what opens pictures, for which texts have no use.
+        from adamab.providers.generators.image_pool import ImagePoolGenerator
+
+        return ImagePoolGenerator(join_spec(rest, {"split": split} if split else {}), seed=seed)
+    return PoolGenerator(rest, seed=seed)
+
+
+def _names_pictures(file: str) -> bool:
+    """Whether the first row has the path of a picture; what is wrong with a file is told later."""
+    try:
+        return "image" in next(read_rows(Path(file).expanduser(), columns=("image", "text"))).fields
+    except TaskError:
+        return False
+
+
 def _read(path: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
     """The distinct texts of each class, in file order, and `file:line` of the first of each."""
     try:
@@ -94,9 +117,27 @@ def _read(path: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
     queues: dict[str, dict[str, str]] = {}
     places: dict[str, str] = {}
     for where, sample in placed:
+        if is_reference(sample.text):
+            raise GeneratorError(f"{where}: is a picture, not a text; use pool:{path} in a task of pictures")
         places.setdefault(sample.class_name, where)
         queues.setdefault(sample.class_name, {}).setdefault(folded(sample.text), sample.text)
     return {name: list(texts.values()) for name, texts in queues.items()}, places
+
+
+def refuse_unknown_classes(places: Mapping[str, str], class_names: Sequence[str]) -> None:
+    """Refuse samples (class -> where its first one is) of other classes only, and a misspelt class."""
+    known = dict.fromkeys(class_names)
+    unknown = [name for name in places if name not in known]
+    for name in unknown:
+        meant = [other for other in known if _is_near_miss(name, other)]
+        if meant:
+            raise _unknown_class(places[name], name, f"did you mean {short(meant[0])}?")
+    if len(unknown) == len(places):
+        raise _unknown_class(places[unknown[0]], unknown[0], suggestion(unknown[0], class_names))
+
+
+def _unknown_class(where: str, name: str, remedy: str) -> GeneratorError:
+    return GeneratorError(f"{where}: unknown class {short(name)}; {remedy}")
 
 
 def _is_near_miss(name: str, other: str) -> bool:
@@ -130,7 +171,8 @@ def _one_slip(a: str, b: str) -> bool:
     return (swapped or max(len(a), len(b)) == 1) and not any(c.isdigit() for c in a + b)
 
 
-def _shuffled(name: str, texts: list[str], seed: int) -> list[str]:
+def shuffled(name: str, samples: list[T], seed: int) -> list[T]:
+    """The samples of a class in another order, which belongs to the class and the seed."""
     # Seeded by name: a class keeps its order whatever other classes the file has.
     own = int.from_bytes(hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[:8], "little")
-    return [texts[place] for place in np.random.default_rng([seed, own]).permutation(len(texts))]
+    return [samples[place] for place in np.random.default_rng([seed, own]).permutation(len(samples))]

@@ -1,4 +1,4 @@
-"""A task's texts as vectors: samples, synthetic samples, and the wordings of the classes."""
+"""A task as vectors: given samples, synthetic samples, and the wordings of the classes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adamab.errors import EmbedderError
-from adamab.providers.embedders.base import Embedded, Embedder
+from adamab.providers.embedders.base import Embedded, Embedder, Item
+from adamab.providers.image_store import ImageStore
 from adamab.providers.sync import run_sync
 from adamab.run.resolve import embedder_key
 from adamab.run.training_set import ClassSide, DescribedClasses, TrainingSet
@@ -17,13 +18,26 @@ from adamab.task.recipe import Recipe
 from adamab.task.spec import Task
 
 Floats = NDArray[np.float32]
+_REMEDY = {
+    "image": "use one that does, such as clip:PATH-or-id or onnx:FILE",
+    "text": "use one that does, such as local, or set modality: image",
+}
 
 
-class TextSide:
-    """Embeds what a fit needs and counts the texts that were too long for the embedder."""
+class SampleSide:
+    """Embeds what a fit needs and counts the texts that were too long for the embedder.
 
-    def __init__(self, task: Task, embedder: Embedder, recipe: Recipe) -> None:
-        self._task, self._embedder = task, embedder
+    In a task of pictures new samples are references, which `images` finds.
+    """
+
+    def __init__(
+        self, task: Task, embedder: Embedder, recipe: Recipe, images: ImageStore | None = None
+    ) -> None:
+        if task.modality not in embedder.modalities and embedder.cacheable:
+            raise EmbedderError(f"{embedder} embeds no {task.modality}s; {_REMEDY[task.modality]}")
+        self._task, self._embedder, self._images = task, embedder, images
+        if images is not None:
+            images.know(sample.image for sample in task.samples if sample.image is not None)
         self._views = recipe.views or embedder.views
         self.overlong = 0
         self._widths: dict[str, int] = {}  # by view
@@ -32,8 +46,8 @@ class TextSide:
         """The given samples."""
         index = {name: i for i, name in enumerate(self._task.class_names)}
         samples = TrainingSet(len(index), self._class_side())
-        keys = [embedder_key(s, self._embedder, self._task.prompts) for s in self._task.samples]
-        views = self._embed(keys) if keys else self._empty_views()
+        items = [embedder_key(s, self._embedder, self._task.prompts) for s in self._task.samples]
+        views = self._embed(items) if items else self._empty_views()
         samples.add(
             [index[s.class_name] for s in self._task.samples],
             views,
@@ -49,15 +63,20 @@ class TextSide:
 
     async def embed_ahead(self, texts: Sequence[str]) -> Embedded:
         """Views of new texts, for whoever waits for several things at once."""
-        keys = [self._task.prompts.query_text(text) for text in texts]
-        return self._checked(await self._embedder.embed(keys, kind="query", views=self._views))
+        items = self._items(texts)
+        return self._checked(await self._embedder.embed(items, kind="query", views=self._views))
 
     def embed(self, texts: Sequence[str]) -> dict[str, Floats]:
         """Views of new texts."""
-        return self._embed([self._task.prompts.query_text(text) for text in texts])
+        return self._embed(self._items(texts))
 
-    def _embed(self, keys: Sequence[str]) -> dict[str, Floats]:
-        answer = self._checked(run_sync(self._embedder.embed(keys, kind="query", views=self._views)))
+    def _items(self, texts: Sequence[str]) -> list[Item]:
+        if self._images is not None:
+            return [self._images.find(text) for text in texts]
+        return [self._task.prompts.query_text(text) for text in texts]
+
+    def _embed(self, items: Sequence[Item]) -> dict[str, Floats]:
+        answer = self._checked(run_sync(self._embedder.embed(items, kind="query", views=self._views)))
         self.overlong += int(answer.overlong.sum())
         return answer.views
 

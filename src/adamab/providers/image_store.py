@@ -1,0 +1,175 @@
+"""Pictures that generators made: one file each, named by content, with a thumbnail for people."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Container, Iterable
+from pathlib import Path
+
+from adamab.errors import ImageError, RunError
+from adamab.task.image_decoding import FORMATS, decoded_bytes, ending_of
+from adamab.task.image_folders import image_at
+from adamab.task.images import Image, digest_of, is_reference
+from adamab.task.messages import place
+
+FOLDER, THUMBNAILS = "images", "thumbnails"
+_SIDE = 160  # pixels of a thumbnail's longer side
+
+
+class ImageStore:
+    """Finds pictures by their references: those of a run's directory and those that were made known.
+
+    What is put here lies in `directory` and, where there is one, in the `shared` folder that runs have in
+    common, so that a picture that was paid for in one run is found by the next.
+
+    Example:
+        >>> import tempfile
+        >>> store = ImageStore(Path(tempfile.mkdtemp()))
+        >>> store.has("image:" + "0" * 64)
+        False
+    """
+
+    def __init__(self, directory: Path, *, shared: Path | None = None) -> None:
+        self.directory, self.shared = directory, shared
+        self._known: dict[str, Image] = {}
+
+    def know(self, images: Iterable[Image]) -> None:
+        """Pictures that lie elsewhere, such as the given samples; they are not copied."""
+        self._known.update({image.reference: image for image in images})
+
+    def put(self, data: bytes) -> Image:
+        """Store a picture, once; raises `ImageError` where it is none. It is safe when this returns."""
+        digest = digest_of(data)
+        image = Image(digest, self.directory / f"{digest}{ending_of(data)}")
+        if image.reference in self._known:
+            return self._known[image.reference]
+        if not (self.thumbnail(image).is_file() and _is_intact(image)):
+            _write(self.thumbnail(image), _small(data, image.path.name))
+            _write(image.path, data)
+        if self.shared is not None:
+            self._share(image, data)
+        return self._remembered(image)
+
+    def _share(self, image: Image, data: bytes) -> None:
+        assert self.shared is not None
+        copy = Image(image.digest, self.shared / image.path.name)
+        if not _is_intact(copy):
+            with contextlib.suppress(RunError):  # a convenience: the run has its own
+                _write(copy.path, data)
+
+    def has(self, reference: str) -> bool:
+        """Whether a picture is there."""
+        return self._found(reference) is not None
+
+    def find(self, reference: str) -> Image:
+        """The picture that a reference stands for."""
+        image = self._found(reference)
+        if image is None:
+            raise RunError(
+                f"{place(self.directory)}: the picture {reference[:18]}… is gone; put it back, or begin anew "
+                "with --overwrite"
+            )
+        return image
+
+    def keep_only(self, references: Container[str]) -> None:
+        """Delete the pictures of an earlier run that lie here and are of no use any more."""
+        for path in [*self.directory.glob("*.*"), *(self.directory / THUMBNAILS).glob("*.*")]:
+            if Image(path.stem, path).reference not in references:
+                path.unlink(missing_ok=True)
+
+    def thumbnail(self, image: Image) -> Path:
+        """Where its thumbnail lies, if it was put here."""
+        return self.directory / THUMBNAILS / f"{image.digest}.jpg"
+
+    def _found(self, reference: str) -> Image | None:
+        if reference in self._known or not is_reference(reference):
+            return self._known.get(reference)
+        own = _lying_in(self.directory, reference)
+        if own is not None:
+            return self._remembered(own)
+        return None if self.shared is None else self._fetched(self.shared, reference)
+
+    def _fetched(self, folder: Path, reference: str) -> Image | None:
+        shared = _lying_in(folder, reference)
+        if shared is None:
+            return None
+        try:
+            data = shared.path.read_bytes()
+        except OSError:  # somebody has just purged the folder
+            return None
+        return self.put(data) if digest_of(data) == shared.digest else None
+
+    def _remembered(self, image: Image) -> Image:
+        self._known[image.reference] = image
+        return image
+
+
+def temporary_store(*, shared: Path | None = None) -> ImageStore:
+    """A store whose folder goes when nobody needs the store any more."""
+    folder = Path(tempfile.mkdtemp(prefix="adamab-"))
+    store = ImageStore(folder, shared=shared)
+    weakref.finalize(store, shutil.rmtree, folder, ignore_errors=True)
+    return store
+
+
+def shared_size(folder: Path) -> tuple[int, int]:
+    """How many pictures runs share, and how many bytes they take."""
+    sizes = []
+    for path in folder.glob("*"):
+        with contextlib.suppress(OSError):  # somebody else has just purged it
+            sizes.append(path.stat().st_size)
+    return len(sizes), sum(sizes)
+
+
+def delete_shared(folder: Path) -> int:
+    """Remove the pictures that runs share and return the bytes freed."""
+    _, freed = shared_size(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    return freed
+
+
+def _lying_in(folder: Path, reference: str) -> Image | None:
+    """The picture under its own name, if the content is still what the name says."""
+    digest = reference.partition(":")[2]
+    candidates = (Image(digest, folder / f"{digest}{ending}") for ending in FORMATS.values())
+    return next((image for image in candidates if _is_intact(image)), None)
+
+
+def _is_intact(image: Image) -> bool:
+    try:
+        return image_at(image.path) == image
+    except ImageError:  # missing, unreadable, empty
+        return False
+
+
+def _small(data: bytes, name: str) -> bytes:
+    picture = decoded_bytes(data, name, least_side=_SIDE)
+    picture.thumbnail((_SIDE, _SIDE))
+    stream = io.BytesIO()
+    picture.save(stream, "JPEG", quality=80)
+    return stream.getvalue()
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Under its name only when all of it is on the disk; others may be writing the same at once."""
+    part = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, part = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".part")
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(part, path)
+    except OSError as error:
+        if part is not None:
+            Path(part).unlink(missing_ok=True)
+        why = error.strerror or error
+        raise RunError(
+            f"{place(path)}: cannot be written ({why}); free space or name another folder"
+        ) from None

@@ -1,0 +1,279 @@
+"""Real pictures as a generator."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import PIL.Image
+import pytest
+
+from adamab.errors import GeneratorError
+from adamab.providers.generators import image_pool
+from adamab.providers.generators.base import Request, Settings
+from adamab.providers.generators.image_pool import ImagePoolGenerator
+from adamab.providers.generators.recorded import PoolGenerator, pool_from_spec
+from adamab.providers.image_store import ImageStore
+from adamab.task.image_folders import image_at
+from adamab.task.prompts import Prompts
+from adamab.task.recipe import Recipe
+from adamab.task.spec import ClassSpec
+from adamab.testing import check_generator
+
+ROSE = Request(ClassSpec("rose"), 0, 2, (), ())
+
+
+def draw(file: Path, shade: int) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    PIL.Image.new("RGB", (12, 8), (shade, 255 - shade, 40)).save(file)
+    return file
+
+
+def reference(file: Path) -> str:
+    return image_at(file).reference
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Path:
+    for shade in range(5):
+        draw(tmp_path / "pool" / "rose" / f"{shade}.png", shade)
+    draw(tmp_path / "pool" / "tulip" / "0.png", 200)
+    return tmp_path / "pool"
+
+
+@pytest.fixture
+def roses(pool: Path) -> list[str]:
+    return [reference(pool / "rose" / f"{shade}.png") for shade in range(5)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ImageStore:
+    return ImageStore(tmp_path / "run" / "images")
+
+
+@pytest.fixture
+def opened(store: ImageStore) -> Callable[..., ImagePoolGenerator]:
+    def opened(source: Path | str, *, seed: int | None = None) -> ImagePoolGenerator:
+        generator = ImagePoolGenerator(source, seed=seed)
+        generator.configure(Settings(Prompts(), 0, Recipe(), store))
+        return generator
+
+    return opened
+
+
+Opened = Callable[..., ImagePoolGenerator]
+
+
+async def test_the_order_of_the_files_without_replacement(
+    opened: Opened, pool: Path, roses: list[str]
+) -> None:
+    generator = opened(pool)
+    batches = [await generator.generate(ROSE) for _ in range(4)]
+    assert [batch.texts for batch in batches] == [tuple(roses[:2]), tuple(roses[2:4]), (roses[4],), ()]
+    assert [batch.closed for batch in batches] == [None, None, "pool exhausted", "pool exhausted"]
+    assert not any(batch.rejected for batch in batches)
+
+
+async def test_the_batch_with_the_last_picture_closes(opened: Opened, pool: Path, roses: list[str]) -> None:
+    batch = await opened(pool).generate(replace(ROSE, count=5))
+    assert (batch.texts, batch.closed) == (tuple(roses), "pool exhausted")
+
+
+async def test_what_is_handed_out_and_nothing_else_is_copied(
+    opened: Opened, pool: Path, store: ImageStore, roses: list[str]
+) -> None:
+    batch = await opened(pool).generate(ROSE)
+    assert {path.stem for path in store.directory.glob("*.png")} == {
+        text.partition(":")[2] for text in batch.texts
+    }
+    (pool / "rose" / "0.png").unlink()
+    assert store.find(roses[0]).path.is_file()
+
+
+async def test_a_new_instance_goes_on_after_what_exists(opened: Opened, pool: Path, roses: list[str]) -> None:
+    request = replace(ROSE, given=(roses[0],), existing=(roses[1], roses[3]), number=1)
+    batch = await opened(pool).generate(request)
+    assert (batch.texts, batch.closed) == ((roses[2], roses[4]), "pool exhausted")
+
+
+async def test_a_copy_under_another_name_is_the_same_picture(
+    opened: Opened, pool: Path, roses: list[str]
+) -> None:
+    (pool / "rose" / "0-copy.png").write_bytes((pool / "rose" / "0.png").read_bytes())
+    (pool / "rose" / "9.png").write_bytes((pool / "rose" / "3.png").read_bytes())
+    generator = opened(pool)
+    texts = [text for _ in range(3) for text in (await generator.generate(ROSE)).texts]
+    assert texts == roses
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+async def test_broken_pictures_are_left_out_and_counted_once(
+    opened: Opened, pool: Path, roses: list[str], resumed: bool
+) -> None:
+    whole = (pool / "rose" / "1.png").read_bytes()
+    (pool / "rose" / "0-text.jpg").write_text("no picture")  # before 0.png
+    (pool / "rose" / "1_cut.png").write_bytes(whole[: len(whole) // 2])
+    (pool / "rose" / "1_empty.png").touch()
+    (pool / "rose" / "9.png").symlink_to(pool / "gone.png")
+    (pool / "rose" / "2.png").write_bytes((pool / "rose" / "0.png").read_bytes())  # a copy
+    generator, request, found = opened(pool), ROSE, []
+    for number in range(2):
+        batch = await generator.generate(request)
+        found.append((batch.texts, batch.rejected, batch.closed))
+        request = replace(request, existing=(*request.existing, *batch.texts), number=number + 1)
+        generator = opened(pool) if resumed else generator
+    assert found == [
+        ((roses[0], roses[1]), {"unreadable": 1}, None),
+        ((roses[3], roses[4]), {"unreadable": 3}, "pool exhausted"),
+    ]
+
+
+async def test_broken_pictures_at_the_end_close_the_class(opened: Opened, tmp_path: Path) -> None:
+    draw(tmp_path / "p" / "rose" / "a.png", 1)
+    (tmp_path / "p" / "rose" / "b.png").write_bytes(b"\x89PNG\r\n\x1a\n broken")
+    batch = await opened(tmp_path / "p").generate(replace(ROSE, count=1))
+    assert (len(batch), batch.closed, batch.rejected) == (1, "pool exhausted", {"unreadable": 1})
+
+
+async def test_unknown_classes_are_closed(opened: Opened, pool: Path) -> None:
+    batch = await opened(pool).generate(replace(ROSE, spec=ClassSpec("lily")))
+    assert batch.closed == "pool has no pictures of this class"
+
+
+async def test_shuffling_is_seeded_by_class(opened: Opened, pool: Path, roses: list[str]) -> None:
+    async def order(seed: int | None) -> tuple[str, ...]:
+        return (await opened(pool, seed=seed).generate(replace(ROSE, count=5))).texts
+
+    one = await order(1)
+    assert sorted(one) == sorted(roses)
+    assert one != await order(None)
+    draw(pool / "lily" / "a.png", 77)
+    assert one == await order(1)
+    assert one != await order(2)
+
+
+async def test_files_are_read_when_it_is_their_turn(
+    opened: Opened, pool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(image_pool, "image_at", lambda file: (read.append(file.name), image_at(file))[1])
+    generator = opened(pool)
+    generator.check(["rose", "tulip"])
+    assert generator.fingerprint
+    assert not read
+    await generator.generate(ROSE)
+    assert read == ["0.png", "1.png", "2.png"]  # the third tells that the class goes on
+
+
+def test_it_conforms(opened: Opened, pool: Path) -> None:
+    check_generator(lambda: opened(pool), ROSE)
+    check_generator(lambda: opened(pool, seed=3), ROSE)
+
+
+def test_fingerprints_go_by_names_and_sizes(pool: Path, tmp_path: Path) -> None:
+    first = ImagePoolGenerator(pool).fingerprint
+    pool.rename(tmp_path / "moved")
+    assert ImagePoolGenerator(tmp_path / "moved").fingerprint == first
+    assert ImagePoolGenerator(tmp_path / "moved", seed=0).fingerprint != first
+    (tmp_path / "moved" / "rose" / "0.png").rename(tmp_path / "moved" / "tulip" / "1.png")
+    second = ImagePoolGenerator(tmp_path / "moved").fingerprint
+    assert second != first
+    PIL.Image.effect_noise((30, 30), 9).save(tmp_path / "moved" / "tulip" / "1.png")
+    assert ImagePoolGenerator(tmp_path / "moved").fingerprint not in (first, second)
+
+
+def test_the_order_of_a_file_counts(pool: Path) -> None:
+    rows = [json.dumps({"label": "rose", "image": f"pool/rose/{n}.png"}) + "\n" for n in range(3)]
+    marks = set()
+    for order in (rows, rows[::-1]):
+        file = pool.parent / "pool.jsonl"
+        file.write_text("".join(order))
+        marks.add(ImagePoolGenerator(file).fingerprint)
+    assert len(marks) == 2
+
+
+def test_a_misspelt_class_is_refused(pool: Path) -> None:
+    with pytest.raises(GeneratorError) as caught:
+        ImagePoolGenerator(pool).check(["roes", "tulip"])
+    assert str(caught.value) == f"{pool / 'rose' / '0.png'}: unknown class 'rose'; did you mean 'roes'?"
+    with pytest.raises(GeneratorError, match="unknown class 'rose'; known: cat, dog"):
+        ImagePoolGenerator(pool).check(["cat", "dog"])
+    ImagePoolGenerator(pool).check(["rose", "cat"])
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "csv"])
+async def test_a_file_with_paths(
+    opened: Opened, pool: Path, store: ImageStore, roses: list[str], ending: str
+) -> None:
+    rows = [{"label": "rose", "image": f"pool/rose/{n}.png"} for n in (3, 1)]
+    file = pool.parent / f"pool.{ending}"
+    if ending == "csv":
+        file.write_text("image,label\n" + "".join(f"{row['image']},{row['label']}\n" for row in rows))
+    else:
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    generator = pool_from_spec(str(file))
+    assert isinstance(generator, ImagePoolGenerator)
+    generator.configure(Settings(Prompts(), 0, Recipe(), store))
+    batch = await generator.generate(ROSE)
+    assert (batch.texts, batch.closed) == ((roses[3], roses[1]), "pool exhausted")
+    with pytest.raises(
+        GeneratorError, match=rf"pool\.{ending}:\d: unknown class 'rose'; did you mean 'rosy'"
+    ):
+        generator.check(["rosy"])
+
+
+def test_specs(pool: Path, tmp_path: Path) -> None:
+    generator = pool_from_spec(str(pool), seed=2)
+    assert isinstance(generator, ImagePoolGenerator)
+    assert (generator.modality, str(generator), generator.seed) == ("image", f"pool:{pool}", 2)
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text('{"label": "a", "text": "b"}\n')
+    assert isinstance(pool_from_spec(str(texts)), PoolGenerator)
+    assert pool_from_spec(str(texts)).modality == "text"
+    for source in (pool, texts):
+        with pytest.raises(GeneratorError, match="option split is for known data sets"):
+            pool_from_spec(str(source), split="test")
+    with pytest.raises(GeneratorError, match=r"none\.jsonl"):
+        pool_from_spec(str(tmp_path / "none.jsonl"))
+
+
+async def test_a_data_set_in_its_own_layout(tmp_path: Path, store: ImageStore) -> None:
+    for name, shade in (("Birman_1", 1), ("Birman_2", 2), ("pug_1", 3)):
+        draw(tmp_path / "images" / f"{name}.jpg", shade)
+    (tmp_path / "annotations").mkdir()
+    (tmp_path / "annotations" / "trainval.txt").write_text("Birman_1 1 1 1\npug_1 2 2 1\n")
+    (tmp_path / "annotations" / "test.txt").write_text("Birman_2 1 1 1\n")
+    for split, number in (("train", 1), ("test", 2)):
+        generator = pool_from_spec(f"pets:{tmp_path}", split=split)
+        generator.configure(Settings(Prompts(), 0, Recipe(), store))
+        batch = await generator.generate(replace(ROSE, spec=ClassSpec("Birman")))
+        assert batch.texts == (reference(tmp_path / "images" / f"Birman_{number}.jpg"),)
+        assert str(generator) == f"pool:pets:{tmp_path}?split={split}"
+    assert str(pool_from_spec(f"pets:{tmp_path}")) == f"pool:pets:{tmp_path}"
+    with pytest.raises(GeneratorError, match="unknown split 'tset'; did you mean 'test'"):
+        pool_from_spec(f"pets:{tmp_path}", split="tset")
+
+
+def test_a_home_directory_may_be_abbreviated(pool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(pool.parent))
+    assert isinstance(pool_from_spec("~/pool"), ImagePoolGenerator)
+
+
+def test_bad_pools_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(GeneratorError, match="empty") as caught:
+        ImagePoolGenerator(tmp_path / "empty")
+    assert "\n" not in str(caught.value)
+    file = tmp_path / "p.jsonl"
+    file.write_text('{"label": "rose", "image": "gone.png"}\n')
+    with pytest.raises(GeneratorError, match=r"p\.jsonl:1: .*gone\.png"):
+        ImagePoolGenerator(file)
+
+
+async def test_tasks_of_texts_are_refused(pool: Path) -> None:
+    with pytest.raises(GeneratorError, match="makes pictures, but this task is of texts"):
+        ImagePoolGenerator(pool).configure(Settings(Prompts(), 0, Recipe(), None))
+    with pytest.raises(GeneratorError, match="not configured"):
+        await ImagePoolGenerator(pool).generate(ROSE)

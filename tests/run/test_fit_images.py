@@ -1,0 +1,221 @@
+"""A fit on pictures: class means where there is no text side, generated pictures in the run's folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adamab.errors import EmbedderError, GeneratorError, RunError, TaskError
+from adamab.providers.embedders.base import Embedder
+from adamab.providers.image_store import ImageStore
+from adamab.providers.registry import resolve_generator
+from adamab.run.fit import fit_task
+from adamab.run.fit_run import Order, fit_run, rejected_texts
+from adamab.run.holdout import Holdout
+from adamab.run.inference import Inference
+from adamab.run.journal import Journal
+from adamab.task import Image, Task, load_task
+from adamab.task.image_samples import read_images
+from adamab.task.recipe import Recipe
+from adamab.task.spec import ClassSpec, Sample
+from adamab.testing import HashEmbedder, PixelEmbedder
+
+Paint = Callable[..., list[Path]]
+RECIPE = Recipe().with_options(folds=2, checkpoints=(0, 6), batch=2, passes=2, near_duplicate=None)
+COUNTS = {"red": 3, "green": 3, "blue": 3}
+
+
+@pytest.fixture
+def task(tmp_path: Path, paint: Paint) -> Task:
+    paint(tmp_path / "given", COUNTS)
+    return load_task(tmp_path / "given")
+
+
+def order(task: Task, **changes: Any) -> Order:
+    values: dict[str, Any] = {
+        "task": task,
+        "embedder": PixelEmbedder(),
+        "embedder_spec": "pixels",
+        "generator": resolve_generator("transform", seed=0),
+        "generator_spec": "transform",
+        "recipe": RECIPE,
+    }
+    return Order(**{**values, **changes})
+
+
+def weights(run: Path) -> bytes:
+    return (run / "model.safetensors").read_bytes()
+
+
+def test_pictures_are_told_apart_without_a_text_side(task: Task, tmp_path: Path, paint: Paint) -> None:
+    result = fit_task(task, PixelEmbedder(), recipe=RECIPE)
+    model = Inference(result.classifier, PixelEmbedder())
+    assert model.modality == "image"
+    assert result.classifier.vocabulary is None  # pictures have no words
+    paint(tmp_path / "new", COUNTS, seed=5)
+    rows = list(read_images(tmp_path / "new"))
+    names = [result.classifier.classes[i] for i in model.top_k(rows, 1)[0][:, 0]]
+    assert names == [Path(str(row.fields["image"])).parts[0] for row in rows]
+
+
+def test_generated_pictures_are_kept_in_the_run_by_content(task: Task, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    summary = fit_run(order(task), run)
+    assert summary["synthetic"] == 12
+    rows = [json.loads(line) for line in (run / "synthetic.jsonl").read_text().splitlines()]
+    assert len(rows) == 12
+    for row in rows:
+        digest = row["text"].removeprefix("image:")
+        assert row["image"].startswith(f"images/{digest}")
+        assert (run / row["image"]).is_file()
+        assert (run / "images" / "thumbnails" / f"{digest}.jpg").is_file()
+    with Journal(run) as journal:
+        batch = journal.batch("red", 0)
+    assert batch is not None
+    assert all(text.startswith("image:") for text in batch.texts)
+    assert (run / "journal.sqlite").stat().st_size < 500_000  # no pixels in it
+
+
+def test_a_stopped_run_of_pictures_ends_like_one_that_was_not(task: Task, tmp_path: Path) -> None:
+    fit_run(order(task), tmp_path / "whole")
+
+    def stop(record: Any) -> None:
+        if record.round == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit_run(order(task), tmp_path / "halves", on_round=stop)
+    fit_run(order(task), tmp_path / "halves")
+    assert weights(tmp_path / "whole") == weights(tmp_path / "halves")
+    assert fit_run(order(task), tmp_path / "halves")["complete"]
+
+
+def test_a_run_whose_pictures_are_gone_says_so(task: Task, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    fit_run(order(task), run)
+    for file in (run / "images").glob("*.*"):
+        file.unlink()
+    (run / "model.safetensors").unlink()
+    with pytest.raises(RunError, match="is gone; put it back"):
+        fit_run(order(task), run)
+
+
+def test_moving_the_given_pictures_changes_nothing(task: Task, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    fit_run(order(task), run)
+    (tmp_path / "given").rename(tmp_path / "moved")
+    assert fit_run(order(load_task(tmp_path / "moved")), run)["complete"]
+
+
+def test_pictures_of_the_holdout_never_enter(task: Task, tmp_path: Path, paint: Paint) -> None:
+    paint(tmp_path / "pool", {"red": 4, "green": 4, "blue": 4}, seed=3)
+    paint(tmp_path / "held", {"red": 2}, seed=3)  # two of the same pictures
+    held = Holdout.read(tmp_path / "held", "image")
+    pool = resolve_generator(f"pool:{tmp_path / 'pool'}")
+    summary = fit_run(order(task, generator=pool, generator_spec="pool", holdout=held), tmp_path / "run")
+    used = set(rejected_texts(tmp_path / "run" / "synthetic.jsonl"))
+    assert summary["rejected"]["red"]["held out"] == 2
+    assert not used & {row.text for row in read_images(tmp_path / "held")}
+
+
+def test_a_given_picture_of_the_holdout_is_refused(task: Task, tmp_path: Path) -> None:
+    held = Holdout.read(tmp_path / "given" / "red", "image")
+    with pytest.raises(TaskError, match="3 of the given samples"):
+        fit_run(order(task, holdout=held), tmp_path / "run")
+
+
+def test_rejected_pictures_are_left_out_and_nothing_is_made_again(task: Task, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    fit_run(order(task), run)
+    first = json.loads((run / "synthetic.jsonl").read_text().splitlines()[0])
+    made = len(list((run / "images").glob("*.*")))
+    fit_run(order(task, reject=(first["text"],)), run)
+    texts = [json.loads(line)["text"] for line in (run / "synthetic.jsonl").read_text().splitlines()]
+    assert first["text"] not in texts
+    assert len(list((run / "images").glob("*.*"))) <= made + 2  # at most one batch more
+
+
+@pytest.mark.parametrize(
+    ("embedder", "generator", "error", "message"),
+    [
+        (HashEmbedder(), None, EmbedderError, "embeds no images"),
+        (PixelEmbedder(), "openai:m?base_url=http://127.0.0.1:9/v1", GeneratorError, "makes texts"),
+    ],
+)
+def test_what_does_not_suit_pictures_is_refused(
+    task: Task, embedder: Embedder, generator: str | None, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        fit_task(task, embedder, generator=resolve_generator(generator), recipe=RECIPE)
+
+
+def test_a_generator_of_pictures_is_refused_for_texts() -> None:
+    texts = Task.from_mapping({"a": ["x y"], "b": ["z"]})
+    with pytest.raises(GeneratorError, match="makes images and the task is of texts"):
+        fit_task(texts, HashEmbedder(), generator=resolve_generator("transform", seed=0), recipe=RECIPE)
+
+
+def test_a_class_that_nothing_shows_is_refused(task: Task) -> None:
+    described = Task((*task.classes, ClassSpec("grey", "greyish")), task.samples, modality="image")
+    with pytest.raises(TaskError, match="'grey' has no example, and this embedder has no vectors"):
+        fit_task(described, PixelEmbedder(), recipe=RECIPE)
+
+
+def test_texts_and_pictures_do_not_mix(task: Task) -> None:
+    with pytest.raises(TaskError, match="is a text in a task of images"):
+        Task(task.classes, (*task.samples, Sample("hello", "red")), modality="image")
+    with pytest.raises(TaskError, match="is a picture in a task of texts"):
+        Task(task.classes, task.samples)
+
+
+def test_the_same_picture_under_two_names_is_one_sample(task: Task, tmp_path: Path) -> None:
+    source = next(s.image for s in task.samples if s.class_name == "red")
+    assert source is not None
+    copy = tmp_path / "given" / "red" / "copy.png"
+    copy.write_bytes(source.path.read_bytes())
+    again = load_task(tmp_path / "given")
+    assert (len(again.samples), again.repeats) == (9, 1)
+    copy.rename(tmp_path / "given" / "blue" / "copy.png")
+    with pytest.raises(TaskError, match="keep it in one class"):
+        load_task(tmp_path / "given")
+
+
+def test_a_text_and_a_class_mean_can_both_stand_for_a_class(task: Task) -> None:
+    """An embedder with both towers: descriptions have vectors, so the recipe may use either or both."""
+
+    class Both(PixelEmbedder):
+        modalities = frozenset({"image", "text"})
+
+        async def _embed(self, items: Any, *, kind: Any, views: Any) -> Any:
+            if isinstance(items[0], Image):
+                return await super()._embed(items, kind=kind, views=views)
+            return await HashEmbedder(width=216).embed(items, kind=kind, views=views)
+
+    weighted = [
+        fit_task(task, Both(), recipe=RECIPE.with_options(class_input=way, similarity=False))
+        for way in ("description", "mean", "both")
+    ]
+    linear = [result.classifier.heads[0].linear for result in weighted]
+    assert not np.allclose(linear[0], linear[1])
+    assert not np.allclose(linear[1], linear[2])
+
+
+def test_a_store_finds_given_pictures_without_copying_them(task: Task, tmp_path: Path) -> None:
+    store = ImageStore(tmp_path / "store")
+    fit_task(task, PixelEmbedder(), recipe=RECIPE, images=store)
+    assert task.samples[0].image == store.find(task.samples[0].text)
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_run_that_is_begun_anew_keeps_no_pictures_of_the_old_one(task: Task, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    fit_run(order(task), run)
+    fit_run(order(task, generator=resolve_generator("transform", seed=9)), run, overwrite=True)
+    rows = [json.loads(line) for line in (run / "synthetic.jsonl").read_text().splitlines()]
+    assert {f"images/{file.name}" for file in (run / "images").glob("*.*")} == {row["image"] for row in rows}
+    assert len(list((run / "images" / "thumbnails").iterdir())) == len(rows)
