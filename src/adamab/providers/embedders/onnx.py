@@ -1,0 +1,187 @@
+"""`onnx:FILE`: any network that takes pictures, as a feature extractor; it knows no texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adamab.errors import EmbedderError
+from adamab.providers.embedders import onnx_files, pixels
+from adamab.providers.embedders.base import Embedded, Item, Modality, only_images
+from adamab.providers.embedders.image_model import ImageModelEmbedder
+from adamab.providers.embedders.model_files import hash_file
+from adamab.task.images import Image
+
+# How colours are scaled: mean and deviation to normalise with, and whether they go from 0 to 1 before.
+SCALES: dict[str, tuple[pixels.Colour, pixels.Colour, bool]] = {
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), True),
+    "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5), True),
+    "none": ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0), True),
+    "raw": ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0), False),
+}
+_FLOATS: dict[str, np.dtype[Any]] = {
+    "tensor(float)": np.dtype(np.float32),
+    "tensor(float16)": np.dtype(np.float16),
+}
+_GPUS = ("CUDAExecutionProvider", "ROCMExecutionProvider")
+_USUAL_SIZE = 224
+_USUAL_MARGIN = 256 / 224
+_DEFINITION = "features-1"  # changes whenever the same file would give other vectors
+
+
+class OnnxEmbedder(ImageModelEmbedder):
+    """Features of pictures from a network in an ONNX file; `output` names the layer they are taken from.
+
+    Without `output` it is the file's last one, which of a classifier are the scores of its own classes.
+    A picture is resized so that its shorter side is `resize`, and `size` is cut from its middle.
+    """
+
+    scheme: ClassVar[str] = "onnx"
+    packages: ClassVar[tuple[str, ...]] = ("onnx", "onnxruntime")
+    modalities: frozenset[Modality] = frozenset({"image"})
+
+    def __init__(
+        self,
+        file: str,
+        *,
+        output: str | None = None,
+        size: int | None = None,
+        resize: int | None = None,
+        scale: str = "imagenet",
+        batch_size: int = 32,
+        device: str = "auto",
+    ) -> None:
+        super().__init__(file, batch_size=batch_size, device=device)
+        if scale not in SCALES:
+            raise EmbedderError(f"{self}: scale is {scale!r}; use one of: {', '.join(SCALES)}")
+        if device not in ("auto", "cpu"):
+            raise EmbedderError(f"{self}: device is {device!r}; use 'auto' or 'cpu'")
+        for option, value in (("size", size), ("resize", resize)):
+            if value is not None and not 1 <= value <= 4096:
+                raise EmbedderError(f"{self}: {option} is {value}; use 1 to 4096")
+        self.path = Path(file).expanduser()
+        if not self.path.is_file():
+            raise EmbedderError(f"{self}: no such file; give the path of an ONNX file")
+        self.output, self.size, self.resize, self.scale = output, size, resize, scale
+
+    @cached_property
+    def fingerprint(self) -> str:  # type: ignore[override]  # it can be assigned as well
+        """What decides the vectors: the file's content, the layer, and how pictures are prepared."""
+        options = f"{self.output}:{self.size}:{self.resize}:{self.scale}"
+        return f"onnx:sha256:{hash_file(self.path)}:{options}:{_DEFINITION}:{pixels.DEFINITION}"
+
+    def _load(self) -> _Network:
+        import onnxruntime
+
+        content = onnx_files.with_output(self.path, self.output)
+        library: Any = onnxruntime
+        options = library.SessionOptions()
+        options.log_severity_level = 4  # what matters is raised
+        gpus = [name for name in _GPUS if name in library.get_available_providers() and self.device == "auto"]
+        try:
+            session = library.InferenceSession(content, options, providers=[*gpus, "CPUExecutionProvider"])
+        except Exception as error:  # whatever a damaged file makes the runtime raise
+            raise self._cannot_load(error) from None
+        shape = _input_shape(session, str(self))
+        return _Network(session, shape, self._preparation(shape), str(self))
+
+    def _preparation(self, shape: _InputShape) -> pixels.Preparation:
+        height = shape.height or self.size or _USUAL_SIZE
+        width = shape.width or self.size or _USUAL_SIZE
+        if self.size is not None and (height, width) != (self.size, self.size):
+            raise EmbedderError(
+                f"{self}: size is {self.size}, but the file takes {height} x {width} pixels; leave it out"
+            )
+        margin = self.resize / min(height, width) if self.resize is not None else _USUAL_MARGIN
+        if margin < 1:
+            raise EmbedderError(f"{self}: resize is {self.resize}; use {min(height, width)} or more")
+        mean, std, unit = SCALES[self.scale]
+        return pixels.Preparation(height, width, margin=margin, mean=mean, std=std, unit=unit)
+
+    def _embed_with(self, model: _Network, items: Sequence[Item]) -> Embedded:
+        size = model.shape.batch or self.batch_size
+        vectors = pixels.in_batches(only_images(items), size, model.features)
+        return Embedded({"pooled": vectors}, np.zeros(len(items), np.bool_))
+
+
+@dataclass(frozen=True)
+class _InputShape:
+    """What the file's input takes; None where it takes any number."""
+
+    name: str
+    batch: int | None
+    height: int | None
+    width: int | None
+    channels_last: bool
+    number: np.dtype[Any]
+
+
+@dataclass(frozen=True)
+class _Network:
+    """A loaded file; everything that touches the runtime."""
+
+    session: Any
+    shape: _InputShape
+    preparation: pixels.Preparation
+    title: str
+
+    def features(self, images: Sequence[Image]) -> NDArray[np.float32]:
+        """One vector of length 1 a picture."""
+        data = self.preparation.batch(images)
+        if self.shape.batch is not None and len(images) < self.shape.batch:
+            data = np.concatenate(
+                [data, np.zeros((self.shape.batch - len(images), *data.shape[1:]), np.float32)]
+            )
+        if self.shape.channels_last:
+            data = np.ascontiguousarray(data.transpose(0, 2, 3, 1))
+        try:
+            answer = self.session.run(None, {self.shape.name: data.astype(self.shape.number, copy=False)})[-1]
+        except Exception as error:  # the runtime's errors share no base of their own
+            reason = " ".join(str(error).split())[:160]
+            raise EmbedderError(f"{self.title}: the network failed ({reason})") from None
+        return pixels.of_length_one(self._pooled(np.asarray(answer), len(data))[: len(images)])
+
+    def _pooled(self, answer: NDArray[Any], rows: int) -> NDArray[np.float32]:
+        """One vector a picture: the mean over space or over tokens where there are such."""
+        usable = np.issubdtype(answer.dtype, np.floating) and 2 <= answer.ndim <= 4 and len(answer) == rows
+        if not usable:
+            raise EmbedderError(
+                f"{self.title}: its output for {rows} pictures is {answer.dtype} of shape {answer.shape}, "
+                "which are no features; name another output"
+            )
+        values = answer.astype(np.float32, copy=False)
+        if values.ndim == 3:
+            return values.mean(axis=1)  # type: ignore[no-any-return]
+        if values.ndim == 4:
+            return values.mean(axis=(1, 2) if self._channels_last(values) else (2, 3))  # type: ignore[no-any-return]
+        return values
+
+    def _channels_last(self, values: NDArray[np.float32]) -> bool:
+        """By the two sides that are equal, since converters turn layouts round; else as the input has it."""
+        _, first, second, third = values.shape
+        if (first == second) != (second == third):
+            return bool(first == second)
+        return self.shape.channels_last
+
+
+def _input_shape(session: Any, title: str) -> _InputShape:
+    inputs = session.get_inputs()
+    if len(inputs) != 1:
+        raise EmbedderError(f"{title}: has {len(inputs)} inputs; a network that takes only pictures has one")
+    only = inputs[0]
+    # Sizes that may vary are names or None.
+    sizes = [size if isinstance(size, int) and size > 0 else None for size in only.shape]
+    if len(sizes) != 4 or only.type not in _FLOATS or 3 not in (sizes[1] or 3, sizes[3] or 3):
+        raise EmbedderError(
+            f"{title}: its input {only.name!r} is {only.type} of shape {only.shape}, "
+            "not float pictures in three colours"
+        )
+    last = sizes[1] != 3 and (sizes[3] == 3 or sizes[1] is not None)
+    height, width = sizes[1:3] if last else sizes[2:]
+    return _InputShape(only.name, sizes[0], height, width, last, _FLOATS[only.type])

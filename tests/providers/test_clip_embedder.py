@@ -1,0 +1,393 @@
+"""`clip:` on tiny random CLIP and SigLIP models that the real loader reads from disk."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adamab.errors import EmbedderError, ImageError, MissingExtraError
+from adamab.providers.embedders.clip import PRESETS, ClipEmbedder
+from adamab.task.images import Image, digest_of
+from adamab.testing import check_embedder
+
+torch = pytest.importorskip("torch", reason="the extra 'clip' is not installed")
+transformers = pytest.importorskip("transformers", reason="the extra 'clip' is not installed")
+safetensors = pytest.importorskip("safetensors.torch", reason="the extra 'clip' is not installed")
+pillow = pytest.importorskip("PIL.Image", reason="the extra 'clip' is not installed")
+
+SIDE, TOKENS = 32, 12
+TEXTS = ["a photo of a cat", "dog", "red the cat of dog", "cab"]
+LONG = "a photo of a cat a photo of a dog a photo of the red cat"
+TEXT_TOWER = {
+    "vocab_size": 600, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2,
+    "num_attention_heads": 2, "max_position_embeddings": TOKENS,
+}  # fmt: skip
+IMAGE_TOWER = {
+    "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "patch_size": 8,
+}  # fmt: skip
+
+
+def save_clip(directory: Path) -> None:
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    tokens = [
+        *letters,
+        *(f"{letter}</w>" for letter in letters),
+        "ca",
+        "cat</w>",
+        "<|startoftext|>",
+        "<|endoftext|>",
+    ]
+    ids = {token: number for number, token in enumerate(tokens)}
+    merges = [("c", "a"), ("ca", "t</w>")]
+    marks = {"bos_token_id": ids["<|startoftext|>"], "eos_token_id": ids["<|endoftext|>"]}
+    config = transformers.CLIPConfig(
+        text_config=TEXT_TOWER | marks, vision_config=IMAGE_TOWER | {"image_size": SIDE}, projection_dim=10
+    )
+    transformers.CLIPModel(config).save_pretrained(directory)
+    transformers.CLIPTokenizer(vocab=ids, merges=merges, model_max_length=77).save_pretrained(directory)
+    processor = transformers.CLIPImageProcessorPil(
+        size={"shortest_edge": SIDE}, crop_size={"height": SIDE, "width": SIDE}
+    )
+    processor.save_pretrained(directory)
+
+
+def save_siglip(directory: Path) -> None:
+    config = transformers.SiglipConfig(
+        text_config=TEXT_TOWER | {"bos_token_id": 1, "eos_token_id": 1},
+        vision_config=IMAGE_TOWER | {"image_size": SIDE},
+    )
+    transformers.SiglipModel(config).save_pretrained(directory)
+    word_tokenizer().save_pretrained(directory)
+    transformers.SiglipImageProcessorPil(size={"height": SIDE, "width": SIDE}).save_pretrained(directory)
+
+
+def save_siglip2(directory: Path) -> None:
+    config = transformers.Siglip2Config(
+        text_config=TEXT_TOWER | {"bos_token_id": 2, "eos_token_id": 1},
+        vision_config=IMAGE_TOWER | {"num_patches": 16},
+    )
+    transformers.Siglip2Model(config).save_pretrained(directory)
+    special = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "▁"]
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    ids = {token: number for number, token in enumerate([*special, *letters])}
+    transformers.Siglip2Tokenizer(vocab=ids, merges=[]).save_pretrained(directory)
+    transformers.Siglip2ImageProcessorPil(patch_size=8, max_num_patches=16).save_pretrained(directory)
+
+
+def word_tokenizer() -> Any:
+    """A tokenizer without sentencepiece, which needs a trained file and a package of its own."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    words = ["<pad>", "</s>", "<unk>", "▁a", "▁photo", "▁of", "▁cat", "▁dog", "▁red", "▁the", "▁cab"]
+    tokenizer = Tokenizer(models.WordLevel({w: n for n, w in enumerate(words)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.post_processor = processors.TemplateProcessing("$A </s>", None, [("</s>", 1)])
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="</s>", eos_token="</s>", unk_token="<unk>",
+        model_max_length=TOKENS, model_input_names=["input_ids"],
+    )  # fmt: skip
+
+
+SAVERS: dict[str, Callable[[Path], None]] = {
+    "clip": save_clip,
+    "siglip": save_siglip,
+    "siglip2": save_siglip2,
+}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    torch.manual_seed(0)
+    found = {name: tmp_path_factory.mktemp(name) / "model" for name in SAVERS}
+    transformers.utils.logging.disable_progress_bar()
+    for name, directory in found.items():
+        SAVERS[name](directory)
+    transformers.utils.logging.enable_progress_bar()
+    return found
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> list[Image]:
+    """Pictures of several shapes, as PNG, so that nothing is lost on the way."""
+    random = np.random.default_rng(0)
+    folder = tmp_path_factory.mktemp("pictures")
+    found = []
+    for number, (height, width) in enumerate([(40, 60), (33, 32), (20, 90), (64, 64), (100, 30)]):
+        small = random.integers(0, 256, (4, 4, 3), np.uint8)
+        path = folder / f"{number}.png"
+        pillow.fromarray(small).resize((width, height), pillow.Resampling.BICUBIC).save(path)
+        found.append(Image(digest_of(path.read_bytes()), path))
+    return found
+
+
+def direct(directory: Path, images: list[Image]) -> tuple[Any, Any]:
+    """What transformers itself computes, all in one batch."""
+    model = transformers.AutoModel.from_pretrained(directory).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
+    processor = transformers.AutoImageProcessor.from_pretrained(directory, backend="pil")
+    padding = True if model.config.model_type == "clip" else "max_length"
+    with torch.inference_mode():
+        texts = tokenizer(TEXTS, padding=padding, truncation=True, max_length=TOKENS, return_tensors="pt")
+        pictures = processor(images=[pillow.open(image.path) for image in images], return_tensors="pt")
+        outputs = model.get_text_features(**texts), model.get_image_features(**pictures)
+        found = [out if isinstance(out, torch.Tensor) else out.pooler_output for out in outputs]
+        return tuple(torch.nn.functional.normalize(x, dim=1).numpy() for x in found)
+
+
+@pytest.mark.parametrize("name", SAVERS)
+async def test_both_towers_are_the_models_own(
+    models: dict[str, Path], images: list[Image], name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    texts, pictures = direct(models[name], images)
+    capfd.readouterr()
+    embedder = ClipEmbedder(str(models[name]), device="cpu", batch_size=2)
+    answer = await embedder.embed([*TEXTS, *images])
+    assert capfd.readouterr().err == ""  # neither advice nor progress bars
+    pooled = answer.views["pooled"]
+    np.testing.assert_allclose(pooled, np.concatenate([texts, pictures]), atol=1e-6)
+    assert len(np.unique(pooled.round(4), axis=0)) == len(TEXTS) + len(images)
+    assert pooled.dtype == np.float32
+    assert not answer.overlong[len(TEXTS) :].any()
+
+
+@pytest.mark.parametrize("name", SAVERS)
+def test_conformance(models: dict[str, Path], images: list[Image], name: str) -> None:
+    embedder = ClipEmbedder(str(models[name]), batch_size=3)
+    assert (embedder.views, embedder.modalities) == (("pooled",), {"text", "image"})
+    check_embedder(embedder, texts=TEXTS, images=images)
+
+
+@pytest.mark.parametrize("name", SAVERS)
+async def test_batches_do_not_matter(models: dict[str, Path], images: list[Image], name: str) -> None:
+    items = [*images, LONG, *TEXTS]
+    alone = await ClipEmbedder(str(models[name]), batch_size=1).embed(items)
+    together = await ClipEmbedder(str(models[name]), batch_size=64).embed(items[::-1])
+    np.testing.assert_allclose(alone.views["pooled"], together.views["pooled"][::-1], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["clip", "siglip"])
+async def test_long_texts_are_cut_and_flagged(models: dict[str, Path], name: str) -> None:
+    fits = "a photo of the red cat a dog" if name == "siglip" else "a cat"
+    answer = await ClipEmbedder(str(models[name])).embed([LONG, fits, LONG + " red"])
+    assert answer.overlong.tolist() == [True, False, True]  # the tokenizer of CLIP says 77, the tower 12
+    np.testing.assert_allclose(answer.views["pooled"][0], answer.views["pooled"][2], atol=1e-6)
+
+
+async def test_half_precision_weights_are_computed_in_full(models: dict[str, Path], tmp_path: Path) -> None:
+    half = copied(models["clip"], tmp_path / "half")
+    transformers.AutoModel.from_pretrained(half).half().save_pretrained(half)
+    assert json.loads((half / "config.json").read_text())["dtype"] == "float16"
+    embedder = ClipEmbedder(str(half))
+    answer = await embedder.embed(TEXTS)
+    assert embedder._loaded.model.dtype == torch.float32
+    full = await ClipEmbedder(str(models["clip"])).embed(TEXTS)
+    np.testing.assert_allclose(answer.views["pooled"], full.views["pooled"], atol=5e-3)
+    assert (np.abs(np.linalg.norm(answer.views["pooled"], axis=1) - 1) < 1e-5).all()
+
+
+async def test_a_line_of_pixels_needs_no_gigabytes(models: dict[str, Path], tmp_path: Path) -> None:
+    path = tmp_path / "line.png"
+    row = np.linspace(0, 255, 60_000).astype(np.uint8)
+    pillow.fromarray(np.repeat(row[None, :, None], 3, axis=2)).save(path)
+    seen: list[tuple[int, int]] = []
+    embedder = ClipEmbedder(str(models["clip"]))
+    await embedder.embed(["cat"])
+    processor = embedder._loaded.processor
+    resize = processor.resize
+    processor.resize = lambda image, *a, **k: (seen.append(image.shape), resize(image, *a, **k))[1]
+    await embedder.embed([Image(digest_of(path.read_bytes()), path)])
+    assert max(max(shape) for shape in seen) == 4
+
+
+def copied(model: Path, target: Path) -> Path:
+    shutil.copytree(model, target)
+    return target
+
+
+def test_the_fingerprint_is_the_content(models: dict[str, Path], tmp_path: Path) -> None:
+    reference = ClipEmbedder(str(models["clip"])).fingerprint
+    moved = copied(models["clip"], tmp_path / "moved")
+    assert ClipEmbedder(str(moved), batch_size=7).fingerprint == reference
+    weights = moved / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-5] ^= 1
+    weights.write_bytes(data)
+    assert ClipEmbedder(str(moved)).fingerprint != reference
+    edited = copied(models["clip"], tmp_path / "edited")
+    settings = json.loads((edited / "preprocessor_config.json").read_text())
+    (edited / "preprocessor_config.json").write_text(json.dumps({**settings, "do_normalize": False}))
+    assert ClipEmbedder(str(edited)).fingerprint != reference
+
+
+async def test_a_copy_in_another_process_loads_the_model_itself(
+    models: dict[str, Path], images: list[Image]
+) -> None:
+    embedder = ClipEmbedder(str(models["clip"]))
+    expected = await embedder.embed(images)
+    written = pickle.dumps(embedder)
+    assert len(written) < 2000
+    copy = pickle.loads(written)
+    np.testing.assert_array_equal((await copy.embed(images)).views["pooled"], expected.views["pooled"])
+
+
+async def test_vectors_are_cached_by_content(
+    models: dict[str, Path], images: list[Image], tmp_path: Path
+) -> None:
+    from adamab.providers.cache import CachedEmbedder, VectorCache
+
+    cache = VectorCache(tmp_path / "vectors.sqlite")
+    first = await CachedEmbedder(ClipEmbedder(str(models["clip"])), cache).embed([*images, *TEXTS])
+    moved = [Image(image.digest, tmp_path / "gone.png") for image in images]  # not to be opened again
+    again = await CachedEmbedder(ClipEmbedder(str(models["clip"])), cache).embed([*moved, *TEXTS])
+    np.testing.assert_array_equal(first.views["pooled"], again.views["pooled"])
+
+
+async def test_a_broken_picture_is_named(
+    models: dict[str, Path], images: list[Image], tmp_path: Path
+) -> None:
+    whole = images[0].path.read_bytes()
+    path = tmp_path / "cut.png"
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ImageError, match=r"cut\.png") as caught:
+        await ClipEmbedder(str(models["clip"])).embed([images[1], Image(digest_of(path.read_bytes()), path)])
+    assert "\n" not in str(caught.value)
+
+
+def spoil(model: Path, how: str) -> None:
+    config = json.loads((model / "config.json").read_text())
+    if how == "text-only":
+        transformers.BertModel(
+            transformers.BertConfig(
+                vocab_size=8, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8
+            )
+        ).save_pretrained(model)
+    elif how == "fused":  # both towers inside, but no features of each
+        parts = {
+            "vision_config": config["vision_config"],
+            "text_config": {**TEXT_TOWER, "model_type": "llama"},
+        }
+        fused = transformers.LlavaConfig(**parts, image_token_index=1)
+        transformers.LlavaModel(fused).save_pretrained(model)
+    elif how == "half":
+        weights = safetensors.load_file(model / "model.safetensors")
+        del weights["text_projection.weight"]
+        safetensors.save_file(weights, model / "model.safetensors", metadata={"format": "pt"})
+    elif how == "pickled":
+        buffer = io.BytesIO()
+        torch.save({}, buffer)
+        (model / "model.safetensors").unlink()
+        (model / "pytorch_model.bin").write_bytes(buffer.getvalue())
+    elif how == "cut":
+        (model / "model.safetensors").write_bytes((model / "model.safetensors").read_bytes()[:100])
+    elif how == "config":
+        (model / "config.json").write_text("{")
+    elif how == "no tokenizer":
+        for file in model.glob("*token*"):
+            file.unlink()
+    elif how == "no processor":
+        (model / "preprocessor_config.json").unlink()
+    elif how == "foreign code":
+        (model / "config.json").write_text(
+            json.dumps(
+                {
+                    **config,
+                    "model_type": "own",
+                    "auto_map": {"AutoModel": "evil.Evil", "AutoConfig": "evil.Evil"},
+                }
+            )
+        )
+        (model / "evil.py").write_text("raise SystemExit('it ran')")
+    elif how == "sentencepiece":
+        (model / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "SiglipTokenizer"}))
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("text-only", "not a model with a tower for pictures and one for texts"),
+        ("fused", "not a model with a tower for pictures and one for texts"),
+        ("pickled", "pytorch_model.bin: weights are not safetensors"),
+        ("cut", "the model cannot be loaded"),
+        ("config", "config.json: cannot be read as JSON"),
+        ("half", "the weights lack 'text_projection.weight'"),
+        ("no tokenizer", "has no vocabulary"),
+        ("no processor", "the model cannot be loaded"),
+        ("foreign code", "the model cannot be loaded"),
+        ("sentencepiece", "needs sentencepiece; run: pip install sentencepiece"),
+    ],
+)
+async def test_unsafe_and_damaged_models_are_refused(
+    models: dict[str, Path], tmp_path: Path, how: str, message: str
+) -> None:
+    model = copied(models["siglip" if how == "sentencepiece" else "clip"], tmp_path / "bad")
+    spoil(model, how)
+    with pytest.raises(EmbedderError, match=message) as caught:
+        await ClipEmbedder(str(model)).embed(["cat"])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("/no/such/dir", "clip:/no/such/dir: no such model directory"),
+        ("vit-huge", "clip:vit-huge: no directory, no hub id .* presets: vit-large"),
+    ],
+)
+def test_missing_models_are_refused_at_once(name: str, message: str) -> None:
+    with pytest.raises(EmbedderError, match=message):
+        ClipEmbedder(name)
+
+
+def test_a_folder_without_a_model_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(EmbedderError, match="is not a model directory"):
+        ClipEmbedder(str(tmp_path))
+
+
+def test_the_preset_in_the_local_hub_cache(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    assert PRESETS["vit-large"] == "openai/clip-vit-large-patch14"
+    with pytest.raises(
+        EmbedderError, match="clip:openai/clip-vit-large-patch14: cannot be fetched"
+    ) as caught:
+        _ = ClipEmbedder("vit-large").fingerprint
+    assert "\n" not in str(caught.value)
+    repository = tmp_path / "models--openai--clip-vit-large-patch14"
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    copied(models["clip"], repository / "snapshots" / commit)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    preset = ClipEmbedder("vit-large")
+    assert preset.fingerprint == f"clip:openai/clip-vit-large-patch14@{commit}:towers-1"
+    assert preset.fingerprint == ClipEmbedder("openai/clip-vit-large-patch14").fingerprint
+    assert str(preset) == "clip:vit-large"
+
+
+async def test_bad_options(models: dict[str, Path]) -> None:
+    with pytest.raises(EmbedderError, match="batch_size is 0"):
+        ClipEmbedder(str(models["clip"]), batch_size=0)
+    with pytest.raises(EmbedderError, match="there is no device 'abacus' here"):
+        await ClipEmbedder(str(models["clip"]), device="abacus").embed(["cat"])
+
+
+@pytest.mark.parametrize(("package", "named"), [("transformers", "transformers"), ("PIL", "Pillow")])
+def test_missing_packages_name_the_extra(
+    models: dict[str, Path], monkeypatch: pytest.MonkeyPatch, package: str, named: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtraError, match=rf"{named} is not installed; .*adamab\[clip\]"):
+        ClipEmbedder(str(models["clip"]))

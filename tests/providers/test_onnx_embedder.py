@@ -1,0 +1,315 @@
+"""`onnx:` on small networks that the tests write, through the real runtime."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adamab.errors import EmbedderError, ImageError, MissingExtraError
+from adamab.providers.embedders import onnx_files
+from adamab.providers.embedders.onnx import SCALES, OnnxEmbedder
+from adamab.task.images import Image, digest_of
+from adamab.testing import check_embedder
+
+onnx = pytest.importorskip("onnx", reason="the extra 'onnx' is not installed")
+pytest.importorskip("onnxruntime", reason="the extra 'onnx' is not installed")
+pillow = pytest.importorskip("PIL.Image", reason="the extra 'onnx' is not installed")
+
+SIDE, CHANNELS, CLASSES = 8, 5, 3
+WEIGHTS = np.random.default_rng(0).standard_normal((CHANNELS, 3, 3, 3)).astype(np.float32)
+HEAD = np.random.default_rng(1).standard_normal((CHANNELS, CLASSES)).astype(np.float32)
+
+
+def save_network(
+    path: Path,
+    *,
+    shape: Sequence[int | str] = ("n", 3, SIDE, SIDE),
+    half: bool = False,
+    outputs: Sequence[str] = ("logits",),
+    extra_input: bool = False,
+) -> Path:
+    """A convolution, pooling and a classifier; NHWC is turned round first, as converters do it."""
+    number = np.float16 if half else np.float32
+    kind = onnx.TensorProto.FLOAT16 if half else onnx.TensorProto.FLOAT
+    node = onnx.helper.make_node
+    last = shape[-1] == 3
+    nodes = [node("Transpose", ["pixels"], ["turned"], perm=[0, 3, 1, 2])] if last else []
+    nodes += [
+        node("Conv", ["turned" if last else "pixels", "weights"], ["maps"], strides=[2, 2]),
+        node("Transpose", ["maps"], ["maps_last"], perm=[0, 2, 3, 1]),
+        node("GlobalAveragePool", ["maps"], ["pool"]),
+        node("Flatten", ["pool"], ["flat"]),
+        node("Reshape", ["maps_last", "tokens_shape"], ["tokens"]),
+        node("MatMul", ["flat", "head"], ["logits"]),
+        node("ArgMax", ["logits"], ["best"], axis=1),
+    ]
+    tensor = onnx.numpy_helper.from_array
+    weights = [
+        tensor(WEIGHTS.astype(number), "weights"),
+        tensor(HEAD.astype(number), "head"),
+        tensor(np.array([0, -1, CHANNELS]), "tokens_shape"),
+    ]
+    inputs = [onnx.helper.make_tensor_value_info("pixels", kind, list(shape))]
+    if extra_input:
+        inputs.append(onnx.helper.make_tensor_value_info("more", kind, [1]))
+    found = [onnx.helper.make_tensor_value_info(name, kind, None) for name in outputs]
+    graph = onnx.helper.make_graph(nodes, "network", inputs, found, weights)
+    opset = [onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+    return path
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Path:
+    return save_network(tmp_path / "network.onnx")
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> list[Image]:
+    random = np.random.default_rng(0)
+    found = []
+    for number, (height, width) in enumerate([(9, 9), (20, 14), (12, 30), (16, 16), (40, 11)]):
+        path = tmp_path / f"{number}.png"
+        pillow.fromarray(random.integers(0, 256, (height, width, 3), np.uint8)).save(path)
+        found.append(Image(digest_of(path.read_bytes()), path))
+    return found
+
+
+def prepared(image: Image, scale: str = "imagenet", resize: int = 9) -> Any:
+    """The same by hand: shorter side to `resize`, the middle, normalised."""
+    picture = pillow.open(image.path)
+    factor = resize / min(picture.size)
+    width, height = (max(resize, int(side * factor)) for side in picture.size)
+    picture = picture.resize((width, height), pillow.Resampling.BICUBIC)
+    top, left = round((height - SIDE) / 2), round((width - SIDE) / 2)
+    x = np.asarray(picture, np.float64)[top : top + SIDE, left : left + SIDE]
+    mean, std, unit = SCALES[scale]
+    return (x / (255 if unit else 1) - np.array(mean)) / np.array(std)
+
+
+def expected(images: Sequence[Image], *, logits: bool = False, **how: Any) -> Any:
+    """The network computed by hand."""
+    rows = []
+    for image in images:
+        x = prepared(image, **how)
+        patches = [x[r : r + 3, c : c + 3].transpose(2, 0, 1) for r in (0, 2, 4) for c in (0, 2, 4)]
+        maps = np.stack([np.tensordot(WEIGHTS, patch, 3) for patch in patches])
+        rows.append(maps.mean(axis=0) @ HEAD if logits else maps.mean(axis=0))
+    return np.stack([row / np.linalg.norm(row) for row in rows])
+
+
+async def test_the_last_output_is_the_default(network: Path, images: list[Image]) -> None:
+    answer = await OnnxEmbedder(str(network), batch_size=2).embed(images)
+    np.testing.assert_allclose(answer.views["pooled"], expected(images, logits=True), atol=1e-5)
+    assert not answer.overlong.any()
+
+
+@pytest.mark.parametrize("output", ["flat", "pool", "maps", "maps_last", "tokens"])
+@pytest.mark.parametrize(
+    "shape", [("n", 3, SIDE, SIDE), (1, 3, SIDE, SIDE), ("n", SIDE, SIDE, 3), (4, SIDE, SIDE, 3)]
+)
+async def test_inner_outputs_in_every_layout(
+    tmp_path: Path, images: list[Image], output: str, shape: tuple[int | str, ...]
+) -> None:
+    file = save_network(tmp_path / "n.onnx", shape=shape)
+    answer = await OnnxEmbedder(str(file), output=output, batch_size=2).embed(images)
+    np.testing.assert_allclose(answer.views["pooled"], expected(images), atol=1e-5)
+
+
+async def test_half_precision(tmp_path: Path, images: list[Image]) -> None:
+    file = save_network(tmp_path / "half.onnx", half=True)
+    answer = await OnnxEmbedder(str(file), output="flat").embed(images)
+    assert answer.views["pooled"].dtype == np.float32
+    np.testing.assert_allclose(answer.views["pooled"], expected(images), atol=1e-2)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+async def test_scales(network: Path, images: list[Image], scale: str) -> None:
+    answer = await OnnxEmbedder(str(network), output="flat", scale=scale).embed(images)
+    np.testing.assert_allclose(answer.views["pooled"], expected(images, scale=scale), atol=1e-5)
+
+
+async def test_sizes_where_the_file_takes_any(tmp_path: Path, images: list[Image]) -> None:
+    file = save_network(tmp_path / "any.onnx", shape=("n", "c", "h", "w"))
+    answer = await OnnxEmbedder(str(file), output="flat", size=SIDE, resize=12).embed(images)
+    np.testing.assert_allclose(answer.views["pooled"], expected(images, resize=12), atol=1e-5)
+    usual = OnnxEmbedder(str(file), output="flat")
+    await usual.embed(images[:1])
+    assert (usual._loaded.preparation.height, usual._loaded.preparation.cover) == (224, (256, 256))
+
+
+def test_conformance(network: Path, images: list[Image]) -> None:
+    embedder = OnnxEmbedder(str(network), output="flat", batch_size=2)
+    assert (embedder.views, embedder.modalities) == (("pooled",), {"image"})
+    check_embedder(embedder, images=images)
+
+
+async def test_an_output_of_the_file_can_be_named(tmp_path: Path, images: list[Image]) -> None:
+    file = save_network(tmp_path / "two.onnx", outputs=("flat", "logits"))
+    first = await OnnxEmbedder(str(file), output="flat").embed(images)
+    np.testing.assert_allclose(first.views["pooled"], expected(images), atol=1e-5)
+    last = await OnnxEmbedder(str(file)).embed(images)
+    np.testing.assert_allclose(last.views["pooled"], expected(images, logits=True), atol=1e-5)
+
+
+def test_the_fingerprint_is_the_content_and_what_changes_vectors(network: Path, tmp_path: Path) -> None:
+    reference = OnnxEmbedder(str(network)).fingerprint
+    moved = tmp_path / "elsewhere.onnx"
+    moved.write_bytes(network.read_bytes())
+    assert OnnxEmbedder(str(moved), batch_size=3, device="cpu").fingerprint == reference
+    options: list[dict[str, Any]] = [{"output": "flat"}, {"size": 8}, {"resize": 9}, {"scale": "half"}]
+    others = [OnnxEmbedder(str(network), **option).fingerprint for option in options]
+    data = bytearray(moved.read_bytes())
+    data[data.index(WEIGHTS.tobytes())] ^= 1
+    moved.write_bytes(data)
+    assert len({reference, OnnxEmbedder(str(moved)).fingerprint, *others}) == 6
+
+
+async def test_a_copy_in_another_process_loads_the_file_itself(network: Path, images: list[Image]) -> None:
+    embedder = OnnxEmbedder(str(network))
+    answer = await embedder.embed(images)
+    copy = pickle.loads(pickle.dumps(embedder))
+    np.testing.assert_array_equal((await copy.embed(images)).views["pooled"], answer.views["pooled"])
+
+
+async def test_only_a_batch_of_pixels_is_held(network: Path, images: list[Image]) -> None:
+    embedder = OnnxEmbedder(str(network), batch_size=2)
+    await embedder.embed(images[:1])
+    loaded, sizes = embedder._loaded, []
+
+    class Watched:
+        def run(self, names: None, feed: dict[str, Any]) -> Any:
+            sizes.append(len(feed["pixels"]))
+            return loaded.session.run(names, feed)
+
+    embedder._loaded = type(loaded)(Watched(), loaded.shape, loaded.preparation, loaded.title)
+    await embedder.embed(images)
+    assert sizes == [2, 2, 1]
+
+
+async def refusal(embedder: OnnxEmbedder, images: Sequence[Image]) -> str:
+    with pytest.raises(EmbedderError) as caught:
+        await embedder.embed(images)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+async def test_unknown_outputs_name_near_ones(network: Path, images: list[Image]) -> None:
+    message = await refusal(OnnxEmbedder(str(network), output="map"), images)
+    assert "has no output 'map'; near it: maps, maps_last" in message
+    message = await refusal(OnnxEmbedder(str(network), output="????"), images)
+    assert "near it: tokens, logits, best" in message
+    message = await refusal(OnnxEmbedder(str(network), output="best"), images)
+    assert "its output for 5 pictures is int64 of shape (5, 1), which are no features" in message
+
+
+@pytest.mark.parametrize("content", [b"", b"\x89PNG\r\n\x1a\n" + bytes(50), b"hello", b"\x08\x08"])
+async def test_files_that_are_no_onnx(tmp_path: Path, images: list[Image], content: bytes) -> None:
+    file = tmp_path / "not.onnx"
+    file.write_bytes(content)
+    assert "not.onnx: is not an ONNX file, or it is damaged" in await refusal(OnnxEmbedder(str(file)), images)
+
+
+async def test_a_truncated_file(network: Path, images: list[Image]) -> None:
+    network.write_bytes(network.read_bytes()[:400])
+    message = await refusal(OnnxEmbedder(str(network)), images)
+    assert "it is damaged" in message
+
+
+async def test_a_graph_that_makes_no_sense(network: Path, images: list[Image]) -> None:
+    model = onnx.load(network)
+    del model.graph.initializer[0]
+    onnx.save(model, network)
+    assert "the model cannot be loaded" in await refusal(OnnxEmbedder(str(network)), images)
+
+
+@pytest.mark.parametrize(
+    ("shape", "more"),
+    [(("n", 1, 8, 8), False), (("n", 3), False), (("n", 4, 8, 8), False), (("n", 3, 8, 8), True)],
+)
+async def test_inputs_that_are_no_pictures(
+    tmp_path: Path, images: list[Image], shape: tuple[int | str, ...], more: bool
+) -> None:
+    node = onnx.helper.make_node("Identity", ["x"], ["y"])
+    names = ["x", "z"] if more else ["x"]
+    inputs = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name in names]
+    out = [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, shape)]
+    graph = onnx.helper.make_graph([node], "g", inputs, out)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "odd.onnx")
+    message = await refusal(OnnxEmbedder(str(tmp_path / "odd.onnx")), images)
+    assert ("has 2 inputs" if more else "not float pictures in three colours") in message
+
+
+@pytest.mark.parametrize("inside", ["graph", "node"])
+async def test_weights_in_other_files_are_refused(network: Path, images: list[Image], inside: str) -> None:
+    model = onnx.load(network)
+    if inside == "graph":
+        onnx.external_data_helper.set_external_data(model.graph.initializer[0], "weights.bin")
+    else:
+        constant = onnx.helper.make_node("Constant", [], ["c"], value=onnx.numpy_helper.from_array(WEIGHTS))
+        onnx.external_data_helper.set_external_data(constant.attribute[0].t, "../../secret")
+        model.graph.node.insert(0, constant)
+    network.write_bytes(model.SerializeToString())
+    assert "keeps weights in files beside it" in await refusal(OnnxEmbedder(str(network)), images)
+
+
+async def test_a_file_too_large_for_its_format(
+    network: Path, images: list[Image], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_files, "_MOST_BYTES", 100)
+    assert "is larger than 2 GB" in await refusal(OnnxEmbedder(str(network)), images)
+
+
+async def test_sizes_that_do_not_fit(network: Path, images: list[Image]) -> None:
+    message = await refusal(OnnxEmbedder(str(network), size=16), images)
+    assert "size is 16, but the file takes 8 x 8 pixels" in message
+    assert "use 8 or more" in await refusal(OnnxEmbedder(str(network), resize=7), images)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scale": "torch"}, "scale is 'torch'; use one of: imagenet, half, none, raw"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"size": 0}, "size is 0; use 1 to 4096"),
+        ({"resize": 99999}, "resize is 99999; use 1 to 4096"),
+        ({"device": "tpu"}, "device is 'tpu'; use 'auto' or 'cpu'"),
+    ],
+)
+def test_bad_options(network: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(EmbedderError, match=message):
+        OnnxEmbedder(str(network), **options)
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.onnx", tmp_path):
+        with pytest.raises(EmbedderError, match="no such file; give the path of an ONNX file"):
+            OnnxEmbedder(str(path))
+
+
+async def test_a_broken_picture_is_named(network: Path, tmp_path: Path, images: list[Image]) -> None:
+    (tmp_path / "bad.jpg").write_bytes(b"\xff\xd8\xff\xe0 not a picture")
+    bad = Image("0" * 64, tmp_path / "bad.jpg")
+    with pytest.raises(ImageError, match=r"bad\.jpg"):
+        await OnnxEmbedder(str(network)).embed([images[0], bad])
+
+
+async def test_texts_are_refused(network: Path) -> None:
+    with pytest.raises(EmbedderError, match="embeds no texts"):
+        await OnnxEmbedder(str(network)).embed(["a cat"])
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
+def test_missing_packages_name_the_extra(
+    network: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtraError, match=rf"{package} is not installed; .*adamab\[onnx\]"):
+        OnnxEmbedder(str(network))

@@ -1,0 +1,197 @@
+"""`timm:` on a tiny random network that the tests save in the hub's layout."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adamab.errors import EmbedderError, ImageError, MissingExtraError
+from adamab.providers.embedders.timm import TimmEmbedder
+from adamab.task.images import Image, digest_of
+from adamab.testing import check_embedder
+
+torch = pytest.importorskip("torch", reason="the extra 'timm' is not installed")
+pillow = pytest.importorskip("PIL.Image", reason="the extra 'timm' is not installed")
+try:
+    import timm
+except Exception as error:  # torchvision of another build raises a RuntimeError
+    pytest.skip(
+        f"timm cannot be imported ({type(error).__name__}: {error}); install the extra 'timm' and a "
+        "torchvision that fits torch",
+        allow_module_level=True,
+    )
+
+ARCHITECTURE = "resnet10t"
+DATA = {"input_size": [3, 32, 32], "mean": [0.5, 0.4, 0.3], "std": [0.2, 0.25, 0.3], "crop_pct": 0.875}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With its classifier, as weights are published."""
+    torch.manual_seed(0)
+    network = timm.create_model(ARCHITECTURE, num_classes=7, pretrained_cfg_overlay=DATA)
+    with torch.no_grad():  # so that the statistics of batch norm matter
+        for _ in range(5):
+            network(torch.rand(8, 3, 32, 32))
+    directory = tmp_path_factory.mktemp("timm") / "model"
+    timm.models.save_for_hf(network, directory, safe_serialization=True)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> list[Image]:
+    random = np.random.default_rng(0)
+    folder = tmp_path_factory.mktemp("pictures")
+    found = []
+    for number, (height, width) in enumerate([(40, 60), (33, 32), (20, 90), (64, 64), (100, 30)]):
+        path = folder / f"{number}.png"
+        small = pillow.fromarray(random.integers(0, 256, (4, 4, 3), np.uint8))
+        small.resize((width, height), pillow.Resampling.BICUBIC).save(path)
+        found.append(Image(digest_of(path.read_bytes()), path))
+    return found
+
+
+def direct(model: Path, images: list[Image]) -> Any:
+    """What timm itself computes with its own loader and torchvision's transforms."""
+    network = timm.create_model(f"local-dir:{model}", pretrained=True, num_classes=0).eval()
+    transform = timm.data.create_transform(**timm.data.resolve_model_data_config(network))
+    with torch.inference_mode():
+        pictures = torch.stack([transform(pillow.open(image.path)) for image in images])
+        return torch.nn.functional.normalize(network(pictures), dim=1).numpy()
+
+
+async def test_features_are_timms_own(model: Path, images: list[Image]) -> None:
+    answer = await TimmEmbedder(str(model), device="cpu", batch_size=2).embed(images)
+    np.testing.assert_allclose(answer.views["pooled"], direct(model, images), atol=1e-5)
+    assert len(np.unique(answer.views["pooled"].round(4), axis=0)) == len(images)
+    assert not answer.overlong.any()
+
+
+def test_conformance(model: Path, images: list[Image]) -> None:
+    embedder = TimmEmbedder(str(model), batch_size=3)
+    assert (embedder.views, embedder.modalities) == (("pooled",), {"image"})
+    check_embedder(embedder, images=images)
+
+
+async def test_a_checkpoint_for_an_architecture(model: Path, images: list[Image]) -> None:
+    weights = model / "model.safetensors"
+    embedder = TimmEmbedder(ARCHITECTURE, checkpoint=str(weights))
+    assert (await embedder.embed(images)).views["pooled"].shape == (5, 512)
+    assert embedder._loaded.preparation.height == 176  # timm's own setting of this architecture
+    same = await TimmEmbedder(ARCHITECTURE, checkpoint=str(weights), batch_size=1).embed(images)
+    np.testing.assert_allclose(
+        same.views["pooled"], (await embedder.embed(images)).views["pooled"], atol=1e-5
+    )
+
+
+async def test_weights_without_a_classifier(model: Path, images: list[Image], tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    bare = tmp_path / "bare"
+    shutil.copytree(model, bare)
+    tensors = load_file(bare / "model.safetensors")
+    kept = {name: tensor for name, tensor in tensors.items() if not name.startswith("fc.")}
+    assert len(kept) == len(tensors) - 2
+    save_file(kept, bare / "model.safetensors")
+    answer = await TimmEmbedder(str(bare)).embed(images)
+    np.testing.assert_allclose(answer.views["pooled"], direct(model, images), atol=1e-5)
+
+
+def test_the_fingerprint_is_the_content(model: Path, tmp_path: Path) -> None:
+    reference = TimmEmbedder(str(model)).fingerprint
+    moved = tmp_path / "moved"
+    shutil.copytree(model, moved)
+    assert TimmEmbedder(str(moved), batch_size=2).fingerprint == reference
+    weights = moved / "model.safetensors"
+    checkpoint = TimmEmbedder(ARCHITECTURE, checkpoint=str(weights)).fingerprint
+    data = bytearray(weights.read_bytes())
+    data[-5] ^= 1
+    weights.write_bytes(data)
+    assert TimmEmbedder(str(moved)).fingerprint != reference
+    assert TimmEmbedder(ARCHITECTURE, checkpoint=str(weights)).fingerprint != checkpoint
+
+
+def spoil(model: Path, how: str) -> None:
+    config = json.loads((model / "config.json").read_text())
+    weights = model / "model.safetensors"
+    if how == "architecture":
+        (model / "config.json").write_text(json.dumps({**config, "architecture": "resnet51"}))
+    elif how == "other":
+        (model / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    elif how == "pickled":
+        weights.unlink()
+        (model / "pytorch_model.bin").write_bytes(b"")
+    elif how == "cut":
+        weights.write_bytes(weights.read_bytes()[:1000])
+    elif how == "half":
+        from safetensors.torch import load_file, save_file
+
+        tensors = load_file(weights)
+        del tensors["conv1.0.weight"]
+        save_file(tensors, weights)
+    elif how == "grey":
+        config["pretrained_cfg"]["input_size"] = [1, 32, 32]
+        (model / "config.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("architecture", "timm knows no model 'resnet51'; it knows: .*resnet50"),
+        ("other", "names no timm architecture"),
+        ("pickled", "weights are not safetensors"),
+        ("cut", "the model cannot be loaded"),
+        ("half", r"the model cannot be loaded .*conv1\.0\.weight"),
+        ("grey", "it takes 1 colour channels"),
+    ],
+)
+async def test_damaged_models_are_refused(
+    model: Path, images: list[Image], tmp_path: Path, how: str, message: str
+) -> None:
+    bad = tmp_path / "bad"
+    shutil.copytree(model, bad)
+    spoil(bad, how)
+    with pytest.raises(EmbedderError, match=message) as caught:
+        await TimmEmbedder(str(bad)).embed(images)
+    assert "\n" not in str(caught.value)
+
+
+def test_names_from_the_hub_without_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    for name, hub in (("resnet18", "resnet18.a1_in1k"), ("resnet18.fb_ssl_yfcc100m_ft_in1k",) * 2):
+        with pytest.raises(EmbedderError, match=rf"timm:timm/{hub}: cannot be fetched from the hub"):
+            _ = TimmEmbedder(name).fingerprint
+    with pytest.raises(EmbedderError, match="timm has no weights of that name"):
+        _ = TimmEmbedder("resnet18.nonsense").fingerprint
+    with pytest.raises(EmbedderError, match="timm knows no model 'resnett18'; it knows: resnet18"):
+        _ = TimmEmbedder("resnett18").fingerprint
+
+
+def test_bad_options(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(EmbedderError, match=r"checkpoint .*gone\.safetensors is no \.safetensors file"):
+        TimmEmbedder(ARCHITECTURE, checkpoint=str(tmp_path / "gone.safetensors"))
+    with pytest.raises(EmbedderError, match="with a checkpoint, give the architecture's name"):
+        TimmEmbedder(str(model), checkpoint=str(model / "model.safetensors"))
+    with pytest.raises(EmbedderError, match="no such model directory"):
+        TimmEmbedder("/no/such/dir")
+
+
+async def test_a_broken_picture_is_named(model: Path, tmp_path: Path, images: list[Image]) -> None:
+    (tmp_path / "bad.jpg").write_bytes(b"\xff\xd8\xff\xe0 not a picture")
+    with pytest.raises(ImageError, match=r"bad\.jpg"):
+        await TimmEmbedder(str(model)).embed([images[0], Image("0" * 64, tmp_path / "bad.jpg")])
+
+
+def test_a_missing_package_names_the_extra(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(MissingExtraError, match=r"timm is not installed; .*adamab\[timm\]"):
+        TimmEmbedder(str(model))
