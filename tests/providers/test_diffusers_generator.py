@@ -1,0 +1,341 @@
+"""A tiny randomly initialised Stable Diffusion on disk, in the real format, through the real loader."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import pickle
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import PIL.Image
+import pytest
+
+from adamab.errors import GeneratorError, MissingExtraError
+from adamab.providers.generators.base import Batch, Request, Settings
+from adamab.providers.generators.captions import CAPTION, SCENES, caption
+from adamab.providers.generators.diffusers import DiffusersGenerator
+from adamab.providers.generators.diffusers_model import Drawn
+from adamab.providers.image_store import ImageStore
+from adamab.task.image_decoding import decoded
+from adamab.task.prompts import Prompts
+from adamab.task.recipe import Recipe
+from adamab.task.spec import ClassSpec
+from adamab.testing import check_generator
+
+ROSE = Request(ClassSpec("rose", "A thorny shrub."), 0, 2, (), ())
+SIDE = 16  # of the tiny model's own pictures
+
+
+def _parts() -> dict[str, Any]:
+    torch = pytest.importorskip("torch")
+    diffusers = pytest.importorskip("diffusers")
+    from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
+
+    torch.manual_seed(0)
+    letters = "abcdefghijklmnopqrstuvwxyz,.0123456789"
+    marks = ["<|startoftext|>", "<|endoftext|>", *letters, *(f"{letter}</w>" for letter in letters)]
+    blocks = {"block_out_channels": (4, 8), "norm_num_groups": 2}
+    return {
+        "tokenizer": CLIPTokenizer(
+            vocab={mark: place for place, mark in enumerate(marks)}, merges=[], model_max_length=77
+        ),
+        "text_encoder": CLIPTextModel(
+            CLIPTextConfig(
+                vocab_size=len(marks), hidden_size=8, intermediate_size=16, num_attention_heads=2,
+                num_hidden_layers=1, bos_token_id=0, eos_token_id=1, pad_token_id=1,
+            )
+        ),
+        "unet": diffusers.UNet2DConditionModel(
+            sample_size=SIDE // 2, layers_per_block=1, cross_attention_dim=8, attention_head_dim=2,
+            down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
+            up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"), **blocks,
+        ),
+        "vae": diffusers.AutoencoderKL(
+            down_block_types=["DownEncoderBlock2D"] * 2, up_block_types=["UpDecoderBlock2D"] * 2, **blocks
+        ),
+        "scheduler": diffusers.DDIMScheduler(clip_sample=False, steps_offset=1),
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("diffusion") / "model"
+    diffusers = pytest.importorskip("diffusers")
+    pipeline = diffusers.StableDiffusionPipeline(
+        **_parts(), safety_checker=None, feature_extractor=None, requires_safety_checker=False
+    )
+    pipeline.save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def prudish(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with a safety checker that flags everything."""
+    directory = tmp_path_factory.mktemp("prudish") / "model"
+    diffusers = pytest.importorskip("diffusers")
+    from diffusers.pipelines.stable_diffusion import StableDiffusionSafetyChecker
+    from transformers import CLIPConfig, CLIPImageProcessorPil
+
+    tower = {"hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1}
+    vision = {**tower, "image_size": 8, "patch_size": 4}
+    checker = StableDiffusionSafetyChecker(
+        CLIPConfig(text_config=tower, vision_config=vision, projection_dim=8)
+    )
+    checker.concept_embeds_weights.data.fill_(-2.0)  # a threshold that every cosine exceeds
+    pipeline = diffusers.StableDiffusionPipeline(
+        **_parts(),
+        safety_checker=checker,
+        feature_extractor=CLIPImageProcessorPil(size={"shortest_edge": 8}, crop_size=8),
+    )
+    pipeline.save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ImageStore:
+    return ImageStore(tmp_path / "images")
+
+
+Made = Callable[..., DiffusersGenerator]
+
+
+@pytest.fixture
+def made(store: ImageStore) -> Made:
+    def made(model: Path, *, run_seed: int = 0, image_size: str = "1024x1024", **options: Any) -> Any:
+        generator = DiffusersGenerator(str(model), **{"steps": 2, **options})
+        recipe = Recipe().with_options(image_size=image_size)
+        generator.configure(Settings(Prompts(), run_seed, recipe, store))
+        return generator
+
+    return made
+
+
+def draw(generator: DiffusersGenerator, request: Request = ROSE) -> Batch:
+    return asyncio.run(generator.generate(request))
+
+
+def test_pictures_belong_to_seed_class_number_and_position(
+    made: Made, model: Path, store: ImageStore
+) -> None:
+    batch = draw(made(model))
+    assert (len(set(batch.texts)), batch.closed, batch.refused, batch.rejected) == (2, None, False, {})
+    assert all(decoded(store.find(text)).size == (SIDE, SIDE) for text in batch.texts)
+    generator = made(model)
+    second = draw(generator, replace(ROSE, number=1))  # in whatever order they are asked for
+    assert draw(generator).texts == batch.texts
+    assert draw(generator, replace(ROSE, count=1, class_index=4)).texts == batch.texts[:1]
+    other = draw(generator, replace(ROSE, spec=ClassSpec("tulip")))
+    reseeded = draw(made(model, run_seed=1))
+    assert not set(batch.texts) & {*second.texts, *other.texts, *reseeded.texts}
+    assert draw(made(model, run_seed=1, seed=0)).texts == batch.texts  # its own seed counts
+
+
+def test_the_caption_and_the_options_reach_the_model(made: Made, model: Path) -> None:
+    one = replace(ROSE, count=1)
+    plain = draw(made(model), one).texts
+    for options in ({"steps": 3}, {"guidance": 2.0}, {"prompt": "a drawing of {name}"}):
+        assert draw(made(model, **options), one).texts != plain
+    # The name seeds the noise and stands in the caption; the description is in the caption alone.
+    assert draw(made(model), replace(one, spec=ClassSpec("rose", "red"))).texts != plain
+
+
+@pytest.mark.parametrize(
+    ("image_size", "options", "size"),
+    [
+        ("1024x1024", {}, (SIDE, SIDE)),  # the model was made for no more
+        ("16x10", {}, (16, 8)),
+        ("auto", {}, (SIDE, SIDE)),
+        ("1024x1024", {"width": 32, "height": 24}, (32, 24)),
+    ],
+)
+def test_sizes(
+    made: Made, model: Path, store: ImageStore, image_size: str, options: Any, size: tuple[int, int]
+) -> None:
+    batch = draw(made(model, image_size=image_size, **options), replace(ROSE, count=1))
+    assert decoded(store.find(batch.texts[0])).size == size
+
+
+def test_flagged_pictures_are_refusals(made: Made, prudish: Path, store: ImageStore) -> None:
+    batch = draw(made(prudish))
+    assert (batch.texts, batch.refused, batch.rejected) == ((), True, {"refusal": 2})
+    assert not store.directory.exists()
+
+
+def test_a_copy_loads_the_model_itself(made: Made, model: Path) -> None:
+    generator = made(model)
+    batch = draw(generator, replace(ROSE, count=1))
+    assert draw(pickle.loads(pickle.dumps(generator)), replace(ROSE, count=1)).texts == batch.texts
+
+
+def test_what_the_class_has_already_is_drawn_anew_or_left_out(made: Made, model: Path) -> None:
+    generator, request, seen = made(model, steps=1), replace(ROSE, count=1), set[str]()
+    for _ in range(3):  # the same batch, while its pictures exist
+        batch = draw(generator, request)
+        assert not seen & set(batch.texts)
+        seen |= set(batch.texts)
+        request = replace(request, existing=tuple(seen))
+    batch = draw(generator, request)
+    assert (len(seen), batch.texts, batch.rejected) == (3, (), {"repeat": 1})
+    assert batch.closed == f"diffusers:{model} drew nothing of use (repeat)"
+
+
+def test_nothing_is_printed(made: Made, model: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    draw(made(model), replace(ROSE, count=1))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_it_conforms(made: Made, model: Path) -> None:
+    check_generator(lambda: made(model, steps=1), ROSE, calls=3)
+
+
+def test_fingerprints_tell_models_and_options_apart(made: Made, model: Path, tmp_path: Path) -> None:
+    first = made(model)
+    shutil.copytree(model, tmp_path / "copy")
+    assert made(tmp_path / "copy").fingerprint == first.fingerprint
+    scheduler = tmp_path / "copy" / "scheduler" / "scheduler_config.json"
+    scheduler.write_text(scheduler.read_text().replace("0.02", "0.03"))
+    others = [
+        made(tmp_path / "copy"),
+        made(model, steps=3),
+        made(model, guidance=1.0),
+        made(model, width=16, height=16),
+        made(model, image_size="16x16"),
+        made(model, prompt="{name}"),
+        made(model, run_seed=1),
+        made(model, dtype="bfloat16"),
+    ]
+    assert len({first.fingerprint, *(other.fingerprint for other in others)}) == 9
+
+
+def test_broken_models_are_one_line(made: Made, model: Path, tmp_path: Path) -> None:
+    def damaged(name: str, damage: Callable[[Path], object]) -> str:
+        copy = tmp_path / name
+        shutil.copytree(model, copy)
+        damage(copy)
+        with pytest.raises(GeneratorError) as caught:
+            draw(made(copy))
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    def weights(copy: Path) -> Path:
+        return copy / "unet" / "diffusion_pytorch_model.safetensors"
+
+    def pickled(copy: Path) -> None:
+        weights(copy).rename(weights(copy).with_suffix(".bin"))
+
+    def foreign(copy: Path) -> None:
+        index = json.loads((copy / "model_index.json").read_text())
+        (copy / "model_index.json").write_text(json.dumps({**index, "unet": ["my_code", "UNet"]}))
+        (copy / "unet" / "my_code.py").write_text("raise SystemExit('code of the model was run')")
+
+    cut = damaged("cut", lambda copy: weights(copy).write_bytes(weights(copy).read_bytes()[:100]))
+    assert "the pipeline cannot be loaded" in cut
+    assert "the pipeline cannot be loaded" in damaged("pickled", pickled)
+    assert "'unet' is not part of diffusers or transformers" in damaged("foreign", foreign)
+    index = damaged("index", lambda copy: (copy / "model_index.json").write_text("[]"))
+    assert index.endswith("not the index of a pipeline; the model is damaged")
+
+
+def test_an_option_that_the_pipeline_refuses_is_one_line(made: Made, model: Path) -> None:
+    with pytest.raises(GeneratorError, match=r"cannot draw .*divisible by 8"):
+        draw(made(model, width=17, height=17))
+    with pytest.raises(GeneratorError, match="cannot be loaded"):
+        draw(made(model, device="nowhere"))
+
+
+def test_a_pipeline_that_needs_a_picture_is_refused(made: Made, model: Path, tmp_path: Path) -> None:
+    index = json.loads((model / "model_index.json").read_text())
+    shutil.copytree(model, tmp_path / "unconditional")
+    wanted = {**index, "_class_name": "DDIMPipeline"}
+    wanted = {key: wanted[key] for key in ("_class_name", "_diffusers_version", "unet", "scheduler")}
+    (tmp_path / "unconditional" / "model_index.json").write_text(json.dumps(wanted))
+    with pytest.raises(GeneratorError, match="a DDIMPipeline does not make pictures from a text alone"):
+        draw(made(tmp_path / "unconditional"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steps": 0}, "option steps=0; use a number from 1"),
+        ({"guidance": float("nan")}, "option guidance=nan"),
+        ({"width": 64}, "width and height belong together"),
+        ({"width": 64, "height": 10**6}, "option height=1000000"),
+        ({"dtype": "int8"}, "option dtype=int8; use one of auto, float32"),
+        ({"seed": -1}, "option seed=-1"),
+        ({"prompt": "a rose"}, r"lacks \{name\} or \{description\}"),
+        ({"prompt": "{name} {colour}"}, r"has '\{colour\}'; known: \{name\}"),
+    ],
+)
+def test_bad_options(model: Path, options: Any, message: str) -> None:
+    with pytest.raises(GeneratorError, match=message):
+        DiffusersGenerator(str(model), **options)
+
+
+def test_bad_names(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(GeneratorError, match=r"not the directory of a pipeline: it has no model_index\.json"):
+        DiffusersGenerator(str(tmp_path / "empty"))
+    for name in (str(tmp_path / "none"), "./none", "none", "a/b/c", ""):
+        with pytest.raises(GeneratorError, match="no such pipeline; give a directory or a hub id"):
+            DiffusersGenerator(name)
+
+
+def test_an_id_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    generator = DiffusersGenerator("nobody/nothing")
+    with pytest.raises(GeneratorError, match="diffusers:nobody/nothing: cannot be fetched from the hub"):
+        _ = generator.fingerprint
+
+
+def test_an_id_in_the_local_cache_is_loaded_offline(
+    monkeypatch: pytest.MonkeyPatch, made: Made, model: Path, tmp_path: Path
+) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    commit = "1234567890" * 4
+    entry = tmp_path / "models--tiny--diffusion"
+    shutil.copytree(model, entry / "snapshots" / commit)
+    (entry / "refs").mkdir()
+    (entry / "refs" / "main").write_text(commit)
+    generator = made("tiny/diffusion")
+    assert generator.fingerprint.startswith(f"diffusers:tiny/diffusion@{commit}:steps=2:")
+    assert draw(generator).texts == draw(made(model)).texts
+
+
+def test_a_missing_extra(monkeypatch: pytest.MonkeyPatch, model: Path) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "diffusers" else find(name))
+    with pytest.raises(MissingExtraError, match=r"pip install 'adamab\[diffusers\]'"):
+        DiffusersGenerator(str(model))
+
+
+def test_tasks_of_texts_are_refused(model: Path) -> None:
+    generator = DiffusersGenerator(str(model))
+    with pytest.raises(GeneratorError, match="makes pictures, but this task is of texts"):
+        generator.configure(Settings(Prompts(), 0, Recipe(), None))
+    with pytest.raises(GeneratorError, match="not configured"):
+        draw(generator)
+    assert generator.modality == "image"
+
+
+def test_captions() -> None:
+    spec = ClassSpec("water_lily", "A flower,\n on a pond.")
+    assert caption(CAPTION, spec, 1) == f"a photo of water lily, {SCENES[1]}, A flower, on a pond"
+    assert caption(CAPTION, ClassSpec("rose"), 0) == f"a photo of rose, {SCENES[0]}"
+    assert caption("{description}", ClassSpec("red_rose"), 0) == "red rose"
+    assert caption("{name} ({description})", ClassSpec("rose"), 0) == "rose"
+    braces = ClassSpec("{description}", "{name}")  # replaced once and literally
+    assert caption("{name}; {description}", braces, 0) == "{description}; {name}"
+
+
+def test_one_colour_is_blank() -> None:
+    assert Drawn(PIL.Image.new("RGB", (4, 4), "black"), False).is_blank
+    assert not Drawn(PIL.Image.effect_noise((4, 4), 50), False).is_blank
