@@ -39,6 +39,8 @@ def info_of(service, model):
         ("openai", "text-embedding-3-large", Price(Decimal("0.13"))),
         ("voyage", "voyage-3.5", Price(Decimal("0.06"))),
         ("cohere", "embed-v4.0", Price(Decimal("0.12"))),
+        ("openai", "gpt-image-1", Price(Decimal(5), Decimal(40))),
+        ("openai", "gpt-image-1-mini", Price(Decimal(2), Decimal(8))),
     ],
 )
 def test_the_packaged_list_knows_common_models(service, model, price):
@@ -160,6 +162,29 @@ def test_costs_are_rounded_up():
     assert Price(Decimal("123456.123456789")).nano_usd(Usage(10**20 + 1)) == 12345612345678900000123456124
 
 
+def test_pictures_are_billed_one_by_one_beside_the_tokens():
+    by_picture = Price.parse("m=0.011/image")[1]
+    assert by_picture.nano_usd(Usage(10**6, 10**6, 3)) == 33_000_000
+    assert Price(Decimal(1), Decimal(2), Decimal("0.5")).nano_usd(Usage(10**6, 10**6, 2)) == 4 * 10**9
+    assert MINI.nano_usd(Usage(0, 0, 100)) == 0
+    assert Price(Decimal(0), image=Decimal("0.0000000001")).nano_usd(Usage(images=1)) == 1  # rounded up
+
+
+def test_usage_is_added_multiplied_and_compared():
+    used = Usage(1, 2, 3)
+    assert used + Usage(10, 20, 30) == Usage(11, 22, 33)
+    assert used.times(4) == Usage(4, 8, 12)
+    assert used.or_more(Usage(0, 5, 1)) == Usage(1, 5, 3)
+    assert used.tokens == 3
+
+
+def test_pictures_count_at_their_own_rate_where_it_is_dearer():
+    from genai_prices.types import ModelPrice
+
+    price = ModelPrice(input_mtok=Decimal(5), output_mtok=Decimal(10), output_image_mtok=Decimal(32))
+    assert _dearest([price]) == Price(Decimal(5), Decimal(32))
+
+
 @given(st.integers(0, 10**9), st.integers(0, 10**9), st.integers(0, 10**6), st.integers(0, 10**6))
 def test_less_usage_never_costs_more(tokens, more, rate, other):
     price = Price(Decimal(rate) / 1000, Decimal(other) / 1000)
@@ -174,6 +199,8 @@ def test_less_usage_never_costs_more(tokens, more, rate, other):
         ("org/model=0.02", ("org/model", Price(Decimal("0.02")))),
         ("a=b=1/2", ("a=b", Price(Decimal(1), Decimal(2)))),
         ("free=0/0", ("free", Price(Decimal(0)))),
+        ("dall-e-3=0.04/image", ("dall-e-3", Price(Decimal(0), image=Decimal("0.04")))),
+        (" a/b = 1/image ", ("a/b", Price(Decimal(0), image=Decimal(1)))),
     ],
 )
 def test_a_price_is_read_from_words(text, read):
@@ -183,7 +210,8 @@ def test_a_price_is_read_from_words(text, read):
 @pytest.mark.parametrize(
     "text",
     ["", "=", "m=", "=1/2", "m", "0.15/0.60", "m=-1/2", "m=1/-2", "m=1e3/2", "m=nan/1", "m=inf", "m=1/2/3",
-     "m=1,5/2", "m=٣/1", "m=$1/2", "m=1 2", "m=1/", "m=/1", "m=1234567/1", "m=1.1234567891", "m\n=\n1/x"],
+     "m=1,5/2", "m=٣/1", "m=$1/2", "m=1 2", "m=1/", "m=/1", "m=1234567/1", "m=1.1234567891", "m\n=\n1/x",
+     "m=image", "m=/image", "m=1/images", "m=1/2/image", "m=1 image", "m=-1/image", "m=1/IMAGE"],
 )  # fmt: skip
 def test_what_is_no_price_is_refused_in_one_line(text):
     with pytest.raises(RecipeError, match="MODEL=INPUT/OUTPUT") as caught:
@@ -195,6 +223,8 @@ def test_what_is_no_price_is_refused_in_one_line(text):
 def test_impossible_prices_are_refused(wrong):
     with pytest.raises(RecipeError, match="not possible"):
         Price(Decimal(1), wrong)
+    with pytest.raises(RecipeError, match="not possible"):
+        Price(Decimal(1), image=wrong)
 
 
 def test_a_cap_on_money_needs_every_price():
@@ -205,6 +235,11 @@ def test_a_cap_on_money_needs_every_price():
         check_prices(Budget.parse("1.50 usd"), prices)
     with pytest.raises(RecipeError, match="no price"):
         check_prices(Budget.parse("0 usd"), prices)
+    with pytest.raises(RecipeError) as told:
+        check_prices(Budget.parse("1 usd"), prices)
+    assert "/image" not in str(told.value)
+    with pytest.raises(RecipeError, match=r"or a picture: --price 'openai:my-model=0\.04/image'"):
+        check_prices(Budget.parse("1 usd"), prices, makes_images=["openai:my-model"])
     check_prices(Budget.parse("500 calls, 20 samples"), prices)
     check_prices(Budget.parse("1.50 usd"), {"openai:gpt-4o-mini": MINI})
 

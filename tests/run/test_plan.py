@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from adamab.run.resolve import open_embedder, open_generator
 from adamab.task.prompts import Prompts
 from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec, Sample, Task
-from adamab.testing import Fault, ProviderServer
+from adamab.testing import Fault, PixelEmbedder, ProviderServer
 
 TEXTS = {
     "refund": ["money back please", "send my money back", "I want the money returned"],
@@ -30,6 +31,7 @@ TEXTS = {
     "other": [],
 }
 QUICK = Recipe(folds=2, checkpoints=(0, 6))
+IMAGES = "/images/generations"
 PRICES = {"chat": Price(Decimal("0.15"), Decimal("0.60")), "vectors": Price(Decimal("0.02"))}
 
 
@@ -295,3 +297,143 @@ def test_what_a_fit_would_refuse_a_dry_run_refuses(server: ProviderServer, tmp_p
     (tmp_path / "new.jsonl").write_text(json.dumps({"text": "x", "label": "nobody"}) + "\n")
     with pytest.raises(GeneratorError):
         plan_fit(order_for(server, generator=open_generator(f"replay:{tmp_path / 'new.jsonl'}", seed=0)))
+
+
+def pictures_for(
+    server: ProviderServer, folder: Path, model: str = "gpt-image-1-mini", **changes: Any
+) -> Order:
+    """A task of pictures whose generator is behind an API and whose embedder is not."""
+    pytest.importorskip("PIL", reason="Pillow is not installed")
+    from adamab.task.image_folders import image_at
+    from adamab.testing.provider_pictures import picture
+
+    samples = []
+    for name in ("cat", "dog", "owl"):
+        for number in range(2):
+            path = folder / name / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(picture(name, number, (400, 300)))
+            samples.append(Sample.of_image(image_at(path), name))
+    classes = tuple(ClassSpec(name, f"a {name}") for name in ("cat", "dog", "owl"))
+    spec = f"openai-image:{model}?base_url={server.url}/v1"
+    values = {
+        "task": Task(classes, tuple(samples), name="zoo", modality="image"),
+        "embedder": PixelEmbedder(),
+        "embedder_spec": "pixels",
+        "generator": open_generator(spec, seed=0),
+        "generator_spec": spec,
+        "recipe": QUICK.with_options(near_duplicate=None, passes=1),
+        "prices": {
+            "gpt-image-1-mini": Price(Decimal(2), Decimal(8)),
+            "dall-e-3": Price(Decimal(0), image=Decimal("0.04")),
+        },
+        **changes,
+    }
+    return Order(**values)
+
+
+@pytest.mark.parametrize(("model", "calls_a_round"), [("gpt-image-1-mini", 1), ("dall-e-3", 5)])
+def test_pictures_are_foretold_by_number_and_price(
+    server: ProviderServer, tmp_path: Path, model: str, calls_a_round: int
+) -> None:
+    plan = plan_fit(pictures_for(server, tmp_path, model))
+    assert server.count() == 0
+    real = spent(pictures_for(server, tmp_path, model), tmp_path / "run")
+    assert plan.expected.calls == real["calls"] == calls_a_round * plan.rounds
+    assert plan.expected.usage.images == server.pictures(IMAGES) == plan.samples
+    assert plan.expected.nano_usd is not None
+    if model == "dall-e-3":
+        assert (
+            plan.expected.nano_usd / 1e9 == pytest.approx(real["usd"]) == pytest.approx(0.04 * plan.samples)
+        )
+    assert plan.at_most.nano_usd is not None
+    assert plan.at_most.nano_usd / 1e9 >= real["usd"]
+
+
+@pytest.mark.parametrize("fault", ["duplicates", "few_pictures", "no_picture", "no_usage", "refusal"])
+def test_the_most_is_never_below_what_bad_pictures_make_a_fit_spend(
+    server: ProviderServer, tmp_path: Path, fault: str
+) -> None:
+    plan = plan_fit(pictures_for(server, tmp_path, prefetch=2))
+    server.add_fault(Fault(fault, path=IMAGES, times=1000))
+    real = spent(pictures_for(server, tmp_path, prefetch=2), tmp_path / "run")
+    assert plan.at_most.nano_usd is not None
+    assert plan.at_most.nano_usd / 1e9 >= real["usd"]
+    assert plan.at_most.calls >= real["calls"]
+    assert plan.at_most.usage.images >= server.pictures(IMAGES)
+
+
+def test_who_draws_is_told_the_names_and_shown_no_picture(
+    server: ProviderServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = plan_fit(pictures_for(server, tmp_path))
+    out, _ = shown(plan, capsys)
+    assert "embed with pixels: no calls, nothing leaves the machine" in out
+    assert "generate with openai:gpt-image-1-mini: the classes' names and descriptions go to" in out
+    assert f"pictures: {plan.samples} expected, {plan.at_most.usage.images} at most" in out
+    data = plan.to_json()["by_purpose"]["generate"]
+    assert (data["expected"]["images"], data["usd_an_image"]) == (plan.samples, None)
+
+
+def test_the_price_of_a_picture_can_be_given(
+    server: ProviderServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = plan_fit(pictures_for(server, tmp_path, "unheard-of"))
+    assert (
+        "--price 'unheard-of=INPUT/OUTPUT', or a picture: --price 'unheard-of=USD/image'"
+        in shown(plan, capsys)[0]
+    )
+    with pytest.raises(RecipeError, match=r"=0\.04/image'"):
+        plan_fit(pictures_for(server, tmp_path, "unheard-of", budget=Budget(usd=Decimal(1))))
+    price = dict([Price.parse("unheard-of=0.01/image")])
+    cheap = plan_fit(
+        pictures_for(server, tmp_path, "unheard-of", budget=Budget(usd=Decimal("0.1")), prices=price)
+    )
+    assert cheap.ending is not None
+    assert cheap.ending.samples == 10
+    assert cheap.to_json()["by_purpose"]["generate"]["usd_an_image"] == 0.01
+
+
+def test_a_cap_on_money_ends_the_pictures_where_the_plan_says(server: ProviderServer, tmp_path: Path) -> None:
+    budget = Budget(usd=Decimal("0.45"))
+    plan = plan_fit(pictures_for(server, tmp_path, "dall-e-3", budget=budget))
+    summary = fit_run(pictures_for(server, tmp_path, "dall-e-3", budget=budget), tmp_path / "run")
+    assert plan.ending is not None
+    assert plan.ending.samples == 10
+    assert summary["synthetic"] in (10, 11)  # what of the next batch was paid for is kept
+    assert summary["spent"]["usd"] <= 0.45
+    assert server.pictures(IMAGES) == 11
+
+
+@pytest.mark.parametrize("generator", ["given", "drawn"])
+def test_new_pictures_are_taken_to_be_as_large_as_they_will_be(
+    server: ProviderServer, tmp_path: Path, generator: str
+) -> None:
+    from adamab.run.planned_samples import PlannedSamples
+    from adamab.task.image_decoding import decoded
+
+    order = pictures_for(server, tmp_path)
+    if generator == "given":
+        order = replace(order, generator=None)
+    else:
+        plan_fit(order)  # tells the generator its size
+    planned = PlannedSamples(order, order.recipe)
+    sizes = {decoded(picture).size for picture in planned.items(0, 3) if not isinstance(picture, str)}
+    assert sizes == ({(25, 18)} if generator == "given" else {(1024, 1024)})
+
+
+def test_pictures_that_an_embedder_is_sent_are_counted_too(server: ProviderServer, tmp_path: Path) -> None:
+    def order() -> Order:
+        spec = f"voyage:voyage-multimodal-3?base_url={server.url}/voyage/v1"
+        embedder = open_embedder(spec, cache=False)
+        prices = {
+            "gpt-image-1-mini": Price(Decimal(2), Decimal(8)),
+            "voyage-multimodal-3": Price(Decimal("0.12")),
+        }
+        return pictures_for(server, tmp_path, embedder=embedder, embedder_spec=spec, prices=prices)
+
+    plan = plan_fit(order())
+    assert plan.parties[0].sends == ("the given pictures", "the classes' wordings", "the new pictures")
+    _at_least(plan, spent(order(), tmp_path / "run"))
+    drawn = 1024 * 1024 * plan.samples / 560  # Voyage counts a token for 560 pixels
+    assert plan.parties[0].expected.usage.input_tokens > drawn

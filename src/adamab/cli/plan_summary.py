@@ -68,18 +68,27 @@ def _after(plan: Plan) -> Iterator[str]:
     worst = (
         "every batch is as long, and asked for again as often, as it may be" if plan.rounds else "by bytes"
     )
+    if plan.at_most.usage.images:
+        expected, most = plan.expected.usage.images, plan.at_most.usage.images
+        yield f"pictures: {expected:,} expected, {most:,} at most"
     yield f"at most: {worst}; calls that fail and are tried again come on top"
     if plan.cached:
-        texts = "1 known text has" if plan.cached == 1 else f"{plan.cached} known texts have"
-        yield f"{texts} vectors in the cache already and cost nothing"
+        yield f"{_known(plan)} vectors in the cache already and cost nothing"
     yield "a run that is taken up, and answers that the cache holds, make it cheaper"
-    unknown = [p.spec for p in plan.parties if p.host is not None and p.price is None]
+    unknown = [p for p in plan.parties if p.host is not None and p.price is None]
     if unknown:
+        model = unknown[0].spec.partition(":")[2]
+        pictures = f", or a picture: --price '{model}=USD/image'" if unknown[0].makes_images else ""
         yield (
-            f"the price of {_listed(unknown)} is unknown; give it in usd a million tokens: "
-            f"--price '{unknown[0].partition(':')[2]}=INPUT/OUTPUT'"
+            f"the price of {_listed([p.spec for p in unknown])} is unknown; give it in usd a million "
+            f"tokens: --price '{model}=INPUT/OUTPUT'{pictures}"
         )
     yield verdict(plan)
+
+
+def _known(plan: Plan) -> str:
+    one, many = ("text", "texts") if plan.modality == "text" else ("picture or text", "pictures and texts")
+    return f"1 known {one} has" if plan.cached == 1 else f"{plan.cached} known {many} have"
 
 
 def verdict(plan: Plan) -> str:

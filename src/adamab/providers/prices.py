@@ -1,4 +1,4 @@
-"""What tokens cost: the user's own numbers, else the list that ships with genai-prices.
+"""What tokens and pictures cost: the user's own numbers, else the list that ships with genai-prices.
 
 The list is a file of the installed package; nothing here goes online. A price that is
 not known stays unknown. Where a price depends on something that is not known before a
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
@@ -29,42 +29,50 @@ if TYPE_CHECKING:
 
 _MILLION = 10**6
 _IDS = {"voyage": "voyageai"}  # where the list has another name
-_FORM = "MODEL=INPUT/OUTPUT in usd a million tokens, such as 'gpt-4o-mini=0.15/0.60'"
-_NUMBERS = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,9})?)(?:/([0-9]{1,6}(?:\.[0-9]{1,9})?))?")
+_FORM = (
+    "MODEL=INPUT/OUTPUT in usd a million tokens, such as 'gpt-4o-mini=0.15/0.60', "
+    "or MODEL=USD/image, such as 'dall-e-3=0.04/image'"
+)
+_NUMBERS = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,9})?)(?:/(?:([0-9]{1,6}(?:\.[0-9]{1,9})?)|(image)))?")
 # Some services write their prompt cache unasked and bill that dearer than plain input.
 _INPUT = ("input_mtok", "input_text_mtok", "cache_write_mtok")
-_OUTPUT = ("output_mtok", "output_text_mtok", "output_reasoning_mtok")
+# Pictures may be dearer than the text beside them, and a service counts them together.
+_OUTPUT = ("output_mtok", "output_text_mtok", "output_reasoning_mtok", "output_image_mtok")
 _A_DAY = [timedelta(minutes=15 * step) for step in range(4 * 24 + 1)]
 
 
 @dataclass(frozen=True)
 class Price:
-    """Dollars a million tokens.
+    """Dollars a million tokens, and dollars a picture where those are billed one by one.
 
     >>> Price.parse("gpt-4o-mini=0.15/0.60")
-    ('gpt-4o-mini', Price(input=Decimal('0.15'), output=Decimal('0.60')))
+    ('gpt-4o-mini', Price(input=Decimal('0.15'), output=Decimal('0.60'), image=None))
     """
 
     input: Decimal
     output: Decimal = Decimal(0)
+    image: Decimal | None = None
 
     def __post_init__(self) -> None:
-        for value in (self.input, self.output):
-            if not (value.is_finite() and value >= 0):
+        for value in (self.input, self.output, self.image):
+            if value is not None and not (value.is_finite() and value >= 0):
                 raise RecipeError(f"a price of {value} is not possible; give numbers from 0 on")
 
     def nano_usd(self, usage: Usage) -> int:
         """What `usage` costs in billionths of a dollar, rounded up."""
-        dollars = Fraction(self.input) * usage.input_tokens + Fraction(self.output) * usage.output_tokens
-        return math.ceil(dollars * NANO / _MILLION)
+        tokens = Fraction(self.input) * usage.input_tokens + Fraction(self.output) * usage.output_tokens
+        pictures = Fraction(self.image or 0) * usage.images
+        return math.ceil((tokens / _MILLION + pictures) * NANO)
 
     @classmethod
     def parse(cls, text: str) -> tuple[str, Price]:
-        """A model's name and its price; an embedder's may leave the output out: 'MODEL=0.02'."""
+        """A model's name and its price: by tokens, where the output may be left out, or by the picture."""
         model, _, numbers = (part.strip() for part in text.rpartition("="))
         match = _NUMBERS.fullmatch(numbers)
         if not model or match is None:
             raise RecipeError(f"the price {short(text, 80)} does not read as {_FORM}")
+        if match[3]:
+            return model, cls(Decimal(0), image=Decimal(match[1]))
         return model, cls(Decimal(match[1]), Decimal(match[2] or 0))
 
 
@@ -85,14 +93,22 @@ def find_price(
     return _listed(service, model, datetime.now(UTC), address)
 
 
-def check_prices(budget: Budget, prices: Mapping[str, Price | None]) -> None:
-    """Refuse a cap on money that cannot be kept because some model's price is unknown."""
+def check_prices(
+    budget: Budget, prices: Mapping[str, Price | None], *, makes_images: Collection[str] = ()
+) -> None:
+    """Refuse a cap on money that cannot be kept because some model's price is unknown.
+
+    `makes_images` are the models among them whose pictures may be billed one by one.
+    """
     if budget.usd is None:
         return
-    for model in (one_line(name) for name, price in prices.items() if price is None):
+    for name in (name for name, price in prices.items() if price is None):
+        model = one_line(name)
+        pictures = f", or a picture: --price '{model}=0.04/image'" if name in makes_images else ""
         raise RecipeError(
             f"no price is known for {model}, so a budget in usd cannot be kept; give its price in usd "
-            f"a million tokens (input/output): --price '{model}=0.15/0.60', or cap the calls instead"
+            f"a million tokens (input/output): --price '{model}=0.15/0.60'{pictures}, "
+            "or cap the calls instead"
         )
 
 
@@ -149,7 +165,7 @@ def _highest(price: ModelPrice, keys: Iterable[str]) -> Decimal:
     from genai_prices.types import TieredPrices
 
     rates = [Decimal(0)]
-    for value in (getattr(price, key) for key in keys):
+    for value in (getattr(price, key, None) for key in keys):  # older lists lack some
         if isinstance(value, TieredPrices):
             rates += [value.base, *(tier.price for tier in value.tiers)]
         elif value is not None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from adamab.errors import RecipeError
 from adamab.providers.budget import Budget, Spend
 from adamab.providers.embedders.base import Embedder
 from adamab.providers.generators.base import Generator
@@ -41,7 +42,11 @@ class Outside:
         A money cap without a price is told before any call.
         """
         found = priced(embedder, generator, self.prices)
-        check_prices(self.budget, {f"{api.service.name}:{api.model}": price for api, price in found})
+        check_prices(
+            self.budget,
+            {f"{api.service.name}:{api.model}": price for api, price in found},
+            makes_images=_drawing(generator),
+        )
         for api, _ in found:
             api.check()
         self.ledger = self.ledger or Ledger(self.budget)
@@ -68,13 +73,26 @@ class Outside:
             self.ledger.plan(rounds, ("generate", "embed") if embedding else ("generate",))
 
 
+def _drawing(generator: Generator | None) -> list[str]:
+    """The model that makes pictures, if one behind an API does."""
+    if generator is None or generator.api is None or generator.modality != "image":
+        return []
+    return [f"{generator.api.service.name}:{generator.api.model}"]
+
+
 def priced(
     embedder: Embedder, generator: Generator | None, own: Mapping[str, Price]
 ) -> list[tuple[ApiClient, Price | None]]:
     """The clients that a fit uses, each with the price of its model; None where it is unknown."""
     apis = [embedder.api, None if generator is None else generator.api]
-    return [
-        (api, find_price(api.service.name, api.model, own, address=api.service.base_url))
-        for api in apis
-        if api is not None
-    ]
+    drawing = _drawing(generator)
+    found = []
+    for api in (api for api in apis if api is not None):
+        price = find_price(api.service.name, api.model, own, address=api.service.base_url)
+        name = f"{api.service.name}:{api.model}"
+        if price is not None and price.image is not None and (name not in drawing or api is embedder.api):
+            raise RecipeError(
+                f"{name} makes no pictures, so its price cannot be by the picture; give it by tokens"
+            )
+        found.append((api, price))
+    return found

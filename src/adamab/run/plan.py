@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -11,17 +11,20 @@ from adamab.errors import ApiError
 from adamab.providers.budget import NANO, Budget
 from adamab.providers.prices import Price, check_prices
 from adamab.providers.usage import Usage
+from adamab.run.fit import configure, settled
 from adamab.run.fit_run import Order, check_holdout
 from adamab.run.outside import priced
 from adamab.run.planned_calls import EMBED, GENERATE, AtMost, PlannedCall, PlannedCalls
 
 if TYPE_CHECKING:
+    from adamab.providers.embedders.base import Modality
+    from adamab.providers.generators.base import Generator
     from adamab.providers.http import ApiClient
 
 
 @dataclass(frozen=True)
 class Amount:
-    """Calls, their tokens and their cost; None where a price is unknown."""
+    """Calls, what they use and their cost; None where a price is unknown."""
 
     calls: int = 0
     usage: Usage = field(default_factory=Usage)
@@ -35,8 +38,7 @@ class Amount:
     @classmethod
     def of(cls, usage: Usage, price: Price | None, times: int = 1) -> Amount:
         """Of `times` equal calls."""
-        tokens = Usage(times * usage.input_tokens, times * usage.output_tokens)
-        return cls(times, tokens, None if price is None else times * price.nano_usd(usage))
+        return cls(times, usage.times(times), None if price is None else times * price.nano_usd(usage))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -44,6 +46,7 @@ class Amount:
             "calls": self.calls,
             "input_tokens": self.usage.input_tokens,
             "output_tokens": self.usage.output_tokens,
+            "images": self.usage.images,
             "usd": None if self.nano_usd is None else self.nano_usd / NANO,
         }
 
@@ -57,6 +60,7 @@ class Party:
     sends: tuple[str, ...] = ()
     host: str | None = None  # None where nothing leaves the machine
     price: Price | None = None
+    makes_images: bool = False
     lacking: str | None = None  # what a fit needs and is not there, such as a key
     expected: Amount = Amount()
     at_most: Amount = Amount()
@@ -71,6 +75,7 @@ class Party:
             "usd_a_million_tokens": None
             if price is None
             else {"input": float(price.input), "output": float(price.output)},
+            "usd_an_image": None if price is None or price.image is None else float(price.image),
             "lacking": self.lacking,
             "expected": self.expected.to_json(),
             "at_most": self.at_most.to_json(),
@@ -102,10 +107,11 @@ class Plan:
     given: int
     rounds: int
     samples: int
-    cached: int  # known texts whose vectors are in the cache
+    cached: int  # known texts and pictures whose vectors are in the cache
     parties: tuple[Party, ...]
     budget: Budget
     ending: Ending | None
+    modality: Modality = "text"  # of the task
 
     @property
     def expected(self) -> Amount:
@@ -141,7 +147,11 @@ def plan_fit(order: Order) -> Plan:
     """
     check_holdout(order.task, order.holdout)
     parties = _parties(order)
-    check_prices(order.caps, {party.spec: party.price for party in parties if party.host is not None})
+    check_prices(
+        order.caps,
+        {party.spec: party.price for party in parties if party.host is not None},
+        makes_images=[party.spec for party in parties if party.makes_images],
+    )
     _prepare(order)
     planned = PlannedCalls(order)
     calls, most = planned.expected(), planned.at_most()
@@ -155,6 +165,7 @@ def plan_fit(order: Order) -> Plan:
         parties=tuple(_with_amounts(party, calls, most) for party in parties),
         budget=order.caps,
         ending=_ending(order.caps, calls, planned.sizes, {p.purpose: p.price for p in parties}),
+        modality=order.task.modality,
     )
 
 
@@ -165,34 +176,53 @@ def _prepare(order: Order) -> None:
         return
     if generator.api is None:
         generator.check(order.task.class_names)
-    recipe = order.recipe
-    generator.configure(
-        prompts=order.task.prompts, seed=order.seed, temperature=recipe.temperature, shown=recipe.shown
-    )
+    configure(generator, order.task, settled(order.recipe, order.task, order.caps), seed=order.seed)
 
 
 def _parties(order: Order) -> list[Party]:
     found = {id(api): price for api, price in priced(order.embedder, order.generator, order.prices)}
-    generator, new = order.generator, order.generator is not None and not order.generator.yields_vectors
-    texts = ("the given samples", "the classes' wordings", *(("the new samples",) if new else ()))
-    prompts = ("the classes' names and descriptions", "the given samples", "the new samples")
-    asked = [(EMBED, order.embedder_spec, order.embedder.api, texts)]
-    if generator is not None:
-        asked.append((GENERATE, order.generator_spec, generator.api, prompts))
+    asked = [(EMBED, order.embedder_spec, order.embedder.api, _embedded(order))]
+    if order.generator is not None:
+        asked.append((GENERATE, order.generator_spec, order.generator.api, _told(order.generator)))
     return [
-        Party(purpose, spec) if api is None else _remote(purpose, api, sends, found[id(api)])
+        Party(purpose, spec)
+        if api is None
+        else replace(_remote(purpose, api, sends, found[id(api)]), makes_images=_draws(purpose, order))
         for purpose, spec, api, sends in asked
     ]
 
 
-def _remote(purpose: str, api: ApiClient, sends: tuple[str, ...], price: Price | None) -> Party:
+def _draws(purpose: str, order: Order) -> bool:
+    return purpose == GENERATE and order.generator is not None and order.generator.modality == "image"
+
+
+def _embedded(order: Order) -> Iterator[str]:
+    """What an embedder is sent."""
+    samples = "pictures" if order.task.modality == "image" else "samples"
+    yield f"the given {samples}"
+    if "text" in order.embedder.modalities:
+        yield "the classes' wordings"
+    if order.generator is not None and not order.generator.yields_vectors:
+        yield f"the new {samples}"
+
+
+def _told(generator: Generator) -> Iterator[str]:
+    """What a generator is sent; one that draws is shown no picture."""
+    yield "the classes' names and descriptions"
+    if generator.modality == "text":
+        yield "the given samples"
+        yield "the new samples"
+
+
+def _remote(purpose: str, api: ApiClient, sends: Iterable[str], price: Price | None) -> Party:
     lacking = None
     try:
         api.check()
     except ApiError as error:
         lacking = str(error)
     host = urlsplit(api.service.base_url).netloc
-    return Party(purpose, f"{api.service.name}:{api.model}", sends, host, price, lacking)
+    spec = f"{api.service.name}:{api.model}"
+    return Party(purpose, spec, tuple(sends), host, price, lacking=lacking)
 
 
 def _with_amounts(party: Party, calls: Iterable[PlannedCall], most: Iterable[AtMost]) -> Party:

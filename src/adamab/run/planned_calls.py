@@ -1,6 +1,6 @@
 """The calls that a fit would make, foreseen without making one.
 
-How many there are is known where nothing goes wrong; how long new samples will be is not, so they are
+How many there are is known where nothing goes wrong; how long new texts will be is not, so they are
 taken to be as long as the given ones, and at most as long as an answer may be. Which classes the policy
 will choose is not known either: the ones with the fewest samples stand for them.
 """
@@ -9,31 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import cycle, islice
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from adamab.errors import GeneratorError
-from adamab.providers.embedders.base import Embedder, Kind
+from adamab.providers.embedders.base import Embedder, Item, Kind, only_texts
 from adamab.providers.generators.base import Request
 from adamab.providers.usage import Usage, estimated_tokens
-from adamab.run.fit import within_budget
+from adamab.run.fit import settled
+from adamab.run.planned_samples import PlannedSamples
 from adamab.run.resolve import embedder_key
 from adamab.run.source import REFILLS
 from adamab.task.messages import one_line
 
 if TYPE_CHECKING:
     from adamab.providers.generators.openai import OpenAIGenerator
+    from adamab.providers.generators.openai_image import OpenAIImageGenerator
     from adamab.run.fit_run import Order
     from adamab.task.recipe import Recipe
 
 EMBED, GENERATE = "embed", "generate"
-_UNSEEN = "x" * 60  # a sample where no class has one to go by
 _AROUND = 4  # output tokens around each sample: quotes, a comma, its share of the frame
 _BYTES = 4  # of a written token, generously
-_LONGER = 3  # times a given sample that a recorded one may be long
-_LOOKED_UP = 256  # texts that the cache is asked for at once
+_LOOKED_UP = 256  # samples that the cache is asked for at once
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,10 @@ class PlannedCalls:
 
     def __init__(self, order: Order) -> None:
         self._order = order
-        self._recipe = within_budget(order.recipe, order.caps)
+        self._recipe = settled(order.recipe, order.task, order.caps)
         self._vectors = _Vectors(order.embedder, self._recipe)
-        names = order.task.class_names
-        self._given = [tuple(s.text for s in order.task.samples if s.class_name == name) for name in names]
+        self._new = PlannedSamples(order, self._recipe)
+        self._given = self._new.given
         self._sizes = _sizes(order, self._recipe)
         self._writes = order.generator is not None and order.generator.api is not None
         self._embeds = order.embedder.api is not None
@@ -76,7 +76,7 @@ class PlannedCalls:
 
     @property
     def cached(self) -> int:
-        """Texts whose vectors are in the cache already, of those that are known before the first round."""
+        """Items whose vectors are in the cache already, of those that are known before the first round."""
         return self._vectors.found
 
     def expected(self) -> list[PlannedCall]:
@@ -101,7 +101,7 @@ class PlannedCalls:
         if self._writes:
             most += [AtMost(GENERATE, bound, batches) for bound in self._largest_asks(batches)]
         if self._embeds and self._has_texts():
-            asked = self._vectors.requests([self._longest_text()] * self._recipe.batch)
+            asked = self._vectors.requests([self._largest_item()] * self._recipe.batch)
             most += [AtMost(EMBED, bound, batches) for _, bound in asked]
         return most
 
@@ -110,9 +110,10 @@ class PlannedCalls:
         task, embedder = self._order.task, self._order.embedder
         keys = [embedder_key(sample, embedder, task.prompts) for sample in task.samples]
         lacking = [self._vectors.lacking(keys, "query")]
-        lacking += [self._vectors.lacking(wordings, "class") for wordings in self._wordings()]
-        for texts in lacking:
-            for expected, bound in self._vectors.requests(texts):
+        if "text" in embedder.modalities:
+            lacking += [self._vectors.lacking(wordings, "class") for wordings in self._wordings()]
+        for items in lacking:
+            for expected, bound in self._vectors.requests(items):
                 yield PlannedCall(EMBED, expected, bound)
 
     def _wordings(self) -> Iterator[list[str]]:
@@ -139,17 +140,36 @@ class PlannedCalls:
         return stratified_folds(classes, n_folds, np.random.default_rng(self._order.seed))
 
     def _round(self, number: int, size: int, class_index: int, batch: int) -> Iterator[PlannedCall]:
-        texts = self._like_given(class_index, size)
         if self._writes:
-            existing = self._like_given(class_index, batch * self._recipe.batch)
-            input_tokens, bounds = self._ask(class_index, size, existing, batch)
-            output_tokens = sum(estimated_tokens(text) + _AROUND for text in texts)
-            output_tokens = min(output_tokens, bounds[0].output_tokens)
-            yield PlannedCall(GENERATE, Usage(input_tokens, output_tokens), bounds[0], number)
+            asked = self._drawn(class_index, batch) or [self._written(class_index, size, batch)]
+            for expected, bound in asked:
+                yield PlannedCall(GENERATE, expected, bound, number)
         if self._embeds and self._has_texts():
-            worded = [self._order.task.prompts.query_text(text) for text in texts]
-            for expected, bound in self._vectors.requests(worded):
+            for expected, bound in self._vectors.requests(self._new.items(class_index, size)):
                 yield PlannedCall(EMBED, expected, bound, number)
+
+    def _written(self, class_index: int, size: int, batch: int) -> tuple[Usage, Usage]:
+        """The question for a batch of texts: what it should use, and the most."""
+        existing = self._new.like_given(class_index, batch * self._recipe.batch)
+        input_tokens, bounds = self._ask(class_index, size, existing, batch)
+        texts = self._new.like_given(class_index, size)
+        output_tokens = sum(estimated_tokens(text) + _AROUND for text in texts)
+        return Usage(input_tokens, min(output_tokens, bounds[0].output_tokens)), bounds[0]
+
+    def _drawn(self, class_index: int, batch: int) -> list[tuple[Usage, Usage]]:
+        """The questions for a batch of pictures, always a whole one; none where texts are written."""
+        artist = self._artist()
+        return [] if artist is None else artist.calls_for(self._request(class_index, batch))
+
+    def _artist(self) -> OpenAIImageGenerator | None:
+        from adamab.providers.generators.openai_image import OpenAIImageGenerator
+
+        generator = self._order.generator
+        return generator if isinstance(generator, OpenAIImageGenerator) else None
+
+    def _request(self, class_index: int, batch: int = 0) -> Request:
+        spec, given = self._order.task.classes[class_index], self._given[class_index]
+        return Request(spec, class_index, self._recipe.batch, given, (), number=batch)
 
     def _ask(
         self, class_index: int, count: int, existing: Sequence[str], batch: int = 0
@@ -171,29 +191,26 @@ class PlannedCalls:
 
     def _largest_asks(self, batches: int) -> list[Usage]:
         """What the questions of any class have at most, with as much to show as there can be."""
-        size = self._recipe.batch
+        artist, size = self._artist(), self._recipe.batch
+        if artist is not None:
+            drawn = [artist.most_calls(self._request(c)) for c in range(len(self._given))]
+            return [reduce(Usage.or_more, bounds) for bounds in zip(*drawn, strict=True)]
         shown = min(batches * size, self._writer().shown)
         asks = [self._ask(c, size, [self._longest_answer(c)] * shown)[1] for c in range(len(self._given))]
-        return [
-            Usage(max(b.input_tokens for b in bounds), max(b.output_tokens for b in bounds))
-            for bounds in zip(*asks, strict=True)
-        ]
+        return [reduce(Usage.or_more, bounds) for bounds in zip(*asks, strict=True)]
 
     def _longest_answer(self, class_index: int) -> str:
         """A sample that takes its share of the longest answer; of letters of four bytes."""
         _, bounds = self._ask(class_index, self._recipe.batch, ())
         return "\U0001f600" * -(-bounds[0].output_tokens * _BYTES // (4 * self._recipe.batch))
 
-    def _longest_text(self) -> str:
+    def _largest_item(self) -> Item:
+        if self._order.task.modality == "image":
+            return self._new.largest_picture(lambda picture: self._vectors.requests([picture])[0][1].tokens)
+        longest = self._new.longest_recorded()
         if self._writes:
             longest = max((self._longest_answer(c) for c in range(len(self._given))), key=len)
-        else:
-            longest = _LONGER * max((_UNSEEN, *(text for given in self._given for text in given)), key=len)
         return self._order.task.prompts.query_text(longest)
-
-    def _like_given(self, class_index: int, count: int) -> tuple[str, ...]:
-        everything = tuple(text for given in self._given for text in given)
-        return tuple(islice(cycle(self._given[class_index] or everything or (_UNSEEN,)), count))
 
     def _most_rounds(self) -> int:
         """Where batches are not filled, the cap on samples is reached later or never."""
@@ -214,40 +231,41 @@ class _Vectors:
             self._caches.append(embedder.cache)
             embedder = embedder.embedder
         self._embedder, self._views = embedder, recipe.views
-        self._known: set[tuple[Kind, str]] = set()
+        self._known: set[tuple[Kind, Item]] = set()
         self.found = 0
 
-    def lacking(self, texts: Sequence[str], kind: Kind) -> list[str]:
-        """The texts that neither a cache nor an earlier call of this run has vectors of."""
-        new = [text for text in dict.fromkeys(texts) if (kind, text) not in self._known]
-        self._known |= {(kind, text) for text in new}
+    def lacking(self, items: Sequence[Item], kind: Kind) -> list[Item]:
+        """What neither a cache nor an earlier call of this run has vectors of."""
+        new = [item for item in dict.fromkeys(items) if (kind, item) not in self._known]
+        self._known |= {(kind, item) for item in new}
         held = {
-            text
+            item
             for start in range(0, len(new), _LOOKED_UP)
-            for text in self._held(new[start : start + _LOOKED_UP], kind)
+            for item in self._held(new[start : start + _LOOKED_UP], kind)
         }
         self.found += len(held)
-        return [text for text in new if text not in held]
+        return [item for item in new if item not in held]
 
-    def requests(self, texts: Sequence[str]) -> list[tuple[Usage, Usage]]:
+    def requests(self, items: Sequence[Item]) -> list[tuple[Usage, Usage]]:
         """What is expected of each request, and the most."""
         from adamab.providers.embedders.api import ApiEmbedder
 
         if isinstance(self._embedder, ApiEmbedder):
-            return self._embedder.requests_for(texts)
+            return self._embedder.requests_for(items)
+        texts = only_texts(items)  # nobody but its service knows what a picture has
         bytes_ = sum(len(text.encode("utf-8", "replace")) for text in texts)
-        return [(Usage(sum(map(estimated_tokens, texts))), Usage(bytes_))] if texts else []
+        return [(Usage(sum(map(estimated_tokens, texts))), Usage(bytes_))] if items else []
 
-    def _held(self, texts: Sequence[str], kind: Kind) -> set[str]:
+    def _held(self, items: Sequence[Item], kind: Kind) -> set[Item]:
         from adamab.providers.cache_file import PlaceError
 
-        views, held = self._views or self._embedder.views, set()
+        views, held = self._views or self._embedder.views, set[Item]()
         for cache in self._caches:
             try:
-                stored = cache.get(self._embedder.fingerprint, kind, texts, views)
+                stored = cache.get(self._embedder.fingerprint, kind, items, views)
             except PlaceError:
                 continue  # a fit warns of it when it stores something
-            held |= {text for n, text in enumerate(texts) if all((n, view) in stored for view in views)}
+            held |= {item for n, item in enumerate(items) if all((n, view) in stored for view in views)}
         return held
 
 

@@ -63,8 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     kinds = "; ".join(f"{kind}: {what}" for kind, what in KINDS.items())
     parser = argparse.ArgumentParser(
         prog="python -m adamab.testing",
-        description="A local stand-in for OpenAI, Voyage and Cohere. GET /_seen shows what it received and "
-        "billed; POST /_faults adds a JSON list of faults; POST /_reset forgets everything.",
+        description="A local stand-in for OpenAI, Voyage and Cohere, for texts and pictures. GET /_seen "
+        "shows what it received and billed; POST /_faults adds a JSON list of faults; POST /_reset forgets "
+        "everything.",
         epilog=f"Faults. {kinds}".replace("%", "%%"),
     )
     parser.add_argument("--host", default="127.0.0.1", help="where to listen (default: %(default)s)")

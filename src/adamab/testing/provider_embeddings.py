@@ -27,9 +27,9 @@ def openai_embeddings(body: dict[str, Any], options: Options, fault: Fault | Non
     if "" in texts:
         raise Refused(400, "'$.input' is invalid: an input cannot be an empty string.", param="input")
     total = _openai_tokens(texts)
-    rows = _vectors(texts, _width(body, "dimensions", options), "", fault)
+    rows = _vectors(texts, width_of(body, "dimensions", options), "", fault)
     usage = charged({"prompt_tokens": total, "total_tokens": total}, fault)
-    return _listed(_indexed(rows, body, fault), model, usage)
+    return listed(indexed(rows, body.get("encoding_format"), fault), model, usage)
 
 
 def voyage_embeddings(body: dict[str, Any], options: Options, fault: Fault | None) -> dict[str, Any]:
@@ -44,8 +44,10 @@ def voyage_embeddings(body: dict[str, Any], options: Options, fault: Fault | Non
     if total > 320_000:
         message = f"The max allowed tokens per submitted batch is 320000. Your batch has {total} tokens."
         raise Refused(400, f"Request to model '{model}' failed. {message} Please lower the number of tokens.")
-    rows = _vectors(texts, _width(body, "output_dimension", options), kind or "", fault)
-    return _listed(_indexed(rows, body, fault), model, charged({"total_tokens": total}, fault))
+    rows = _vectors(texts, width_of(body, "output_dimension", options), kind or "", fault)
+    return listed(
+        indexed(rows, body.get("encoding_format"), fault), model, charged({"total_tokens": total}, fault)
+    )
 
 
 def cohere_embed(body: dict[str, Any], options: Options, fault: Fault | None) -> dict[str, Any]:
@@ -60,14 +62,15 @@ def cohere_embed(body: dict[str, Any], options: Options, fault: Fault | None) ->
     types = body.get("embedding_types") or ["float"]
     if types != ["float"]:
         raise Refused(400, f"invalid request: this server makes embedding_types ['float'], not {types}")
-    rows = _vectors(texts, _width(body, "output_dimension", options), kind, fault)
+    rows = _vectors(texts, width_of(body, "output_dimension", options), kind, fault)
     billed = charged({"input_tokens": sum(tokens(text) for text in texts)}, fault)
     meta = {"meta": {"api_version": {"version": "2"}, "billed_units": billed}} if billed else {}
     reply = {"id": digest(body)[:32], "embeddings": {"float": rows}, "texts": texts}
     return {**reply, "response_type": "embeddings_by_type", **meta}
 
 
-def _listed(data: list[dict[str, Any]], model: str, usage: dict[str, int]) -> dict[str, Any]:
+def listed(data: list[dict[str, Any]], model: str, usage: dict[str, int]) -> dict[str, Any]:
+    """The answer of OpenAI and Voyage."""
     reply: dict[str, Any] = {"object": "list", "data": data, "model": model}
     return {**reply, "usage": usage} if usage else reply
 
@@ -96,12 +99,17 @@ def _texts(body: dict[str, Any], key: str, limit: int) -> list[str]:
     return texts
 
 
-def _width(body: dict[str, Any], key: str, options: Options) -> int:
+def width_of(body: dict[str, Any], key: str, options: Options) -> int:
+    """The width that a request asks for, or the server's."""
     return checked_int(body, key, _WIDEST) or options.width
 
 
 def _vectors(texts: Sequence[str], width: int, kind: str, fault: Fault | None) -> list[list[Any]]:
-    rows: list[list[Any]] = [vector(text, width, kind) for text in texts]
+    return with_faults([vector(text, width, kind) for text in texts], width, fault)
+
+
+def with_faults(rows: list[list[Any]], width: int, fault: Fault | None) -> list[list[Any]]:
+    """The vectors as the fault leaves them."""
     if fault is None:
         return rows
     if fault.kind in ("few_vectors", "empty"):
@@ -116,8 +124,9 @@ def _vectors(texts: Sequence[str], width: int, kind: str, fault: Fault | None) -
     return rows
 
 
-def _indexed(rows: Sequence[list[Any]], body: dict[str, Any], fault: Fault | None) -> list[dict[str, Any]]:
-    wanted = body.get("encoding_format") or "float"
+def indexed(rows: Sequence[list[Any]], encoding: Any, fault: Fault | None) -> list[dict[str, Any]]:
+    """The entries of the answer, each with its number."""
+    wanted = encoding or "float"
     if wanted not in ("float", "base64"):
         raise Refused(400, "Invalid value for 'encoding_format'.", param="encoding_format")
     data = [

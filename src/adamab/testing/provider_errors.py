@@ -89,7 +89,9 @@ def from_fault(fault: Fault, body: Any, raw: bytes) -> Refused | None:
         return _status(fault)
     if fault.kind == "refusal_status":
         message = "Your request was rejected as a result of our safety system."
-        return Refused(fault.status_code, message, code="content_policy_violation")
+        image = isinstance(body, dict) and "prompt" in body
+        kind = "image_generation_user_error" if image else "invalid_request_error"
+        return Refused(fault.status_code, message, type=kind, code="content_policy_violation")
     if fault.kind == "no_schema":
         message = "Invalid parameter: 'response_format' of this type is not supported with this model."
         return Refused(fault.status_code, message, param="response_format", code=None)
@@ -167,9 +169,14 @@ def prompt_of(body: Any) -> str:
         return ""
     inputs = body.get("input", body.get("texts", ()))
     texts = [inputs] if isinstance(inputs, str) else [text for text in inputs or () if isinstance(text, str)]
-    for message in body.get("messages") or ():
+    texts += content_texts(body.get("prompt"))
+    for message in (*(body.get("messages") or ()), *_entries(body.get("inputs"))):
         texts += content_texts(message.get("content") if isinstance(message, dict) else None)
     return "\n".join(texts)
+
+
+def _entries(inputs: Any) -> list[Any]:
+    return inputs if isinstance(inputs, list) else []
 
 
 def content_texts(content: Any) -> list[str]:

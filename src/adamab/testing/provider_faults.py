@@ -25,7 +25,14 @@ KINDS: dict[str, str] = {
     "shuffled": "vectors in another order, each with its right index (no real fault; OpenAI and Voyage)",
     "duplicates": "all samples are the same; how='given': they are the texts that the prompt shows",
     "empty": "all samples are empty; how='content': the whole answer is; for embeddings no vector at all",
-    "refusal": "message.refusal; how='text': a content that declines; how='filter': content_filter",
+    "few_pictures": "one picture less than asked for",
+    "no_picture": "bytes that are no picture; how='base64': letters that are no base64",
+    "cut_picture": "pictures that end after the share `sent` (0.5) of their bytes",
+    "picture_url": "addresses instead of pictures",
+    "refusal": (
+        "message.refusal; how='text': a content that declines; how='filter': content_filter; "
+        "for pictures 400, moderation_blocked"
+    ),
     "refusal_status": "400, a violation of the content policy",
     "no_usage": "an answer without usage numbers",
     "overcharge": "usage numbers `factor` (10) times too large",
@@ -37,7 +44,10 @@ KINDS: dict[str, str] = {
 }
 _STATUS = {"status": 429, "too_large": 413, "refusal_status": 400, "no_schema": 400}
 _Raw = bytes  # a field of Fault has that name
-_SPOILED = frozenset({"few_vectors", "many_vectors", "wrong_width", "nan"})
+_SPOILED = frozenset(
+    {"few_vectors", "many_vectors", "wrong_width", "nan"}
+    | {"few_pictures", "no_picture", "cut_picture", "picture_url"}
+)
 
 
 @dataclass(frozen=True)
@@ -128,8 +138,9 @@ class Fault:
 
 
 def input_count(body: Any) -> int:
-    """How many texts a request carries."""
-    inputs = body.get("input", body.get("texts")) if isinstance(body, dict) else None
+    """How many texts, pictures or both a request carries."""
+    asked = body if isinstance(body, dict) else {}
+    inputs = next((asked[key] for key in ("input", "texts", "inputs") if key in asked), None)
     return len(inputs) if isinstance(inputs, list) else 1
 
 

@@ -58,6 +58,7 @@ class Options:
     width: int = 64
     style: str = "schema"
     gullible: bool = False
+    before: int = 0  # pictures that this prompt has had already: it never gets the same twice
 
 
 @dataclass(frozen=True)
@@ -89,16 +90,22 @@ def tokens(text: str) -> int:
 def vector(text: str, width: int, kind: str = "") -> list[float]:
     """A unit vector by the words of the text; `kind` (query, document) moves it a little."""
     words = _WORD.findall(text.casefold()) or [text.strip()]
-    rows = [_direction(word, width) for word in words]
+    rows = [direction(word, width) for word in words]
     if kind:
-        rows.append([0.1 * x for x in _direction(f"\0{kind}", width)])
+        rows.append([0.1 * x for x in direction(f"\0{kind}", width)])
+    return unit(rows)
+
+
+def unit(rows: Sequence[Sequence[float]]) -> list[float]:
+    """The sum of some vectors, of length 1."""
     total = [sum(column) for column in zip(*rows, strict=True)]
     length = sum(x * x for x in total) ** 0.5 or 1.0
     return [x / length for x in total]
 
 
 @lru_cache(maxsize=65536)
-def _direction(word: str, width: int) -> list[float]:
+def direction(word: str, width: int) -> list[float]:
+    """Where a word points to."""
     draw = random.Random(word.encode("utf-8", "replace")).gauss
     return [draw(0.0, 1.0) for _ in range(width)]
 

@@ -10,10 +10,14 @@ from adamab.testing.provider_chat import CREATED, openai_chat
 from adamab.testing.provider_embeddings import cohere_embed, openai_embeddings, voyage_embeddings
 from adamab.testing.provider_errors import Answer, Refused
 from adamab.testing.provider_faults import Fault
+from adamab.testing.provider_images import openai_images
 from adamab.testing.provider_model import Options
+from adamab.testing.provider_multimodal import pictures_sent, voyage_multimodal
 
 MODELS = ("gpt-4o-mini", "text-embedding-3-small")
+IMAGE_MODEL = "gpt-image-1-mini"
 MODELS_PATH = "/v1/models"
+IMAGES_PATH = "/v1/images/generations"
 
 Maker = Callable[[dict[str, Any], Options, Fault | None], dict[str, Any]]
 
@@ -38,7 +42,9 @@ class Route:
 ROUTES: dict[str, Route] = {
     "/v1/embeddings": Route("openai", openai_embeddings),
     "/v1/chat/completions": Route("openai", openai_chat),
+    IMAGES_PATH: Route("openai", openai_images),
     "/voyage/v1/embeddings": Route("voyage", voyage_embeddings),
+    "/voyage/v1/multimodalembeddings": Route("voyage", voyage_multimodal),
     "/cohere/v2/embed": Route("cohere", cohere_embed),
 }
 
@@ -48,7 +54,15 @@ def protocol_of(path: str) -> str:
     return next((name for name in ("voyage", "cohere") if path.startswith(f"/{name}/")), "openai")
 
 
+def pictures_in(path: str, body: Any, answer: Answer) -> int:
+    """How many pictures were made, or sent to be embedded."""
+    if path == IMAGES_PATH:
+        return len(answer.payload["data"])
+    return pictures_sent(body)
+
+
 def models() -> Answer:
     """GET /v1/models; other names are served too."""
-    listed = [{"id": name, "object": "model", "created": CREATED, "owned_by": "adamab"} for name in MODELS]
+    names = (*MODELS, IMAGE_MODEL)
+    listed = [{"id": name, "object": "model", "created": CREATED, "owned_by": "adamab"} for name in names]
     return Answer(200, {"object": "list", "data": listed})

@@ -4,8 +4,9 @@
         ...  # base_url: f"{server.url}/v1", f"{server.url}/voyage/v1" or f"{server.url}/cohere"
         assert server.billed("/embeddings") == 1
 
-Answers depend on the request alone. An answer is billed when it is made, whether or not it reaches
-the client; a repeated Idempotency-Key is answered from memory and not billed again.
+Answers depend on the request alone, but for pictures: a prompt gets others each time. An answer is
+billed when it is made, whether or not it reaches the client; a repeated Idempotency-Key is answered
+from memory and not billed again.
 """
 
 from __future__ import annotations
@@ -14,14 +15,24 @@ import json
 import random
 import threading
 from collections.abc import Iterable
+from dataclasses import replace
 from types import TracebackType
 
 from adamab.testing.provider_book import Book, Seen
 from adamab.testing.provider_errors import Answer, Refused, from_fault, wrong_key
 from adamab.testing.provider_faults import Fault, Faults, spoiled
 from adamab.testing.provider_http import POLL, HttpServer
+from adamab.testing.provider_images import wanted
 from adamab.testing.provider_model import STYLES, Options, digest
-from adamab.testing.provider_protocols import MODELS_PATH, ROUTES, models, protocol_of
+from adamab.testing.provider_multimodal import without_pictures
+from adamab.testing.provider_protocols import (
+    IMAGES_PATH,
+    MODELS_PATH,
+    ROUTES,
+    models,
+    pictures_in,
+    protocol_of,
+)
 
 __all__ = ["Fault", "ProviderServer", "Seen"]
 
@@ -121,6 +132,10 @@ class ProviderServer:
         """Requests that were billed although the very same body had been billed before."""
         return self._book.repeated(path_ending)
 
+    def pictures(self, path_ending: str = "") -> int:
+        """Pictures that a provider would bill: made, or embedded."""
+        return self._book.pictures(path_ending)
+
     def add_fault(self, fault: Fault) -> None:
         """Put one more fault in force."""
         self._faults.add(fault)
@@ -173,6 +188,12 @@ class ProviderServer:
 
     def answer(self, seen: Seen, raw: bytes, fault: Fault | None) -> Answer:
         """Make the answer, or find it in memory, and bill it."""
+        answer = self._answer(seen, raw, fault)
+        if self._book.keep is not None:
+            seen.body = without_pictures(seen.body)
+        return answer
+
+    def _answer(self, seen: Seen, raw: bytes, fault: Fault | None) -> Answer:
         refused = None if fault is None else from_fault(fault, seen.body, raw)
         if refused is not None:
             return refused.answer(protocol_of(seen.path), seen.body)
@@ -201,7 +222,12 @@ class ProviderServer:
         if before is not None:
             return before
         # Two with one key at a time may both come here: the answers are the same, and one is billed.
-        answer = ROUTES[seen.path].answer(seen.body, self.options, fault)
+        options = self.options
+        if seen.path == IMAGES_PATH:
+            prompt, count = wanted(seen.body)
+            options = replace(options, before=self._book.draw(digest(prompt), count, key))
+        answer = ROUTES[seen.path].answer(seen.body, options, fault)
         if answer.status == 200:
-            self._book.bill(seen, key, asked, answer, whole=not spoiled(fault, seen.path))
+            whole, pictures = not spoiled(fault, seen.path), pictures_in(seen.path, seen.body, answer)
+            self._book.bill(seen, key, asked, answer, whole=whole, pictures=pictures)
         return answer
