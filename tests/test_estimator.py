@@ -125,7 +125,7 @@ def test_labels_that_json_cannot_hold_are_refused_at_saving(tmp_path):
     [
         ("one string", ["a"], "list of texts"),
         ([1, 2], ["a", "b"], "not a text"),
-        (["x"], ["a", "b"], "one label a text"),
+        (["x"], ["a", "b"], "one label each"),
         (["x", "y"], ["a", "a"], "at least two"),
     ],
 )

@@ -1,10 +1,11 @@
-"""scikit-learn estimators: texts in (`ADAMABClassifier`) or arrays in (`EmbeddingCalibrator`)."""
+"""scikit-learn estimators: texts or pictures in (`ADAMABClassifier`), or arrays (`EmbeddingCalibrator`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -18,20 +19,23 @@ from adamab.errors import TaskError
 from adamab.providers.budget import Budget
 from adamab.providers.embedders.base import Embedder
 from adamab.providers.generators.base import Generator
+from adamab.providers.image_store import ImageStore, temporary_store
 from adamab.providers.prices import Price
 from adamab.run import torch_required
 from adamab.run.directory import spending
 from adamab.run.inference import Inference
-from adamab.run.resolve import open_embedder, open_generator, shared_replies
+from adamab.run.resolve import open_embedder, open_generator, shared_images, shared_replies
+from adamab.task.image_folders import image_at
+from adamab.task.images import Image
 from adamab.task.messages import checked
 from adamab.task.recipe import Recipe
-from adamab.task.spec import ClassSpec, Sample, Task
+from adamab.task.spec import ClassSpec, Modality, Sample, Task
 
 Floats = NDArray[np.float32]
 
 
 class ADAMABClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier for raw texts with any embedder and, if there is one, any generator.
+    """A classifier for raw texts or pictures with any embedder and, if there is one, any generator.
 
     Parameters
     ----------
@@ -43,6 +47,7 @@ class ADAMABClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         number of samples to the recipe and caps nothing
     prices : your prices by model, in usd a million tokens, such as {"my-model": "0.15/0.60"}
     prefetch : batches to fetch from an API before the policy asks for them
+    modality : "text", or "image" where X holds paths of pictures
     random_state : seed of everything random
     cache : keep vectors and answers on disk, so that nothing is bought twice
 
@@ -74,6 +79,7 @@ class ADAMABClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         budget: Budget | int | str | None = None,
         prices: Mapping[str, str] | None = None,
         prefetch: int = 4,
+        modality: Modality = "text",
         random_state: int | None = None,
         cache: bool = True,
     ) -> None:
@@ -84,29 +90,30 @@ class ADAMABClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.budget = budget
         self.prices = prices
         self.prefetch = prefetch
+        self.modality = modality
         self.random_state = random_state
         self.cache = cache
 
     def fit(
         self,
-        X: Sequence[str],
+        X: Sequence[str] | Sequence[PathLike[str]],
         y: ArrayLike,
         *,
         descriptions: Mapping[Any, str] | None = None,
     ) -> Self:
-        """Fit on texts and their labels; `descriptions` says what a label means, in a sentence."""
+        """Fit on texts or paths and their labels; `descriptions` says what a label means, in a sentence."""
         with torch_required():
             from adamab.run.fit import fit_task
             from adamab.run.outside import Outside
         budget = Budget.parse(self.budget)
-        texts, labels = _texts(X), np.asarray(y)
-        if len(texts) != len(labels):
-            raise TaskError(f"{len(texts)} texts and {len(labels)} labels; give one label a text")
+        rows, labels = self._rows(X), np.asarray(y)
+        if len(rows) != len(labels):
+            raise TaskError(f"{len(rows)} {self.modality}s and {len(labels)} labels; give one label each")
         _check_labels(labels)
         classes = np.unique(labels)
         seed = _seed(self.random_state)
         result = fit_task(
-            _task(texts, labels, classes, descriptions or {}),
+            _task(rows, labels, classes, descriptions or {}, self.modality),
             self._open_embedder(),
             embedder_spec=self.embedder if isinstance(self.embedder, str) else "",
             generator=open_generator(self.generator, seed=seed),
@@ -116,6 +123,7 @@ class ADAMABClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             seed=seed,
             prefetch=self.prefetch,
             outside=Outside(budget, _prices(self.prices), replies=shared_replies() if self.cache else None),
+            images=self._images(),
         )
         self.classes_ = classes
         self.classifier_ = result.classifier
@@ -125,16 +133,15 @@ class ADAMABClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.spent_ = spending(result.spent)
         return self
 
-    def predict(self, X: Sequence[str]) -> NDArray[Any]:
-        """The most probable label of each text."""
+    def predict(self, X: Sequence[str] | Sequence[PathLike[str]]) -> NDArray[Any]:
+        """The most probable label of each text or picture."""
         return _labels_of(self, self.predict_proba(X))
 
-    def predict_proba(self, X: Sequence[str]) -> Floats:
+    def predict_proba(self, X: Sequence[str] | Sequence[PathLike[str]]) -> Floats:
         """(n, K) probabilities, columns in the order of `classes_`."""
         check_is_fitted(self)
         model = Inference(self.classifier_, self._open_embedder())
-        rows = [Sample(text, "") for text in _texts(X)]
-        return model.predict_proba(rows)
+        return model.predict_proba(self._rows(X))
 
     def save(self, directory: str | PathLike[str]) -> None:
         """Write the classifier as safetensors and JSON; `adamab.load` reads it.
@@ -147,6 +154,20 @@ class ADAMABClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise TaskError(f"labels of type {self.classes_.dtype} cannot be saved; use strings or numbers")
         classifier: Classifier = self.classifier_
         save(replace(classifier, metadata={**classifier.metadata, "labels": labels}), directory)
+
+    def _rows(self, X: Sequence[str] | Sequence[PathLike[str]]) -> list[Sample]:
+        if self.modality == "text":
+            return [Sample(text, "") for text in _texts(X)]
+        if self.modality != "image":
+            raise TaskError(f"modality is {self.modality!r}; use 'text' or 'image'")
+        return [Sample.of_image(image, "") for image in _images(X)]
+
+    def _images(self) -> ImageStore | None:
+        if self.modality != "image":
+            return None
+        # The estimator keeps what was generated alive: its samples point there.
+        self.image_store_ = temporary_store(shared=shared_images() if self.cache else None)
+        return self.image_store_
 
     def _open_embedder(self) -> Embedder:
         return open_embedder(self.embedder, cache=self.cache)
@@ -251,14 +272,23 @@ def load(directory: str | PathLike[str], *, embedder: str | Embedder | None = No
     """
     model = Inference.open(directory, embedder)
     classifier = model.classifier
-    estimator = ADAMABClassifier(embedder or classifier.embedder_spec)
+    estimator = ADAMABClassifier(embedder or classifier.embedder_spec, modality=model.modality)
     labels = classifier.metadata.get("labels")
     estimator.classes_ = np.array(labels if isinstance(labels, list) else list(classifier.classes))
     estimator.classifier_ = classifier
     return estimator
 
 
-def _texts(X: Sequence[str]) -> list[str]:
+def _images(X: Sequence[Any]) -> list[Image]:
+    if isinstance(X, str | PathLike):
+        raise TaskError("X is one path; give a list of paths")
+    for i, path in enumerate(X):
+        if not isinstance(path, str | PathLike):
+            raise TaskError(f"X[{i}] is {type(path).__name__}, not a path; give paths of pictures")
+    return [image_at(Path(path)) for path in X]
+
+
+def _texts(X: Sequence[Any]) -> list[str]:
     if isinstance(X, str):
         raise TaskError("X is one string; give a list of texts")
     texts = list(X)
@@ -277,15 +307,21 @@ def _check_labels(labels: NDArray[Any]) -> None:
 
 
 def _task(
-    texts: Sequence[str], labels: NDArray[Any], classes: NDArray[Any], descriptions: Mapping[Any, str]
+    rows: Sequence[Sample],
+    labels: NDArray[Any],
+    classes: NDArray[Any],
+    descriptions: Mapping[Any, str],
+    modality: Modality,
 ) -> Task:
     """The same as a task; labels of any type become names."""
     unknown = [label for label in descriptions if label not in classes]
     if unknown:
         raise TaskError(f"description of {unknown[0]!r}, which is not among the labels")
     specs = tuple(ClassSpec(str(label), descriptions.get(label)) for label in classes.tolist())
-    samples = tuple(Sample(text, str(label)) for text, label in zip(texts, labels.tolist(), strict=True))
-    return Task(specs, samples)
+    samples = tuple(
+        replace(row, class_name=str(label)) for row, label in zip(rows, labels.tolist(), strict=True)
+    )
+    return Task(specs, samples, modality=modality)
 
 
 def _prices(prices: Mapping[str, str] | None) -> dict[str, Price]:

@@ -15,14 +15,15 @@ if TYPE_CHECKING:
     from adamab.providers.cache import VectorCache
 
 app = typer.Typer(
-    add_completion=False, help="List and purge the vectors and answers that are stored on this machine."
+    add_completion=False,
+    help="List and purge the vectors, answers and generated pictures that are stored on this machine.",
 )
 Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 
 
 @app.callback(invoke_without_command=True)
 def cache(context: typer.Context) -> None:
-    """List and purge the vectors and answers that are stored on this machine."""
+    """List and purge the vectors, answers and generated pictures that are stored on this machine."""
     show_help(context)
 
 
@@ -30,17 +31,26 @@ def cache(context: typer.Context) -> None:
 def list_(as_json: Json = False) -> None:
     """What is stored: vectors by embedder and view, and what generators answered.
 
-    Texts that were embedded are not stored, only their vectors; answers are texts.
+    Texts and pictures that were embedded are not stored, only their vectors; answers are texts, or the
+    pictures that were generated.
     """
     from adamab.providers.cache import VectorCache
+    from adamab.providers.image_store import shared_size
     from adamab.providers.reply_cache import CachedReplies
+    from adamab.run.resolve import shared_images
 
     stored = VectorCache()
     entries, answers = stored.entries(), CachedReplies(stored.file).stored()
+    pictures, room = shared_size(shared_images())
     if as_json:
-        found = [asdict(entry) for entry in entries]
         print_json(
-            {"path": str(stored.path), "bytes": stored.size, "entries": found, "answers": asdict(answers)}
+            {
+                "path": str(stored.path),
+                "bytes": stored.size,
+                "entries": [asdict(entry) for entry in entries],
+                "answers": asdict(answers),
+                "pictures": {"path": str(shared_images()), "files": pictures, "bytes": room},
+            }
         )
         return
     something = bool(entries or answers.rows)
@@ -50,6 +60,8 @@ def list_(as_json: Json = False) -> None:
         print_table(("embedder", "view", "vectors#", "size#", "last used"), rows)
     if answers.rows:
         echo(f"answers of generators: {answers.rows}, {size(answers.bytes)}, {_day(answers.last_stored)}")
+    if pictures:
+        echo(f"generated pictures: {pictures}, {size(room)}, in {shared_images()}")
 
 
 @app.command()
@@ -62,13 +74,22 @@ def purge(
 ) -> None:
     """Delete what is stored, for good."""
     from adamab.providers.cache import VectorCache
+    from adamab.providers.image_store import delete_shared
+    from adamab.run.resolve import shared_images
 
     stored = VectorCache()
     chosen = None if embedder is None else _fingerprints(stored, embedder)
-    what = "all vectors and answers" if chosen is None else f"the vectors of {', '.join(chosen)}"
+    what = (
+        "all vectors, answers and generated pictures"
+        if chosen is None
+        else f"the vectors of {', '.join(chosen)}"
+    )
     if not yes:
         _confirm(f"Delete {what} in {stored.path}?")
-    freed = stored.purge() if chosen is None else sum(stored.purge(name) for name in chosen)
+    if chosen is None:
+        freed = stored.purge() + delete_shared(shared_images())
+    else:
+        freed = sum(stored.purge(name) for name in chosen)
     if as_json:
         print_json({"path": str(stored.path), "freed": freed, "embedders": chosen})
     else:

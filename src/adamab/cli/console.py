@@ -10,6 +10,8 @@ from typing import Any, Protocol
 
 import typer
 
+NOUNS = {"text": "text", "image": "picture"}  # modality -> what people call one of them
+
 
 class Bar(Protocol):
     """Where a long command tells how far it is."""

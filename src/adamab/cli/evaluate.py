@@ -1,4 +1,4 @@
-"""`adamab evaluate`: how good a run is on labelled texts."""
+"""`adamab evaluate`: how good a run is on labelled texts or pictures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adamab.cli.console import counted, echo, percent, print_json, print_table, progress, say
+from adamab.cli.console import NOUNS, counted, echo, percent, print_json, print_table, progress, say
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +25,13 @@ _SHOWN = 10
 
 def evaluate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, or a saved model's.")],
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="JSONL, CSV or TSV with text and label.")],
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="JSONL, CSV or TSV with text and label; of pictures with image and label, or folders.",
+        ),
+    ],
     embedder: Annotated[
         str | None, typer.Option(metavar="SPEC", help="Instead of the one that the model names.")
     ] = None,
@@ -35,17 +41,17 @@ def evaluate(
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Neither read nor store vectors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Accuracy, macro-F1 and calibration on labelled texts, with intervals, and what is confused."""
+    """Accuracy, macro-F1 and calibration on labelled samples, with intervals, and what is confused."""
     import numpy as np
 
     from adamab.cli.fit_summary import long_text_warning
     from adamab.run.inference import Inference
     from adamab.study.evaluation import evaluate as judge
-    from adamab.task import read_samples
+    from adamab.task import read_image_samples, read_samples
 
     inference = Inference.open(run, embedder, cache=not no_cache)
     classes = inference.classifier.classes
-    samples = read_samples(data)
+    samples = read_image_samples(data) if inference.modality == "image" else read_samples(data)
     known = _known(data, samples, classes, skip_unknown)
     index = {name: number for number, name in enumerate(classes)}
     truth = np.array([index[sample.class_name] for sample in known], np.int64)
@@ -54,13 +60,13 @@ def evaluate(
     if as_json:
         print_json({**result.to_json(), "skipped": skipped, "overlong": inference.overlong})
         return
-    _print(result, skipped)
+    _print(result, skipped, NOUNS[inference.modality])
     if warning := long_text_warning(inference.overlong, inference.classifier.embedder_spec):
         say(warning)
 
 
 def _known(
-    data: Path, samples: Sequence[Sample], classes: Sequence[str], skip_unknown: bool
+    data: str, samples: Sequence[Sample], classes: Sequence[str], skip_unknown: bool
 ) -> Sequence[Sample]:
     from adamab.errors import TaskError
     from adamab.task.messages import place, short
@@ -89,12 +95,12 @@ def _probabilities(inference: Inference, samples: Sequence[Sample]) -> NDArray[n
     return np.concatenate(parts)
 
 
-def _print(result: Evaluation, skipped: int) -> None:
-    echo(counted(result.n, "text") + (f", {skipped} of unknown classes left out" if skipped else ""))
+def _print(result: Evaluation, skipped: int, noun: str) -> None:
+    echo(counted(result.n, noun) + (f", {skipped} of unknown classes left out" if skipped else ""))
     echo(f"accuracy           {_figure(result.accuracy)}")
     echo(f"macro-F1           {_figure(result.macro_f1)}")
     echo(f"calibration error  {percent(result.calibration_error)} (15 bins)")
-    print_table(("class", "texts#", "precision#", "recall#"), _class_rows(result))
+    print_table(("class", f"{noun}s#", "precision#", "recall#"), _class_rows(result))
     if result.confusions:
         rows = [(c.true, c.predicted, c.count, percent(c.share)) for c in result.confusions[:_SHOWN]]
         print_table(("is", "was taken for", "times#", "of the class#"), rows)

@@ -14,20 +14,29 @@ from adamab.cli.console import Bar, counted, print_json, progress, say
 if TYPE_CHECKING:
     from adamab.run.fit_run import Order
 
-Task = Annotated[Path, typer.Argument(metavar="TASK", help="The task file (YAML).")]
+Task = Annotated[
+    str,
+    typer.Argument(
+        metavar="TASK", help="The task file (YAML), or a folder with a folder of pictures for each class."
+    ),
+]
 Run = Annotated[
     Path, typer.Option("--run", metavar="DIR", help="The run's directory; one that is there is taken up.")
 ]
 Embedder = Annotated[
     str,
     typer.Option(
-        metavar="SPEC", help="local, st:PATH-or-id, npz:FILE, openai:MODEL, voyage:MODEL or cohere:MODEL."
+        metavar="SPEC",
+        help="local, st:PATH-or-id, npz:FILE, openai:MODEL, voyage:MODEL or cohere:MODEL; "
+        "for pictures clip:PATH-or-id, onnx:FILE, timm:NAME or voyage:voyage-multimodal-3.",
     ),
 ]
 Generator = Annotated[
     str,
     typer.Option(
-        metavar="SPEC", help="Synthetic samples: openai:MODEL, replay:FILE, pool:FILE, noise or none."
+        metavar="SPEC",
+        help="Synthetic samples: openai:MODEL, replay:FILE, pool:FILE, noise or none; "
+        "pictures: openai-image:MODEL, diffusers:PATH-or-id, pool:DIR or transform.",
     ),
 ]
 Policy = Annotated[
@@ -55,7 +64,7 @@ Prices = Annotated[
     typer.Option(
         "--price",
         metavar="MODEL=IN/OUT",
-        help="Your price in usd a million tokens, input and output; repeat for each model.",
+        help="Your price in usd a million tokens, input and output, or MODEL=USD/image; repeat for others.",
     ),
 ]
 Prefetch = Annotated[
@@ -63,7 +72,8 @@ Prefetch = Annotated[
     typer.Option(min=0, max=64, help="Batches to fetch from an API before the policy asks for them."),
 ]
 HoldoutFile = Annotated[
-    Path | None, typer.Option("--holdout", metavar="FILE", help="Texts that must not be trained on.")
+    str | None,
+    typer.Option("--holdout", metavar="FILE", help="Texts, or a folder of pictures, not to be trained on."),
 ]
 RejectFile = Annotated[
     Path | None,
@@ -145,31 +155,33 @@ def fit(
 
 
 def _order(
-    task: Path,
+    task: str,
     embedder: str,
     generator: str,
     *,
     long_texts: str | None,
     cache: bool,
     seed: int,
-    holdout: Path | None,
+    holdout: str | None,
     reject: Path | None,
     **options: Any,
 ) -> Order:
     from adamab.run.fit_run import Order, rejected_texts
     from adamab.run.holdout import Holdout
-    from adamab.run.resolve import embedder_name, open_embedder, open_generator
+    from adamab.run.resolve import embedder_name, open_embedder, open_generator, shared_images
     from adamab.task import load_task
 
     spec = embedder_name(embedder, long_texts)
+    read = load_task(task)
     return Order(
-        task=load_task(task),
+        task=read,
         embedder=open_embedder(spec, cache=cache),
         embedder_spec=spec,
         generator=open_generator(generator, seed=seed),
         generator_spec=generator,
         seed=seed,
-        holdout=None if holdout is None else Holdout.read(holdout),
+        holdout=None if holdout is None else Holdout.read(holdout, read.modality),
+        shared_images=shared_images() if cache else None,
         reject=() if reject is None else tuple(rejected_texts(reject)),
         **options,
     )

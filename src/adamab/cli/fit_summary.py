@@ -13,6 +13,12 @@ from adamab.cli.spending import print_spending
 _SHOWN = 5
 _ALIKE = 0.5  # synthetic samples with less than this share of the given ones' diversity are much alike
 _NAMED = 3
+_NEAR_ON_PURPOSE = ("noise", "transform")  # generators that stay close to the given samples
+_LIKENESS_REMEDY = {
+    "text": "more varied examples or a higher --set temperature=… may help",
+    "image": "more varied examples, or another generator, may help",
+}
+_INPUTS = {"text": ("LABELLED.csv", "TEXTS.csv"), "image": ("LABELLED-FOLDER", "FOLDER")}
 
 
 def print_summary(run: Path, summary: dict[str, Any]) -> None:
@@ -43,8 +49,8 @@ def long_text_warning(count: int, embedder: str) -> str:
 
 def likeness_warning(summary: Mapping[str, Any]) -> str:
     """The line about classes whose synthetic samples repeat each other; empty where there are none."""
-    if summary["generator"].startswith("noise"):
-        return ""  # it stays near the given samples on purpose
+    if summary["generator"].startswith(_NEAR_ON_PURPOSE):
+        return ""
     figures = summary.get("diversity", {}).items()  # not there in runs of earlier versions
     alike = [
         name
@@ -55,7 +61,7 @@ def likeness_warning(summary: Mapping[str, Any]) -> str:
         return ""
     return (
         f"warning: the synthetic samples of {_named(alike, _NAMED)} are much more alike than the given ones; "
-        "more varied examples or a higher --set temperature=… may help"
+        + _LIKENESS_REMEDY[summary["task"].get("modality", "text")]
     )
 
 
@@ -87,7 +93,8 @@ def _short_of(summary: Mapping[str, Any]) -> Iterator[str]:
 
 def _last(run: Path, summary: dict[str, Any]) -> Iterator[str]:
     yield f"{summary['seconds']:.1f} seconds; the run is in {run}"
-    yield f"next: adamab evaluate {run} LABELLED.csv   or: adamab predict {run} TEXTS.csv -o OUT.csv"
+    labelled, new = _INPUTS[summary["task"].get("modality", "text")]
+    yield f"next: adamab evaluate {run} {labelled}   or: adamab predict {run} {new} -o OUT.csv"
 
 
 def _synthetic(summary: dict[str, Any]) -> str:

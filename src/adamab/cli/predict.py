@@ -1,4 +1,4 @@
-"""`adamab predict`: classes for texts or for vectors, as a stream."""
+"""`adamab predict`: classes for texts, pictures or vectors, as a stream."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adamab.cli.console import Bar, progress, say
+from adamab.cli.console import Bar, counted, progress, say
 
 if TYPE_CHECKING:
     from adamab.cli.prediction_files import Row
     from adamab.run.inference import Inference
 
 CHUNK = 512
+_SHOWN = 3  # broken pictures that are named
 
 
 class Format(StrEnum):
@@ -34,7 +35,7 @@ def predict(
         typer.Argument(
             metavar="INPUT",
             help="CSV, TSV or JSONL with text, TXT with one a line, NPZ with vectors, or - for stdin "
-            "(plain lines, unless --format says otherwise).",
+            "(plain lines, unless --format says otherwise); of pictures a folder, or a file with image.",
         ),
     ],
     kind: Annotated[
@@ -50,9 +51,12 @@ def predict(
         str | None, typer.Option(metavar="SPEC", help="Instead of the one that the model names.")
     ] = None,
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Neither read nor store vectors.")] = False,
+    skip_broken: Annotated[
+        bool, typer.Option("--skip-broken", help="Leave out pictures that cannot be read, and say how many.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSONL on stdout instead of CSV.")] = False,
 ) -> None:
-    """Name the class of each text and its probability; the input's own fields are kept.
+    """Name the class of each text or picture and its probability; the input's own fields are kept.
 
     A field of the input that is called like one of ours is kept as input_NAME.
     """
@@ -61,7 +65,9 @@ def predict(
     check_output(source, output)
     output_kind = output_format(output, as_json)
     with progress("predicting") as bar:
-        rows = _predictions(run, source, kind, top_k, embedder, cache=not no_cache, bar=bar)
+        rows = _predictions(
+            run, source, kind, top_k, embedder, cache=not no_cache, skip_broken=skip_broken, bar=bar
+        )
         first = next(rows, None)  # whatever is wrong with the input shows before the output is touched
         with written(output, output_kind) as write:
             while first is not None:
@@ -70,27 +76,64 @@ def predict(
 
 
 def _predictions(
-    run: Path, source: str, kind: str | None, k: int, embedder: str | None, *, cache: bool, bar: Bar
+    run: Path,
+    source: str,
+    kind: str | None,
+    k: int,
+    embedder: str | None,
+    *,
+    cache: bool,
+    skip_broken: bool,
+    bar: Bar,
 ) -> Iterator[dict[str, Any]]:
     if kind is None and source.lower().endswith(".npz"):
         yield from _of_vectors(run, Path(source), k, bar)
         return
     from adamab.cli.fit_summary import long_text_warning
-    from adamab.cli.prediction_files import read_rows
     from adamab.run.inference import Inference
 
     inference = Inference.open(run, embedder, cache=cache)
-    for rows in _chunks(read_rows(source, kind)):
-        yield from _answers(inference, rows, k)
+    broken: list[str] = []
+    for rows in _chunks(_read(source, kind, inference.modality, broken if skip_broken else None)):
+        yield from _answers(inference, rows, k, broken if skip_broken else None)
         bar.step(len(rows))
+    if broken:
+        say(f"left out {counted(len(broken), 'broken picture')}: {', '.join(broken[:_SHOWN])}{_more(broken)}")
     if warning := long_text_warning(inference.overlong, inference.classifier.embedder_spec):
         say(warning)
 
 
-def _answers(inference: Inference, rows: list[Row], k: int) -> Iterator[dict[str, Any]]:
-    from adamab.cli.prediction_files import answer
+def _read(source: str, kind: str | None, modality: str, broken: list[str] | None) -> Iterator[Row]:
+    from adamab.cli.prediction_files import read_rows
 
-    indices, probabilities = inference.top_k(rows, k)
+    if modality == "text":
+        return read_rows(source, kind)
+    from adamab.cli.image_rows import read_image_rows
+
+    return read_image_rows(source, kind, broken)
+
+
+def _more(names: list[str]) -> str:
+    return ", …" if len(names) > _SHOWN else ""
+
+
+def _answers(
+    inference: Inference, rows: list[Row], k: int, broken: list[str] | None
+) -> Iterator[dict[str, Any]]:
+    from adamab.cli.prediction_files import answer
+    from adamab.errors import ImageError
+
+    try:
+        indices, probabilities = inference.top_k(rows, k)
+    except ImageError:
+        if broken is None:
+            raise
+        from adamab.cli.image_rows import only_readable
+
+        rows = only_readable(rows, broken)
+        if not rows:
+            return
+        indices, probabilities = inference.top_k(rows, k)
     names = inference.classifier.classes
     for row, best, shares in zip(rows, indices.tolist(), probabilities.tolist(), strict=True):
         yield answer(row.fields, [names[index] for index in best], shares, k)

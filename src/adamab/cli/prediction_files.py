@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from adamab.classifier import Classifier
     from adamab.task import TextRow
+    from adamab.task.images import Image
 
 STDIN = "-"
 _FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
@@ -39,6 +40,10 @@ class Row(Protocol):
     @property
     def id(self) -> str | None:
         """What its vector is looked up by."""
+
+    @property
+    def image(self) -> Image | None:
+        """The picture, if it is one."""
 
     @property
     def fields(self) -> dict[str, object]:

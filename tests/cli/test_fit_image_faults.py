@@ -1,0 +1,195 @@
+"""Pictures from an API and to an API: whatever the provider does, the right result or one clear line."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from adamab.cli.app import app
+from adamab.run.journal import ROUND, Journal
+from adamab.testing import Fault, ProviderServer
+
+Call = Callable[..., Any]
+QUICK = (
+    *("--set", "folds=0", "--set", "checkpoints=0,6", "--set", "augmentation_rounds=6", "--set", "batch=2"),
+    *("--set", "near_duplicate=none", "--no-cache"),
+)
+LIMITS = "retries=3&first_wait=0.01"
+EMBED, DRAW = "multimodalembeddings", "images/generations"
+SECRET = "sk-secret-0123456789abcdef"
+
+
+def command(server: ProviderServer, *more: object, limits: str = LIMITS) -> tuple[str, ...]:
+    embedder = f"voyage:voyage-multimodal-3?base_url={server.url}/voyage/v1&{limits}"
+    generator = f"openai-image:gpt-image-1-mini?base_url={server.url}/v1&{limits}"
+    parts = ("fit", "photos", "--run", "run", "--embedder", embedder, "--generator", generator, *more)
+    return tuple(str(part) for part in parts)
+
+
+def weights(folder: Path) -> str:
+    return hashlib.sha256((folder / "run" / "model.safetensors").read_bytes()).hexdigest()
+
+
+def rounds(folder: Path) -> int:
+    with Journal(folder / "run") as journal:
+        return sum(1 for _ in journal.events(ROUND))
+
+
+def paint_task(paint: Call, folder: Path) -> None:
+    paint(folder / "photos", {"red": 3, "green": 3, "blue": 3})
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paint: Call) -> Path:
+    paint_task(paint, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def undisturbed(place: Path, tmp_path_factory: pytest.TempPathFactory, paint: Call) -> str:
+    """The weights of a fit that nothing happens to."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    paint_task(paint, folder)
+    with pytest.MonkeyPatch.context() as patch, ProviderServer() as server:
+        patch.chdir(folder)
+        result = CliRunner().invoke(app, command(server, *QUICK))
+        assert result.exit_code == 0, result.output
+    return weights(folder)
+
+
+PASSING = [
+    ("status", {"status": 429}, (EMBED, DRAW)),
+    ("status", {"status": 429, "retry_after": 0.05}, (EMBED, DRAW)),
+    ("status", {"status": 500}, (EMBED, DRAW)),
+    ("reset", {}, (EMBED, DRAW)),
+    ("truncate", {}, (EMBED, DRAW)),
+    ("no_usage", {}, (EMBED, DRAW)),
+    ("few_vectors", {}, (EMBED,)),
+    ("wrong_width", {}, (EMBED,)),
+    ("nan", {}, (EMBED,)),
+]
+
+
+@pytest.mark.parametrize(("kind", "options", "paths"), PASSING)
+def test_a_fault_that_passes_changes_nothing(
+    adamab: Call, place: Path, undisturbed: str, kind: str, options: Any, paths: tuple[str, ...]
+) -> None:
+    with ProviderServer() as server:
+        for path in paths:
+            server.add_fault(Fault(kind, path=path, **{"after": 1, **options}))
+        result = adamab(*command(server, *QUICK))
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert sum(seen.fault == kind for seen in server.seen) >= len(paths)
+    assert weights(place) == undisturbed
+    assert rounds(place) == 6
+
+
+LASTING = [
+    ("status", {"status": 429}, DRAW, "no answer after 4 attempts (last: 429 "),
+    ("status", {"status": 500}, EMBED, "no answer after 4 attempts (last: 500)"),
+    ("status", {"status": 401}, DRAW, "wants a key (401 invalid_api_key); set OPENAI_API_KEY"),
+    ("reset", {}, DRAW, "no answer after 4 attempts (last: the connection broke)"),
+    ("truncate", {}, DRAW, "no answer after 4 attempts (last: an answer that is no JSON)"),
+    ("nan", {}, EMBED, "no usable answer after 3 attempts (last: a vector that is not finite)"),
+    ("few_vectors", {}, EMBED, "no usable answer after 3 attempts"),
+]
+
+
+@pytest.mark.parametrize(("kind", "options", "path", "told"), LASTING)
+def test_a_fault_that_lasts_is_one_line_and_the_run_goes_on_later(
+    adamab: Call, refused: Call, place: Path, undisturbed: str, kind: str, options: Any, path: str, told: str
+) -> None:
+    with ProviderServer() as server:
+        server.add_fault(Fault(kind, path=path, times=None, after=3, **options))
+        assert told in refused(*command(server, *QUICK))
+        bought = {seen.idempotency_key for seen in server.seen if seen.fault is None and seen.status == 200}
+        assert len(bought) >= 3
+        server.clear_faults()
+        before = server.count()
+        result = adamab(*command(server, *QUICK, "--quiet"))
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert not bought & {seen.idempotency_key for seen in server.seen[before:]}
+    assert weights(place) == undisturbed
+
+
+@pytest.mark.parametrize("prefetch", [0, 8])
+def test_running_ahead_changes_nothing(adamab: Call, place: Path, undisturbed: str, prefetch: int) -> None:
+    with ProviderServer() as server:
+        assert adamab(*command(server, *QUICK, "--prefetch", prefetch)).exit_code == 0
+    assert weights(place) == undisturbed
+
+
+def test_a_budget_of_money_is_kept_and_told(adamab: Call, place: Path) -> None:
+    with ProviderServer() as server:
+        price = ("--price", "gpt-image-1-mini=0.01/image", "--price", "voyage-multimodal-3=0.12")
+        result = adamab(*command(server, *QUICK, *price, "--budget", "0.09 usd", "--json"))
+        assert result.exit_code == 0, result.output
+        pictures = sum(seen.body["n"] for seen in server.seen if DRAW in seen.path)
+    summary = json.loads(result.stdout)
+    assert 0 < pictures <= 8
+    assert summary["spent"]["usd"] <= 0.09
+    assert "0.09" in summary["ended"]
+
+
+def test_an_embedder_has_no_price_by_the_picture(refused: Call, place: Path) -> None:
+    with ProviderServer() as server:
+        line = refused(*command(server, *QUICK, "--price", "voyage-multimodal-3=0.01/image"))
+        assert "voyage:voyage-multimodal-3 makes no pictures" in line
+        assert server.count() == 0
+
+
+def test_a_dry_run_tells_the_cost_of_pictures(adamab: Call, place: Path) -> None:
+    with ProviderServer() as server:
+        price = ("--price", "gpt-image-1-mini=0.01/image", "--price", "voyage-multimodal-3=0.12")
+        result = adamab(*command(server, *QUICK, *price, "--dry-run", "--json"))
+        assert result.exit_code == 0, result.output
+        assert server.count() == 0
+    plan = json.loads(result.stdout)
+    assert plan["by_purpose"]["generate"]["expected"]["usd"] == pytest.approx(0.12)
+    assert plan["by_purpose"]["embed"]["expected"]["calls"] >= 2
+
+
+def test_refused_classes_are_left_and_named(adamab: Call, place: Path) -> None:
+    with ProviderServer() as server:
+        server.add_fault(Fault("refusal_status", path=DRAW, contains="red", times=None))
+        result = adamab(*command(server, *QUICK))
+    assert result.exit_code == 0, result.output
+    assert "refused by the generator: red" in result.stdout
+
+
+def test_a_second_run_finds_the_pictures_of_the_first(adamab: Call, place: Path) -> None:
+    shared = [part for part in QUICK if part != "--no-cache"]
+    with ProviderServer() as server:
+        assert adamab(*command(server, *shared)).exit_code == 0
+        (place / "run").rename(place / "first")
+        before = server.count()
+        result = adamab(*command(server, *shared))
+        assert result.exit_code == 0, result.output
+        assert server.count() == before  # neither a picture nor a vector is bought again
+        assert (place / "run" / "synthetic.jsonl").read_text() == (
+            place / "first" / "synthetic.jsonl"
+        ).read_text()
+        listed = adamab("cache", "list").stdout
+        assert "generated pictures: 12" in listed
+        assert adamab("cache", "purge", "--yes").exit_code == 0
+        assert "generated pictures" not in adamab("cache", "list").stdout
+
+
+def test_no_key_and_no_prompt_is_ever_told(
+    refused: Call, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    monkeypatch.setenv("VOYAGE_API_KEY", SECRET)
+    with ProviderServer(key="sk-right") as server:
+        line = refused(*command(server, *QUICK))
+    assert SECRET not in line
+    assert "refused (401" in line
+    for file in place.rglob("*"):
+        assert not file.is_file() or SECRET.encode() not in file.read_bytes()

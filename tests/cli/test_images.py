@@ -1,0 +1,132 @@
+"""fit, evaluate and predict on folders of pictures, with a small real ONNX network as the embedder."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+Call = Callable[..., Any]
+Paint = Callable[..., list[Path]]
+FAST = ("--set", "folds=2", "--set", "checkpoints=0,6", "--set", "batch=2", "--set", "near_duplicate=none")
+
+
+def write_network(path: Path) -> Path:
+    """Mean colours of a 4 x 4 grid: a network of one layer, in the real format."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    graph = helper.make_graph(
+        [helper.make_node("AveragePool", ["picture"], ["features"], kernel_shape=[4, 4], strides=[4, 4]),
+         helper.make_node("Flatten", ["features"], ["flat"])],
+        "grid",
+        [helper.make_tensor_value_info("picture", TensorProto.FLOAT, ["N", 3, 16, 16])],
+        [helper.make_tensor_value_info("flat", TensorProto.FLOAT, ["N", 48])],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=9)
+    onnx.save(model, path)
+    return path
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paint: Paint) -> Path:
+    """The current directory, with network.onnx and folders `given`, `test` and `more`."""
+    monkeypatch.chdir(tmp_path)
+    write_network(tmp_path / "network.onnx")
+    paint(tmp_path / "given", {"red": 2, "green": 2, "blue": 2})
+    paint(tmp_path / "test", {"red": 3, "green": 3, "blue": 3}, seed=1)
+    paint(tmp_path / "more", {"red": 4, "green": 4, "blue": 4}, seed=2)
+    return tmp_path
+
+
+@pytest.mark.parametrize("generator", ["none", "transform", "pool:more"])
+def test_from_a_folder_of_pictures_to_predictions(place: Path, adamab: Call, generator: str) -> None:
+    fitted = adamab(
+        "fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", "--generator", generator, *FAST
+    )
+    assert fitted.exit_code == 0, fitted.output
+    assert "3 classes, 6 given samples" in fitted.stdout
+    judged = adamab("evaluate", "run", "test", "--json")
+    assert judged.exit_code == 0, judged.output
+    assert json.loads(judged.stdout)["accuracy"]["value"] == 1.0
+    assert "9 pictures" in adamab("evaluate", "run", "test").stdout
+    predicted = adamab("predict", "run", "test", "-o", "out.csv")
+    assert predicted.exit_code == 0, predicted.output
+    rows = list(csv.DictReader((place / "out.csv").read_text().splitlines()))
+    assert [row["class"] for row in rows] == [row["image"].partition("/")[0] for row in rows]
+    assert len(rows) == 9
+
+
+def test_pictures_listed_in_a_file(place: Path, adamab: Call) -> None:
+    adamab("fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", *FAST)
+    (place / "list.csv").write_text("image,size\ntest/red/1-0.png,small\ntest/blue/1-1.png,large\n")
+    result = adamab("predict", "run", "list.csv", "--json")
+    assert [json.loads(line)["class"] for line in result.stdout.splitlines()] == ["red", "blue"]
+    assert json.loads(result.stdout.splitlines()[0])["size"] == "small"
+
+
+def test_a_broken_picture_stops_or_is_left_out(place: Path, adamab: Call, refused: Call) -> None:
+    adamab("fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", *FAST)
+    whole = (place / "test" / "red" / "1-0.png").read_bytes()
+    (place / "test" / "red" / "1-0.png").write_bytes(whole[: len(whole) // 2])
+    (place / "test" / "blue" / "1-2.png").write_bytes(b"")
+    assert "1-2.png" in refused("predict", "run", "test", "-o", "out.csv")
+    assert not (place / "out.csv").exists()
+    result = adamab("predict", "run", "test", "-o", "out.csv", "--skip-broken")
+    assert result.exit_code == 0, result.output
+    assert "left out 2 broken pictures: " in result.stderr
+    assert len((place / "out.csv").read_text().splitlines()) == 1 + 7
+
+
+def test_a_picture_that_was_held_out_does_not_enter(place: Path, adamab: Call) -> None:
+    result = adamab(
+        "fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", "--generator", "pool:more",
+        "--holdout", "more/red", *FAST,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "4 held out (red 4)" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("given", "--embedder", "local"), "embeds no images; use one that does, such as clip:"),
+        (("gone", "--embedder", "onnx:network.onnx"), "gone"),
+        (("given", "--embedder", "onnx:gone.onnx"), "no such file"),
+        (("given", "--embedder", "onnx:network.onnx", "--generator", "openai:m"), "makes texts"),
+        (("given", "--embedder", "onnx:network.onnx", "--generator", "pool:gone"), "gone"),
+        (("given/red", "--embedder", "onnx:network.onnx"), "belongs to no class"),
+    ],
+)
+def test_what_cannot_work_is_one_line(
+    place: Path, refused: Call, arguments: tuple[str, ...], message: str
+) -> None:
+    task, *options = arguments
+    assert message in refused("fit", task, "--run", "run", *options, *FAST)
+    assert not (place / "run" / "model.json").exists()
+
+
+def test_pictures_do_not_come_from_stdin(place: Path, adamab: Call, refused: Call) -> None:
+    adamab("fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", *FAST)
+    assert "not read from stdin" in refused("predict", "run", "-", stdin="a.png\n")
+
+
+def test_the_estimator_takes_paths(place: Path, tmp_path: Path) -> None:
+    from adamab import ADAMABClassifier, load
+
+    train, test = (sorted((place / name).rglob("*.png")) for name in ("given", "test"))
+    clf = ADAMABClassifier(
+        "onnx:network.onnx", modality="image", generator="transform", budget=6, random_state=0
+    )
+    clf.fit(train, [path.parent.name for path in train])
+    assert clf.score([str(path) for path in test], [path.parent.name for path in test]) == 1.0
+    assert all(sample.image is not None and sample.image.path.is_file() for sample in clf.synthetic_)
+    clf.save(tmp_path / "saved")
+    again = load(tmp_path / "saved")
+    assert again.modality == "image"
+    np.testing.assert_allclose(again.predict_proba(test), clf.predict_proba(test), atol=1e-6)
