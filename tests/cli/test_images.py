@@ -70,6 +70,12 @@ def test_pictures_listed_in_a_file(place: Path, adamab: Call) -> None:
     assert json.loads(result.stdout.splitlines()[0])["size"] == "small"
 
 
+def test_a_single_picture_and_a_wrong_path(place: Path, adamab: Call, refused: Call) -> None:
+    adamab("fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", *FAST)
+    assert ",red," in adamab("predict", "run", "test/red/1-0.png").stdout
+    assert "gone: no such file or folder" in refused("predict", "run", "gone")
+
+
 def test_a_broken_picture_stops_or_is_left_out(place: Path, adamab: Call, refused: Call) -> None:
     adamab("fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", *FAST)
     whole = (place / "test" / "red" / "1-0.png").read_bytes()

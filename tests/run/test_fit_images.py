@@ -95,6 +95,15 @@ def test_a_stopped_run_of_pictures_ends_like_one_that_was_not(task: Task, tmp_pa
     assert fit_run(order(task), tmp_path / "halves")["complete"]
 
 
+def test_what_a_killed_process_left_half_written_is_tidied(task: Task, tmp_path: Path) -> None:
+    half = tmp_path / "run" / "images" / ".0123-abc.part"
+    fit_run(order(task), tmp_path / "run")
+    half.write_bytes(b"half")
+    (tmp_path / "run" / "model.safetensors").unlink()
+    fit_run(order(task), tmp_path / "run")
+    assert not half.exists()
+
+
 def test_a_run_whose_pictures_are_gone_says_so(task: Task, tmp_path: Path) -> None:
     run = tmp_path / "run"
     fit_run(order(task), run)

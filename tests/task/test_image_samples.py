@@ -66,6 +66,11 @@ def test_examples_may_be_a_folder_or_a_file_with_paths(pictures: Path, examples:
     assert all(s.image is not None and s.text == s.image.reference for s in task.samples)
 
 
+def test_a_task_of_pictures_may_leave_the_classes_to_the_folders(pictures: Path) -> None:
+    task = load_task(write(pictures, "name: colours\nmodality: image\nexamples: photos\n"))
+    assert (task.name, task.class_names, len(task.samples)) == ("colours", ("blue", "red"), 4)
+
+
 def test_a_folder_is_a_task(pictures: Path) -> None:
     task = load_task(pictures / "photos")
     assert (task.name, task.class_names, len(task.samples)) == ("photos", ("blue", "red"), 4)
@@ -103,7 +108,7 @@ def test_a_data_set_is_a_task_with_descriptions(tmp_path: Path, paint: Paint) ->
         ),
         (
             "modality: image\nclasses:\n  - name: a\n    examples: [https://example.org/a.png]\n  - b\n",
-            r"task\.yaml:4: .*never fetched",
+            r"task\.yaml:4: 'https://example\.org/a\.png' is a web address, and URLs are never",
         ),
         (
             "modality: image\nclasses:\n  - name: a\n    examples: [{text: hello}]\n  - b\n",

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adamab.errors import TaskError
-from adamab.task.prompts import SCENES, Prompts, spoken
+from adamab.task.prompts import BESIDE, SCENES, Prompts, spoken
 from adamab.task.spec import ClassSpec
 
 CHURN = ClassSpec("churn_risk", "hints that they may leave")
@@ -184,3 +184,10 @@ def test_no_text_leaves_its_data_block(text: str) -> None:
         assert [text] in blocks(prompt)
         assert len(prompt.splitlines()) == len(calm.splitlines())
         assert prompt.count("<") == calm.count("<")
+
+
+def test_the_llm_may_say_that_no_class_suits_and_may_be_asked_about_a_picture() -> None:
+    assert "-1" in Prompts().classify_text([CHURN], "x", {})
+    prompt = Prompts().classify_text([CHURN, BARE], None, {})
+    assert BESIDE in prompt
+    assert len(blocks(prompt)) == 1

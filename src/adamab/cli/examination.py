@@ -42,6 +42,8 @@ def examine() -> dict[str, Any]:
             "predict, evaluate with vectors from a file (npz:)": True,
             "fit with vectors from a file (npz:)": trains,
             "fit, evaluate, predict, demo with the local embedder": trains and local["verified"],
+            "fit, evaluate, predict on pictures with a network in a file (onnx:)": trains
+            and all(find_spec(name) is not None for name in ("PIL", "onnx", "onnxruntime")),
         },
     }
 

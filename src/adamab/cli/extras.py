@@ -10,13 +10,15 @@ from adamab.errors import MissingExtraError
 
 TORCH = "PyTorch, which training needs,"
 _DEMO = {"torch": TORCH, "sentence_transformers": "sentence-transformers", "matplotlib": "matplotlib"}
+_NEEDING_TORCH = {"local": "local", "st": "local", "clip": "clip", "timm": "timm"}  # embedder -> extra
 _DEMO_EXTRAS = "local,plots"
 
 
 def need_torch_for(embedder: str) -> None:
     """Without torch a local model cannot be run either, so name the extra that brings both."""
-    if (embedder.partition("?")[0] == "local" or embedder.startswith("st:")) and find_spec("torch") is None:
-        raise MissingExtraError(TORCH, "local")
+    name = embedder.partition("?")[0].partition(":")[0]
+    if name in _NEEDING_TORCH and find_spec("torch") is None:
+        raise MissingExtraError(TORCH, _NEEDING_TORCH[name])
 
 
 @contextmanager

@@ -76,6 +76,11 @@ class ImageStore:
             )
         return image
 
+    def tidy(self) -> None:
+        """Delete what a killed process left half written; for whoever alone writes here."""
+        for part in [*self.directory.glob(".*.part"), *(self.directory / THUMBNAILS).glob(".*.part")]:
+            part.unlink(missing_ok=True)
+
     def keep_only(self, references: Container[str]) -> None:
         """Delete the pictures of an earlier run that lie here and are of no use any more."""
         for path in [*self.directory.glob("*.*"), *(self.directory / THUMBNAILS).glob("*.*")]:

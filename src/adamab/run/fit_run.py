@@ -163,7 +163,7 @@ def check_holdout(task: Task, holdout: Holdout | None) -> None:
     if leaked:
         raise TaskError(
             f"{len(leaked)} of the given samples, the first of class {short(leaked[0].class_name)}, "
-            "are among the texts of --holdout; take them out of the task or out of that file"
+            f"are among the {task.modality}s of --holdout; take them out of the task or out of there"
         )
 
 
@@ -185,7 +185,9 @@ def _keeping_vectors(embedder: Embedder, path: Path) -> Embedder:
 def _images(order: Order, path: Path) -> ImageStore | None:
     if order.task.modality != "image":
         return None
-    return ImageStore(path / IMAGES, shared=order.shared_images)
+    store = ImageStore(path / IMAGES, shared=order.shared_images)
+    store.tidy()
+    return store
 
 
 def _outside(order: Order, session: Session, shared: Replies | None, stop: threading.Event | None) -> Outside:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from adamab.errors import ImageError, TaskError
 from adamab.task.files import Row, read_rows
-from adamab.task.image_folders import class_folders, image_at, image_files
+from adamab.task.image_folders import ENDINGS, class_folders, image_at, image_files
 from adamab.task.image_sets import is_image_set, read_image_set
+from adamab.task.images import is_url
 from adamab.task.messages import place, short, suggestion
 from adamab.task.samples import TextRow, class_name_of, id_of, string_of, unknown_class
 from adamab.task.spec import Sample
@@ -40,7 +41,7 @@ def read_image_samples(source: str | Path) -> list[Sample]:
 def read_images(
     source: str | Path, *, kind: str | None = None, broken: list[str] | None = None
 ) -> Iterator[TextRow]:
-    """Pictures to classify: of a folder and everything below it, of a file with paths, of a data set.
+    """Pictures to classify: one, those of a folder and below it, of a file with paths, of a data set.
 
     A stream: a picture is looked at when its row is asked for, not before. Files that cannot be read are
     left out where `broken` is a list to name them in; else the first is an `ImageError`.
@@ -76,6 +77,10 @@ def _unlabelled(source: str | Path, kind: str | None) -> Iterator[tuple[Path, di
     elif os.path.isdir(source):
         for path in image_files(Path(source)):
             yield path, {"image": path.relative_to(source).as_posix()}, None
+    elif kind is None and Path(source).suffix.lower() in ENDINGS:
+        yield Path(source), {"image": str(source)}, None
+    elif not os.path.exists(source):
+        raise TaskError(f"{place(source)}: no such file or folder; check the path")
     else:
         for row in read_rows(Path(source), plain_text=True, kind=kind, columns=_PATH_KEYS):
             yield _path(row), row.fields, id_of(row)
@@ -95,14 +100,18 @@ def _path(row: Row) -> Path:
 def source_at(folder: Path, written: str) -> str:
     """A folder, file or data set as a task file names it: relative to that file."""
     if not is_image_set(written):
-        return str(folder / written)
+        return str(folder / Path(written).expanduser())
     name, _, rest = written.partition(":")
-    return f"{name}:{folder / rest}"
+    return f"{name}:{folder / Path(rest).expanduser()}"
 
 
 def resolved(folder: Path, written: str, where: str) -> Path:
     """A path as somebody wrote it, relative to the file in which it stands."""
-    path = folder / written if "://" not in written else Path(written)
-    if "://" not in written and not path.exists():
+    if is_url(written):
+        raise TaskError(
+            f"{where}: {short(written, 80)} is a web address, and URLs are never fetched; download it"
+        )
+    path = folder / Path(written).expanduser()
+    if not path.exists():
         raise TaskError(f"{where}: there is no picture {short(written, 80)}; check the path")
     return path

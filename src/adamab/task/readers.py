@@ -51,7 +51,8 @@ def load_task(path: str | PathLike[str]) -> Task:
         return _of_pictures(str(path))
     path = Path(path)
     fields = read_tree(path).fields("the file")
-    parts = _full(path, fields) if "classes" in fields else _plain(path, fields)
+    full = "classes" in fields or "modality" in fields
+    parts = _full(path, fields) if full else _plain(path, fields)
     _check_names(parts)
     samples = tuple(_of_one_class(parts.placed))
     _check_explained(parts, samples)
@@ -69,10 +70,12 @@ def _of_pictures(source: str) -> Task:
     shown = dict.fromkeys(sample.class_name for sample in samples)
     if is_image_set(source):  # of a part of a set, the classes that it shows
         found = read_image_set(source)
-        name, classes = found.name, [spec for spec in found.classes if spec.name in shown]
+        classes = [spec for spec in found.classes if spec.name in shown]
+        name, prompts = found.name, Prompts(described="{description}")  # sentences that hold the name
     else:
-        name, classes = Path(source).resolve().name, [ClassSpec(name) for name in shown]
-    return Task(tuple(classes), samples, name=name, modality="image")
+        classes = [ClassSpec(name) for name in shown]
+        name, prompts = Path(source).resolve().name, Prompts()
+    return Task(tuple(classes), samples, prompts, name, "image")
 
 
 @dataclass(frozen=True)
@@ -123,19 +126,28 @@ def _full(path: Path, fields: dict[str, Node]) -> _Parts:
     _refuse_unknown(fields, _TASK_KEYS, "key")
     modality = _modality(fields.get("modality"))
     classes, places, placed = list[ClassSpec](), list[str](), list[Placed]()
-    for where, spec, examples in _classes(fields["classes"]):
+    for where, spec, examples in _classes(fields["classes"]) if "classes" in fields else ():
         classes.append(spec)
         places.append(where)
         placed.extend(_inline(examples, spec.name, modality))
+    if "classes" not in fields and modality == "image":  # folders and files name the classes as well
+        placed = list(_examples(fields.get("examples"), None, modality))
+        shown = {sample.class_name: where for where, sample in reversed(placed)}
+        classes, places = [ClassSpec(name) for name in sorted(shown)], [shown[name] for name in sorted(shown)]
+        return _Parts(_name(path, fields), classes, places, placed, _prompts(fields.get("prompts")), modality)
     names = [spec.name for spec in classes]
     return _Parts(
-        name=_text(fields["name"], "the task's name") if "name" in fields else path.stem,
+        name=_name(path, fields),
         classes=classes,
         places=places,
         placed=chain(placed, _examples(fields.get("examples"), names, modality)),
         prompts=_prompts(fields.get("prompts")),
         modality=modality,
     )
+
+
+def _name(path: Path, fields: dict[str, Node]) -> str:
+    return _text(fields["name"], "the task's name") if "name" in fields else path.stem
 
 
 def _modality(node: Node | None) -> Modality:
@@ -201,13 +213,13 @@ def _sample(node: Node, text: str, class_name: str, id_: str | None, modality: M
         raise ImageError(f"{node.place}: {error}") from None
 
 
-def _examples(node: Node | None, class_names: Collection[str], modality: Modality) -> Iterator[Placed]:
+def _examples(node: Node | None, class_names: Collection[str] | None, modality: Modality) -> Iterator[Placed]:
     """The top-level `examples`: a file, several files, or `{class: [texts]}`; of pictures a folder too."""
     if node is None or node.is_empty:
         return
     if isinstance(node, Fields):
         for class_name, texts in node.nodes.items():
-            if class_name.strip() not in class_names:
+            if class_names is not None and class_name.strip() not in class_names:
                 raise unknown_class(texts.place, class_name, class_names)
             yield from _inline(texts, class_name.strip(), modality)
         return
