@@ -35,8 +35,9 @@ lint: $(STAMP)  ## ruff, mypy, import contract
 bench: $(STAMP)  ## the figures of results/benchmarks.md, measured anew
 	$(BIN)/python -m benchmarks
 
-e2e: $(STAMP) $(E2E)/.installed  ## a fit against a real server: llama.cpp with a model of 135M, in a few minutes
+e2e: $(STAMP) $(E2E)/.installed  ## fits against a real server (llama.cpp, 135M) and on pictures with a real network
 	$(BIN)/python e2e/check.py $(E2E)/bin/python
+	$(BIN)/python e2e/images.py $(E2E)/bin/python
 
 $(E2E)/.installed: e2e/requirements.txt
 	$(PYTHON) -m venv $(E2E)

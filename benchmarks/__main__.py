@@ -10,6 +10,7 @@ from benchmarks.report import figures_table, write
 
 GROUPS = (
     "choosing",
+    "image_memory",
     "paper_run",
     "prediction",
     "startup",
