@@ -136,3 +136,29 @@ def test_the_estimator_takes_paths(place: Path, tmp_path: Path) -> None:
     again = load(tmp_path / "saved")
     assert again.modality == "image"
     np.testing.assert_allclose(again.predict_proba(test), clf.predict_proba(test), atol=1e-6)
+
+
+def test_pictures_that_an_index_names_and_the_folder_lacks_are_told(
+    place: Path, adamab: Call, paint: Paint
+) -> None:
+    folder = place / "set"
+    paint(folder / "images", {"red": 2, "blue": 2}, ending="jpg")
+    files = [f"{colour}/0-{i}.jpg" for colour in ("red", "blue") for i in range(3)]
+    (folder / "classes.txt").write_text("1 001.Red\n2 002.Blue\n")
+    (folder / "images.txt").write_text("".join(f"{i} {file}\n" for i, file in enumerate(files, 1)))
+    (folder / "image_class_labels.txt").write_text("1 1\n2 1\n3 1\n4 2\n5 2\n6 2\n")
+    (folder / "train_test_split.txt").write_text("".join(f"{i} 1\n" for i in range(1, 7)))
+    fitted = adamab("fit", "cub200:set", "--run", "run", "--embedder", "onnx:network.onnx", *FAST)
+    assert "note: cub200:set: 2 pictures that its index names are not in the folder" in fitted.stderr
+    judged = adamab("evaluate", "run", "cub200:set", "--json")
+    assert json.loads(judged.stdout)["missing"] == 2
+
+
+def test_a_pool_may_mix_absolute_and_relative_paths(place: Path, adamab: Call) -> None:
+    rows = [("more/red/2-0.png", "red"), (str(place / "more" / "blue" / "2-0.png"), "blue")]
+    (place / "pool.csv").write_text("image,label\n" + "".join(f"{path},{name}\n" for path, name in rows))
+    fitted = adamab(
+        "fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", "--generator", "pool:pool.csv", *FAST
+    )  # fmt: skip
+    assert fitted.exit_code == 0, fitted.output
+    assert "2 synthetic ones" in fitted.stdout

@@ -58,7 +58,7 @@ class TestPut:
 
     def test_only_the_owner_may_read(self, tmp_path):
         store = ImageStore(tmp_path / "run", shared=tmp_path / "shared")
-        store.put(picture())
+        store.put(picture(), share=True)
         modes = {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in files(tmp_path)}
         assert len(files(tmp_path)) == 3
         assert modes == {0o600}
@@ -66,7 +66,7 @@ class TestPut:
     @pytest.mark.parametrize("data", [b"", b"no picture", picture()[:200], b"%PDF-1.4"])
     def test_no_picture_leaves_nothing_behind(self, data, tmp_path):
         with pytest.raises(ImageError):
-            ImageStore(tmp_path / "run", shared=tmp_path / "shared").put(data)
+            ImageStore(tmp_path / "run", shared=tmp_path / "shared").put(data, share=True)
         assert list(tmp_path.iterdir()) == []
 
     def test_one_that_lies_elsewhere_is_not_copied(self, tmp_path):
@@ -144,7 +144,7 @@ class TestFind:
 
 class TestShared:
     def test_one_run_finds_what_another_made(self, tmp_path):
-        image = ImageStore(tmp_path / "one", shared=tmp_path / "shared").put(picture())
+        image = ImageStore(tmp_path / "one", shared=tmp_path / "shared").put(picture(), share=True)
         store = ImageStore(tmp_path / "two", shared=tmp_path / "shared")
         found = store.find(image.reference)
         assert found.path == tmp_path / "two" / image.path.name
@@ -152,23 +152,23 @@ class TestShared:
         assert store.thumbnail(found).is_file()
 
     def test_a_damaged_one_is_not_used_and_then_mended(self, tmp_path):
-        image = ImageStore(tmp_path / "one", shared=tmp_path / "shared").put(picture())
+        image = ImageStore(tmp_path / "one", shared=tmp_path / "shared").put(picture(), share=True)
         copy = tmp_path / "shared" / image.path.name
         copy.write_bytes(picture(9))
         store = ImageStore(tmp_path / "two", shared=tmp_path / "shared")
         assert not store.has(image.reference)
-        store.put(picture())
+        store.put(picture(), share=True)
         assert copy.read_bytes() == picture()
 
     def test_it_is_a_convenience_that_may_fail(self, tmp_path):
         (tmp_path / "shared").write_text("a file in the way")
         store = ImageStore(tmp_path / "run", shared=tmp_path / "shared")
-        assert store.find(store.put(picture()).reference).path.is_file()
+        assert store.find(store.put(picture(), share=True).reference).path.is_file()
         assert not store.has("image:" + "0" * 64)
 
     def test_deleting(self, tmp_path):
         store = ImageStore(tmp_path / "run", shared=tmp_path / "shared")
-        image = store.put(picture())
+        image = store.put(picture(), share=True)
         assert delete_shared(tmp_path / "shared") == len(picture())
         assert delete_shared(tmp_path / "shared") == 0
         assert image.path.is_file()
@@ -181,7 +181,7 @@ class TestAtOnce:
         def put():
             try:
                 for value in range(10):
-                    ImageStore(tmp_path / "run", shared=tmp_path / "shared").put(picture(value))
+                    ImageStore(tmp_path / "run", shared=tmp_path / "shared").put(picture(value), share=True)
             except Exception as error:
                 errors.append(error)
 
@@ -206,7 +206,7 @@ class TestAtOnce:
 
 def put_ten(folder):
     for value in range(10):
-        ImageStore(folder / "run", shared=folder / "shared").put(picture(value))
+        ImageStore(folder / "run", shared=folder / "shared").put(picture(value), share=True)
 
 
 def check_ten(folder):

@@ -559,7 +559,7 @@ async def test_a_reply_is_kept_and_its_pictures_are_stored_before_the_call_is_se
     settle, put_reply, put_image = ledger.settle, one.replies.put, store.put
 
     def told(name: str, function: Any) -> Any:
-        return lambda *args: (order.append(name), function(*args))[1]
+        return lambda *args, **options: (order.append(name), function(*args, **options))[1]
 
     ledger.settle = told("settle", settle)  # type: ignore[method-assign]
     one.replies.put = told("reply", put_reply)  # type: ignore[method-assign]

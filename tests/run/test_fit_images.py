@@ -228,3 +228,21 @@ def test_a_run_that_is_begun_anew_keeps_no_pictures_of_the_old_one(task: Task, t
     rows = [json.loads(line) for line in (run / "synthetic.jsonl").read_text().splitlines()]
     assert {f"images/{file.name}" for file in (run / "images").glob("*.*")} == {row["image"] for row in rows}
     assert len(list((run / "images" / "thumbnails").iterdir())) == len(rows)
+
+
+def test_only_what_was_paid_for_is_shared(task: Task, tmp_path: Path, paint: Paint) -> None:
+    paint(tmp_path / "pool", COUNTS, seed=3)
+    shared = tmp_path / "shared"
+    pool = resolve_generator(f"pool:{tmp_path / 'pool'}")
+    fit_run(order(task, generator=pool, generator_spec="pool", shared_images=shared), tmp_path / "one")
+    fit_run(order(task, shared_images=shared), tmp_path / "two")
+    assert not shared.exists()
+
+
+def test_files_of_others_in_the_folder_of_pictures_stay(task: Task, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    fit_run(order(task), run)
+    (run / "images" / "notes.txt").write_text("mine")
+    (run / "images" / "001.Black").mkdir()
+    fit_run(order(task, generator=resolve_generator("transform", seed=9)), run, overwrite=True)
+    assert (run / "images" / "notes.txt").read_text() == "mine"

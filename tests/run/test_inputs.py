@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -124,3 +125,12 @@ def test_every_option_of_a_recipe_binds():
         with pytest.raises(RunError, match=f"recipe: {key} .*now 'something else'"):
             now.changes_to(changed)
         assert value is None or key in now.recipe
+
+
+def test_an_option_that_came_later_stood_at_its_default() -> None:
+    now = inputs()
+    earlier = replace(now, recipe={key: value for key, value in now.recipe.items() if key != "image_size"})
+    assert earlier.changes_to(now) == []
+    other = replace(now, recipe={**now.recipe, "image_size": "512x512"})
+    with pytest.raises(RunError, match="image_size"):
+        earlier.changes_to(other)

@@ -85,7 +85,8 @@ def purge(
         else f"the vectors of {', '.join(chosen)}"
     )
     if not yes:
-        _confirm(f"Delete {what} in {stored.path}?")
+        folder = f" and {shared_images()}" if chosen is None and shared_images().exists() else ""
+        _confirm(f"Delete {what} in {stored.path}{folder}?")
     if chosen is None:
         freed = stored.purge() + delete_shared(shared_images())
     else:

@@ -51,6 +51,17 @@ def say(text: str) -> None:
     typer.echo(text, err=True)
 
 
+def say_missing(source: str) -> int:
+    """Tell of pictures that a data set's index names and its folder lacks, and return their number."""
+    from adamab.task import missing_pictures
+
+    missing = missing_pictures(source)
+    if missing:
+        are = "picture that its index names is" if missing == 1 else "pictures that its index names are"
+        say(f"note: {source}: {missing} {are} not in the folder and left out")
+    return missing
+
+
 def show_help(context: typer.Context) -> None:
     """The help of a group that was called without a command."""
     if context.invoked_subcommand is None:

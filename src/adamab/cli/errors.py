@@ -100,7 +100,8 @@ def _usage_error(error: Exception) -> str:
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    _say(f"adamab: warning: {message}")
+    if type(message).__name__ != "DecompressionBombWarning":  # Pillow's; such a picture is refused anyway
+        _say(f"adamab: warning: {message}")
 
 
 def _say(text: str) -> None:

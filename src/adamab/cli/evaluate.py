@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adamab.cli.console import NOUNS, counted, echo, percent, print_json, print_table, progress, say
+from adamab.cli.console import (
+    NOUNS,
+    counted,
+    echo,
+    percent,
+    print_json,
+    print_table,
+    progress,
+    say,
+    say_missing,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,13 +62,15 @@ def evaluate(
     inference = Inference.open(run, embedder, cache=not no_cache)
     classes = inference.classifier.classes
     samples = read_image_samples(data) if inference.modality == "image" else read_samples(data)
+    missing = say_missing(data) if inference.modality == "image" else 0
     known = _known(data, samples, classes, skip_unknown)
     index = {name: number for number, name in enumerate(classes)}
     truth = np.array([index[sample.class_name] for sample in known], np.int64)
     result = judge(_probabilities(inference, known), truth, classes)
     skipped = len(samples) - len(known)
     if as_json:
-        print_json({**result.to_json(), "skipped": skipped, "overlong": inference.overlong})
+        left_out = {"skipped": skipped, "missing": missing, "overlong": inference.overlong}
+        print_json({**result.to_json(), **left_out})
         return
     _print(result, skipped, NOUNS[inference.modality])
     if warning := long_text_warning(inference.overlong, inference.classifier.embedder_spec):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adamab.cli.console import Bar, counted, print_json, progress, say
+from adamab.cli.console import Bar, counted, print_json, progress, say, say_missing
 
 if TYPE_CHECKING:
     from adamab.run.fit_run import Order
@@ -173,6 +173,8 @@ def _order(
 
     spec = embedder_name(embedder, long_texts)
     read = load_task(task)
+    if read.modality == "image":
+        say_missing(task)
     return Order(
         task=read,
         embedder=open_embedder(spec, cache=cache),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adamab.cli.console import Bar, counted, progress, say
+from adamab.cli.console import Bar, counted, progress, say, say_missing
 
 if TYPE_CHECKING:
     from adamab.cli.prediction_files import Row
@@ -110,11 +110,19 @@ def _read(source: str, kind: str | None, modality: str, broken: list[str] | None
         return read_rows(source, kind)
     from adamab.cli.image_rows import read_image_rows
 
-    return read_image_rows(source, kind, broken)
+    rows = read_image_rows(source, kind, broken)
+    say_missing(source)
+    return rows
 
 
 def _more(names: list[str]) -> str:
     return ", …" if len(names) > _SHOWN else ""
+
+
+def _readable(rows: list[Row], broken: list[str]) -> list[Row]:
+    from adamab.cli.image_rows import only_readable
+
+    return only_readable(rows, broken)
 
 
 def _answers(
@@ -123,16 +131,14 @@ def _answers(
     from adamab.cli.prediction_files import answer
     from adamab.errors import ImageError
 
+    if broken is not None and inference.remote:  # looked at before anything is paid for
+        rows = _readable(rows, broken)
     try:
         indices, probabilities = inference.top_k(rows, k)
     except ImageError:
         if broken is None:
             raise
-        from adamab.cli.image_rows import only_readable
-
-        rows = only_readable(rows, broken)
-        if not rows:
-            return
+        rows = _readable(rows, broken)
         indices, probabilities = inference.top_k(rows, k)
     names = inference.classifier.classes
     for row, best, shares in zip(rows, indices.tolist(), probabilities.tolist(), strict=True):

@@ -24,8 +24,8 @@ _SIDE = 160  # pixels of a thumbnail's longer side
 class ImageStore:
     """Finds pictures by their references: those of a run's directory and those that were made known.
 
-    What is put here lies in `directory` and, where there is one, in the `shared` folder that runs have in
-    common, so that a picture that was paid for in one run is found by the next.
+    What is put here lies in `directory`. What was paid for also lies in the `shared` folder that runs have in
+    common, if there is one, so that a picture bought in one run is found by the next.
 
     Example:
         >>> import tempfile
@@ -42,8 +42,11 @@ class ImageStore:
         """Pictures that lie elsewhere, such as the given samples; they are not copied."""
         self._known.update({image.reference: image for image in images})
 
-    def put(self, data: bytes) -> Image:
-        """Store a picture, once; raises `ImageError` where it is none. It is safe when this returns."""
+    def put(self, data: bytes, *, share: bool = False) -> Image:
+        """Store a picture, once; raises `ImageError` where it is none. It is safe when this returns.
+
+        `share` is for what was paid for: it then lies in the shared folder as well.
+        """
         digest = digest_of(data)
         image = Image(digest, self.directory / f"{digest}{ending_of(data)}")
         if image.reference in self._known:
@@ -51,12 +54,13 @@ class ImageStore:
         if not (self.thumbnail(image).is_file() and _is_intact(image)):
             _write(self.thumbnail(image), _small(data, image.path.name))
             _write(image.path, data)
-        if self.shared is not None:
+        if share:
             self._share(image, data)
         return self._remembered(image)
 
     def _share(self, image: Image, data: bytes) -> None:
-        assert self.shared is not None
+        if self.shared is None:
+            return
         copy = Image(image.digest, self.shared / image.path.name)
         if not _is_intact(copy):
             with contextlib.suppress(RunError):  # a convenience: the run has its own
@@ -84,7 +88,8 @@ class ImageStore:
     def keep_only(self, references: Container[str]) -> None:
         """Delete the pictures of an earlier run that lie here and are of no use any more."""
         for path in [*self.directory.glob("*.*"), *(self.directory / THUMBNAILS).glob("*.*")]:
-            if Image(path.stem, path).reference not in references:
+            reference = Image(path.stem, path).reference
+            if is_reference(reference) and reference not in references and path.is_file():
                 path.unlink(missing_ok=True)
 
     def thumbnail(self, image: Image) -> Path:

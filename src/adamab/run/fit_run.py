@@ -143,7 +143,7 @@ def fit_run(
         folder.write_results(path, result, summary)
         session.finished({"synthetic": summary["synthetic"]})
         if images is not None and folder.has_set_aside(path):
-            images.keep_only(session.journal.all_texts())
+            images.keep_only(session.journal.references())
         folder.drop_set_aside(path)
         return {**summary, "changes": session.changes, "complete": False}
 

@@ -60,6 +60,11 @@ class Inference:
         """What the classifier was fitted on."""
         return "image" if self.classifier.metadata.get("modality") == "image" else "text"
 
+    @property
+    def remote(self) -> bool:
+        """Whether embedding is a call that may cost money."""
+        return self._embedder is not None and self._embedder.api is not None
+
     def predict_proba(self, rows: Sequence[HasText]) -> NDArray[np.float32]:
         """One row of K probabilities a text."""
         return self.classifier.predict_proba(self._views(rows), self._texts(rows))

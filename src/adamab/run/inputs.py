@@ -15,6 +15,8 @@ from adamab.task.messages import short
 from adamab.task.recipe import Recipe
 from adamab.task.spec import Task
 
+# The wordings that a fit uses; a change of another one, such as that of a chat baseline, is no other run.
+_WORDING = {"text": ("query", "described", "generate", "with_examples"), "image": ("described", "draw")}
 _LONG = 30  # characters of a value that is shown whole
 
 
@@ -55,7 +57,7 @@ class Inputs:
             classes={spec.name: _hash(spec.description) for spec in task.classes},
             given={name: tuple(sorted(hashes)) for name, hashes in given.items()},
             order=_hash([task.class_names, [(s.class_name, s.text, s.id) for s in task.samples]]),
-            prompts=_hash(asdict(task.prompts)),
+            prompts=_hash([getattr(task.prompts, name) for name in _WORDING[task.modality]]),
             recipe=recipe.model_dump(mode="json"),
             policy=policy,
             seed=seed,
@@ -87,7 +89,10 @@ class Inputs:
     def _fixed(self, now: Inputs) -> list[tuple[str, Any, Any]]:
         options = sorted({*self.recipe, *now.recipe})
         return [
-            *((_option(key, self, now), self.recipe.get(key), now.recipe.get(key)) for key in options),
+            *(
+                (_option(key, self, now), _value(self.recipe, key), _value(now.recipe, key))
+                for key in options
+            ),
             (_differing("policy", self.policy, now.policy), self.policy, now.policy),
             (_differing("seed", self.seed, now.seed), self.seed, now.seed),
             (_differing("embedder", self.embedder, now.embedder), self.embedder, now.embedder),
@@ -162,7 +167,14 @@ def _another(what: str) -> RunError:
 
 
 def _option(key: str, then: Inputs, now: Inputs) -> str:
-    return _differing(f"recipe: {key}", then.recipe.get(key), now.recipe.get(key))
+    return _differing(f"recipe: {key}", _value(then.recipe, key), _value(now.recipe, key))
+
+
+def _value(recipe: Mapping[str, Any], key: str) -> Any:
+    """An option that a run's recipe does not name came later, and stood at its default all the time."""
+    if key in recipe or key not in Recipe.model_fields:
+        return recipe.get(key)
+    return Recipe().model_dump(mode="json")[key]
 
 
 def _differing(what: str, then: object, now: object) -> str:

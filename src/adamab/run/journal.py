@@ -6,6 +6,7 @@ looks at them. A run that starts again reads its journal and goes on; readers ma
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from adamab.providers.replies import Ask, Reply
 from adamab.run.journal_file import FILE_NAME, JournalFile, Row
 from adamab.run.past import RoundOutcome
 from adamab.run.records import RoundRecord
+from adamab.task.images import references_in
 from adamab.task.messages import place
 
 SEGMENT, CHOICE, ROUND, STOPPED, FINISHED = "segment", "choice", "round", "stopped", "finished"
@@ -111,9 +113,10 @@ class Journal:
             "batches", {"class": _safe(class_name), "number": number}, data, blob=blob, durable=True
         )
 
-    def all_texts(self) -> set[str]:
-        """The texts of all batches."""
-        return {text for row in self._file.rows("batches") for text in row.data["texts"]}
+    def references(self) -> set[str]:
+        """The pictures that batches and answers name."""
+        rows = (json.dumps(row.data) for table in ("batches", "replies") for row in self._file.rows(table))
+        return {reference for row in rows for reference in references_in(row)}
 
     def first_batches(self, class_name: str, count: int) -> Sequence[Batch]:
         """The first batches of a class."""

@@ -1,6 +1,6 @@
 """What the user says: classes, samples, prompts and how they are read."""
 
-from adamab.task.image_samples import read_image_samples, read_images
+from adamab.task.image_samples import missing_pictures, read_image_samples, read_images
 from adamab.task.images import Image
 from adamab.task.prompts import Prompts
 from adamab.task.readers import TextRow, load_task, read_samples, read_text_stream, read_texts
@@ -17,6 +17,7 @@ __all__ = [
     "Vocabulary",
     "folded",
     "load_task",
+    "missing_pictures",
     "read_image_samples",
     "read_images",
     "read_samples",

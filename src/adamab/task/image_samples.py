@@ -33,6 +33,11 @@ def placed_image_samples(
         yield where, Sample.of_image(image_at(path), class_name, id=id_)
 
 
+def missing_pictures(source: str | Path) -> int:
+    """How many pictures the index of a data set names that its folder lacks; 0 for other sources."""
+    return read_image_set(str(source)).missing if is_image_set(str(source)) else 0
+
+
 def read_image_samples(source: str | Path) -> list[Sample]:
     """The same without places."""
     return [sample for _, sample in placed_image_samples(source)]
@@ -113,5 +118,5 @@ def resolved(folder: Path, written: str, where: str) -> Path:
         )
     path = folder / Path(written).expanduser()
     if not path.exists():
-        raise TaskError(f"{where}: there is no picture {short(written, 80)}; check the path")
+        raise ImageError(f"{where}: there is no picture {short(written, 80)}; check the path")
     return path

@@ -19,7 +19,7 @@ from adamab.task.messages import one_line, place, short
 
 LARGEST_FILE = 200_000_000  # bytes; the largest picture that is decoded is below this in any sane format
 _SCHEMES = "abfss?|az|data|file|ftps?|gc?s|hdfs|hf|https?|s3|scp|sftp|ssh|wasbs?"
-_URL = re.compile(rf"(?:^|/)(?:(?:{_SCHEMES}):/|data:)", re.IGNORECASE)
+_URL = re.compile(rf"^data:|(?:^|/)(?:(?:{_SCHEMES}):/|data:[a-z]+/[a-z0-9.+-]+[;,])", re.IGNORECASE)
 _PREFIX = "image:"
 _REFERENCE = re.compile(r"image:[0-9a-f]{64}")
 
@@ -48,6 +48,11 @@ class Image:
 def is_reference(text: str) -> bool:
     """Whether a sample's text stands for a picture."""
     return _REFERENCE.fullmatch(text) is not None
+
+
+def references_in(text: str) -> list[str]:
+    """The references that stand somewhere in a text."""
+    return _REFERENCE.findall(text)
 
 
 def digest_of(data: bytes) -> str:

@@ -78,7 +78,7 @@ class Recipe(BaseModel):
     alpha: float = Field(default=3000.0, ge=0)
     """Exploration of the bandit: so much that counts decide and δ² mostly tells classes of equal counts
     apart, as with the paper's values and its far smaller δ². At 100 the counts of 200 classes came to differ
-    by ten, which cost 6 points against round-robin (CUB200, development part, one seed); 3000 was level."""
+    by ten, which cost 6 points against round-robin (CUB200, development part, two seeds); 3000 was level."""
     relative_shift: bool = True
     """Divide δ² by u² times the mean squared class gradient of the query towers (`GradientShift.scale`,
     a number that the round has anyway), so that α has no unit."""
@@ -108,9 +108,9 @@ class Recipe(BaseModel):
     """Of a chat generator. The paper tuned its own and names no value; one is the models' own."""
     shown: int = Field(default=20, ge=0)
     """Existing samples that a prompt shows as those to differ from: enough to differ from, cheap to send."""
-    image_size: str = Field(default="1024x1024", pattern=r"auto|[1-9][0-9]{1,4}x[1-9][0-9]{1,4}")
+    image_size: str = Field(default="1024x1024", pattern=r"^(auto|[1-9][0-9]{1,4}x[1-9][0-9]{1,4})$")
     """Pixels of a generated picture, as the generator's service writes them."""
-    image_quality: str = Field(default="low", pattern=r"[a-z]+")
+    image_quality: str = Field(default="low", pattern=r"^[a-z]+$")
     """Of a generated picture: the cheapest is enough for an embedder, which looks at it in small."""
     max_refusals: int = Field(default=3, ge=1)
     """Refusals after which a class is asked for no more: one may be chance, a fourth is money lost."""

@@ -187,8 +187,8 @@ def _snapshot(name: str) -> Path:
             found = Path(fetch(name, use_safetensors=True, local_files_only=True))
         if any(found.rglob("*.safetensors")):
             return found
-    except Exception:  # not in the local cache: naming an id is asking for the download
-        pass
+    except (OSError, ValueError):  # not in the local cache: naming an id is asking for the download
+        logging.getLogger(__name__).debug("diffusers:%s is not in the local cache", name)
     try:
         return Path(fetch(name, use_safetensors=True))
     except Exception as error:  # the hub's errors share no base with each other

@@ -50,10 +50,11 @@ class ImagePoolGenerator(Generator):
     @cached_property
     def fingerprint(self) -> str:  # type: ignore[override]  # it can be assigned as well
         """Of names and sizes: to read all files only to tell two pools apart would take too long."""
-        root = os.path.commonpath({file.parent for queue in self._queues.values() for file in queue})
+        folders = {os.path.abspath(file.parent) for queue in self._queues.values() for file in queue}
+        root = os.path.commonpath(folders)
         total = hashlib.sha256()
         for name, queue in sorted(self._queues.items()):
-            for file in map(str, queue):  # in their order, which decides what comes first
+            for file in map(os.path.abspath, queue):  # in their order, which decides what comes first
                 inner = file.removeprefix(root).replace(os.sep, "/")
                 total.update(f"{name}\0{inner}\0{_size(file)}\n".encode("utf-8", "surrogatepass"))
         return f"pool:files:{total.hexdigest()}" + ("" if self.seed is None else f":seed={self.seed}")

@@ -233,7 +233,7 @@ class OpenAIImageGenerator(Generator):
         for data in pictures:
             flaw = _flaw(data)
             if flaw is None and data is not None:
-                images.append(store.put(data).reference)
+                images.append(store.put(data, share=True).reference)
             else:
                 rejected[str(flaw)] += 1
         return Made(asked, tuple(images), rejected)
