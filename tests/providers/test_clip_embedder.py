@@ -372,7 +372,7 @@ def test_the_preset_in_the_local_hub_cache(
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text(commit)
     preset = ClipEmbedder("vit-large")
-    assert preset.fingerprint == f"clip:openai/clip-vit-large-patch14@{commit}:towers-1"
+    assert preset.fingerprint == f"clip:openai/clip-vit-large-patch14@{commit}:towers-1:pixels-1"
     assert preset.fingerprint == ClipEmbedder("openai/clip-vit-large-patch14").fingerprint
     assert str(preset) == "clip:vit-large"
 

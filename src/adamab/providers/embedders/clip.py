@@ -50,7 +50,7 @@ class ClipEmbedder(ImageModelEmbedder):
     @cached_property
     def fingerprint(self) -> str:  # type: ignore[override]  # it can be assigned as well
         """What decides the vectors: the model's files, and how pictures are decoded."""
-        return f"clip:{self._files.identity}:{_DEFINITION}"
+        return f"clip:{self._files.identity}:{_DEFINITION}:{pixels.DEFINITION}"
 
     @cached_property
     def _files(self) -> ModelFiles:

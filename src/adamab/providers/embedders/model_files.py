@@ -162,7 +162,7 @@ def _snapshot(name: str, scheme: str) -> Path:
         import huggingface_hub
         import huggingface_hub.utils  # an attribute only where somebody has imported it
     except ImportError:
-        raise MissingExtraError("sentence-transformers", "local") from None
+        raise MissingExtraError("huggingface-hub", "local" if scheme == _OWN else scheme) from None
     hub: Any = huggingface_hub
     options = {
         "cache_dir": os.environ.get("SENTENCE_TRANSFORMERS_HOME") if scheme == _OWN else None,
