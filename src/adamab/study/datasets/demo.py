@@ -43,8 +43,13 @@ def demo_generator(*, seed: int | None = None) -> ReplayGenerator:
 
 def synthetic_texts() -> list[str]:
     """All recorded synthetic messages, for embedding them in one go."""
+    return [sample.text for sample in synthetic_samples()]
+
+
+def synthetic_samples() -> list[Sample]:
+    """The same with their classes."""
     with _resource("synthetic.jsonl") as path:
-        return [sample.text for sample in read_samples(path)]
+        return read_samples(path)
 
 
 def _resource(name: str) -> AbstractContextManager[Path]:

@@ -1,0 +1,283 @@
+"""What every data set of the study is: parts that never share a text, from which a seed draws.
+
+A set says which texts may be given, which are for development and which for testing; `DataSet.draw`
+chooses by seed. Order comes from hashes of the texts, so a draw is the same on every machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+from adamab.errors import TaskError
+from adamab.task import ClassSpec, Sample, Task, folded
+from adamab.task.messages import short, suggestion
+
+if TYPE_CHECKING:
+    from adamab.providers.embedders.base import Embedder
+
+Source = Literal["recorded", "pool"]
+Part = Literal["test", "development"]
+Split = Literal["readme", "paper"]
+ByClass = Mapping[str, tuple[str, ...]]
+
+NAMES = ("trec", "multiwd", "forbidden", "hwu64", "demo", "pets", "flowers102", "cub200")
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What one seed of an experiment uses; nothing of `test` is in any of the other parts."""
+
+    set: str
+    seed: int
+    task: Task  # classes with descriptions, given samples
+    pool: ByClass  # real texts that are neither given nor scored, in the draw's order
+    recorded: ByClass  # recorded synthetic texts in the draw's order; {} unless they were asked for
+    test: tuple[Sample, ...]  # what is scored: the test part, or the development part if asked for
+    digest: str  # sha256 of all of it, texts and labels
+
+
+@dataclass(frozen=True)
+class Material:
+    """The parts of a set before a seed draws from them; `source`, `development` and `test` share no text."""
+
+    source: ByClass  # given examples and the pool are drawn from it
+    test: tuple[Sample, ...]
+    development: tuple[Sample, ...] | None = None  # None: two fifths of the source, by seed
+    seen: ByClass | None = None  # the examples that the recorded generator saw, which are the given ones
+    recorded: ByClass | None = None
+    given_from_test: bool = False  # as in the paper
+
+
+class DataSet(ABC):
+    """A set of labelled samples with fixed parts.
+
+    An implementation sets the attributes and writes `material`. `content` identifies what the samples'
+    names stand for, where samples are not texts.
+    """
+
+    name: str
+    title: str
+    specs: tuple[ClassSpec, ...]
+    generators: tuple[Source, ...] = ("pool",)
+    content: str = ""
+
+    @abstractmethod
+    def material(self, generator: Source, split: Split) -> Material:
+        """The parts for this generator and split; a TaskError where the set has no such split."""
+
+    def embedder(self) -> Embedder | None:
+        """Vectors of the samples by name; None where samples are texts, which any embedder takes."""
+        return None
+
+    def draw(
+        self,
+        seed: int,
+        *,
+        given: int = 5,
+        generator: Source = "pool",
+        part: Part = "test",
+        split: Split = "readme",
+    ) -> Draw:
+        """What `seed` uses: up to `given` examples a class, the pool or recording, and what is scored.
+
+        A class with fewer texts than asked for gives what it has. Development draws are never those of
+        the test part: `part` changes them like another seed.
+        """
+        self._check_request(seed, given, generator, part, split)
+        material = self.material(generator, split)
+        key = (self.name, split, part, str(seed))
+        source, scored = _scored(material, part, key)
+        if not scored:
+            raise TaskError(
+                f"{self.name}: no {part} part with generator {generator!r}; use another generator"
+            )
+        examples, source, scored = _given(material, source, scored, given, key)
+        pool = {name: ordered(texts, *key, "pool", name) for name, texts in source.items()}
+        recorded = {
+            name: ordered(texts, *key, "recorded", name) for name, texts in (material.recorded or {}).items()
+        }
+        samples = tuple(Sample(text, name) for name, texts in examples.items() for text in texts)
+        self._check_apart(scored, samples, pool, recorded)
+        return Draw(
+            set=self.name,
+            seed=seed,
+            task=Task(self.specs, samples, name=self.title),
+            pool=pool,
+            recorded=recorded,
+            test=scored,
+            digest=_digest(self.content, samples, pool, recorded, scored),
+        )
+
+    def pool_sizes(
+        self, given: int = 5, *, generator: Source = "pool", part: Part = "test", split: Split = "readme"
+    ) -> dict[str, int]:
+        """How many texts of each class a policy can ask for; every seed has the same number."""
+        drawn = self.draw(0, given=given, generator=generator, part=part, split=split)
+        texts = drawn.recorded if generator == "recorded" else drawn.pool
+        return {spec.name: len(texts.get(spec.name, ())) for spec in self.specs}
+
+    def smallest_pool(
+        self, given: int = 5, *, generator: Source = "pool", part: Part = "test", split: Split = "readme"
+    ) -> int:
+        """The same of the class with the fewest: an experiment that needs more a class is left out."""
+        return min(self.pool_sizes(given, generator=generator, part=part, split=split).values())
+
+    def _check_request(self, seed: int, given: int, generator: str, part: str, split: str) -> None:
+        if seed < 0 or given < 0:
+            raise TaskError(f"{self.name}: seed {seed} and given {given} must not be negative")
+        for what, value, known in (
+            ("generator", generator, get_args(Source)),
+            ("part", part, get_args(Part)),
+            ("split", split, get_args(Split)),
+        ):
+            if value not in known:
+                raise TaskError(f"{self.name}: unknown {what} {short(value)}; {suggestion(value, known)}")
+        if generator not in self.generators:
+            raise TaskError(f"{self.name} has no recorded generator here; use generator 'pool'")
+        if split == "paper" and part == "development":
+            raise TaskError(f"{self.name}: the paper's split has no development part; use split 'readme'")
+
+    def _check_apart(
+        self, scored: Sequence[Sample], given: Sequence[Sample], pool: ByClass, recorded: ByClass
+    ) -> None:
+        held_back = {folded(sample.text) for sample in scored}
+        for what, texts in (
+            ("given examples", [sample.text for sample in given]),
+            ("pool", [text for of_class in pool.values() for text in of_class]),
+            ("recording", [text for of_class in recorded.values() for text in of_class]),
+        ):
+            shared = sum(folded(text) in held_back for text in texts)
+            if shared:
+                raise TaskError(f"{self.name}: {shared} scored texts are in the {what}; take them out there")
+
+
+def load_data_set(name: str, directory: Path) -> DataSet:
+    """The data set `name` from its original files below `directory` (`demo` needs none)."""
+    from adamab.study.datasets import demo_set, feature_sets, forbidden, hwu64, multiwd, trec
+
+    loaders: dict[str, Callable[[Path], DataSet]] = {
+        "trec": trec.load_trec,
+        "multiwd": multiwd.load_multiwd,
+        "forbidden": forbidden.load_forbidden,
+        "hwu64": hwu64.load_hwu64,
+        "demo": lambda _: demo_set.DemoSet(),
+    }
+    if name in loaders:
+        return loaders[name](directory)
+    if name in NAMES:
+        return feature_sets.load_feature_set(name, directory)
+    raise TaskError(f"unknown data set {short(name)}; {suggestion(name, NAMES)}")
+
+
+def data_directory(given: Path | None = None) -> Path:
+    """Where data sets are: `given`, else `ADAMAB_DATA`, else `../shared/data` if it is there."""
+    if given is not None:
+        return given
+    if named := os.environ.get("ADAMAB_DATA"):
+        return Path(named)
+    beside = Path("../shared/data")
+    if not beside.is_dir():
+        raise TaskError("no folder of data sets; name it with --data or ADAMAB_DATA")
+    return beside
+
+
+def described_classes(name: str) -> tuple[ClassSpec, ...]:
+    """The classes of a set and a sentence about each, in our own words; they come with the package."""
+    text = (files("adamab.study.datasets") / name / "classes.json").read_text(encoding="utf-8")
+    return tuple(ClassSpec(row["label"], row["description"]) for row in json.loads(text))
+
+
+def ordered(texts: Iterable[str], *key: str) -> tuple[str, ...]:
+    """`texts` in an order that depends on `key` and on nothing else, not even on their first order."""
+    return tuple(sorted(texts, key=lambda text: (_rank((*key, folded(text))), text)))
+
+
+def development_part(texts: Iterable[str], *key: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Two fifths of `texts` by hash, rounded down, and the rest."""
+    ranked = ordered(texts, *key, "development")
+    size = 2 * len(ranked) // 5
+    return ranked[:size], ranked[size:]
+
+
+def by_class(samples: Iterable[Sample], specs: Sequence[ClassSpec]) -> dict[str, tuple[str, ...]]:
+    """Texts of each class, in their order; a class without any has none."""
+    texts: dict[str, list[str]] = {spec.name: [] for spec in specs}
+    for sample in samples:
+        texts[sample.class_name].append(sample.text)
+    return {name: tuple(of_class) for name, of_class in texts.items()}
+
+
+def samples_of(texts: ByClass) -> tuple[Sample, ...]:
+    """The reverse of `by_class`."""
+    return tuple(Sample(text, name) for name, of_class in texts.items() for text in of_class)
+
+
+def check_counts(name: str, found: Mapping[str, int], expected: Mapping[str, int] | None) -> None:
+    """Refuse files that are not those the splits were written for, and say what differs."""
+    differences = [
+        f"{found.get(what, 0):,} {what} instead of {count:,}"
+        for what, count in (expected or {}).items()
+        if found.get(what, 0) != count
+    ]
+    if differences:
+        raise TaskError(f"{name}: the files hold {', '.join(differences)}; get the original files again")
+
+
+def _scored(material: Material, part: Part, key: Sequence[str]) -> tuple[ByClass, tuple[Sample, ...]]:
+    if part == "test":
+        return material.source, material.test
+    if material.development is not None:
+        return material.source, material.development
+    halves = {name: development_part(texts, *key) for name, texts in material.source.items()}
+    held_back = {name: scored for name, (scored, _) in halves.items()}
+    return {name: rest for name, (_, rest) in halves.items()}, samples_of(held_back)
+
+
+def _given(
+    material: Material, source: ByClass, scored: tuple[Sample, ...], given: int, key: Sequence[str]
+) -> tuple[ByClass, ByClass, tuple[Sample, ...]]:
+    """The given examples, and what they leave of the source and of what is scored."""
+    start = source
+    if material.seen is not None:
+        start = material.seen
+        most = max(len(texts) for texts in start.values())
+        if given > most:
+            raise TaskError(f"{key[0]}: the recorded generator saw {most} examples a class, not {given}")
+    elif material.given_from_test:
+        start = {name: tuple(s.text for s in scored if s.class_name == name) for name in source}
+    chosen = {name: ordered(texts, *key, "given", name)[:given] for name, texts in start.items()}
+    taken = {folded(text) for texts in chosen.values() for text in texts}
+    left = {name: tuple(t for t in texts if folded(t) not in taken) for name, texts in source.items()}
+    if material.given_from_test:
+        scored = tuple(sample for sample in scored if folded(sample.text) not in taken)
+    return chosen, left, scored
+
+
+def _rank(parts: Sequence[str]) -> bytes:
+    return hashlib.sha256("\x1f".join(parts).encode()).digest()
+
+
+def _digest(
+    content: str, given: Sequence[Sample], pool: ByClass, recorded: ByClass, test: Sequence[Sample]
+) -> str:
+    state = hashlib.sha256(content.encode())
+    for row in _rows(given, pool, recorded, test):
+        state.update(json.dumps(row).encode() + b"\n")
+    return state.hexdigest()
+
+
+def _rows(
+    given: Sequence[Sample], pool: ByClass, recorded: ByClass, test: Sequence[Sample]
+) -> Iterator[tuple[str, str, str]]:
+    yield from (("given", sample.class_name, sample.text) for sample in given)
+    for part, texts in (("pool", pool), ("recorded", recorded)):
+        yield from ((part, name, text) for name, of_class in texts.items() for text in of_class)
+    yield from (("test", sample.class_name, sample.text) for sample in test)

@@ -1,0 +1,580 @@
+"""Loaders and splits, on tiny files in the original formats and, where they are, on the original files."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from adamab.errors import TaskError
+from adamab.providers.sync import run_sync
+from adamab.study.datasets.base import (
+    NAMES,
+    check_counts,
+    data_directory,
+    described_classes,
+    development_part,
+    load_data_set,
+    ordered,
+)
+from adamab.study.datasets.feature_sets import load_feature_set
+from adamab.study.datasets.forbidden import HEADER, load_forbidden
+from adamab.study.datasets.hwu64 import load_hwu64
+from adamab.study.datasets.multiwd import LABELS, load_multiwd, repaired
+from adamab.study.datasets.trec import load_trec
+from adamab.task import folded
+
+TREC = [spec.name for spec in described_classes("trec")]
+
+
+def apart(draw):
+    """The folded texts of each part, after a check that no scored text can be trained on."""
+    parts = {
+        "given": {folded(sample.text) for sample in draw.task.samples},
+        "pool": {folded(text) for texts in draw.pool.values() for text in texts},
+        "recorded": {folded(text) for texts in draw.recorded.values() for text in texts},
+        "test": {folded(sample.text) for sample in draw.test},
+    }
+    assert len(parts["test"]) == len(draw.test) > 0
+    assert not parts["test"] & (parts["given"] | parts["pool"] | parts["recorded"])
+    assert not parts["given"] & (parts["pool"] | parts["recorded"])
+    return parts
+
+
+def texts_of(draw):
+    return set().union(*apart(draw).values())
+
+
+# TREC
+
+
+def trec_lines(later=12):
+    first = [f"{TREC[n % 30]} question {n} ?" for n in range(1000)]
+    after = [f"{name} later {name} {n} ?" for name in TREC for n in range(later)]
+    return first, after
+
+
+def put_trec(data, first, after, testing):
+    folder = data / "trec"
+    folder.mkdir(parents=True)
+    (folder / "train_5500.label").write_bytes("".join(f"{x}\n" for x in first + after).encode("latin-1"))
+    (folder / "TREC_10.label").write_bytes("".join(f"{x}\n" for x in testing).encode("latin-1"))
+    return folder
+
+
+def put_recording(folder, seen, written):
+    rows = [{"label": name, "description": "x", "examples": texts} for name, texts in seen.items()]
+    (folder / "classes.json").write_text(json.dumps(rows))
+    (folder / "synthetic.jsonl").write_text(
+        "".join(
+            json.dumps({"label": name, "text": t}) + "\n" for name, texts in written.items() for t in texts
+        )
+    )
+
+
+@pytest.fixture
+def trec(tmp_path):
+    first, after = trec_lines()
+    first[3] = f"{TREC[3]} a stray\xf0byte and a caf\xe9 ?"
+    first[33] = f"{TREC[3]} QUESTION   63 ?"  # repeats first[63]
+    first[4], after[0] = f"{TREC[4]} two labels ?", f"{TREC[0]} Two  Labels ?"
+    after[13] = f"{TREC[1]} Question 31 ?"  # is in the first thousand
+    after[14] = f"{TREC[1]} asked in both files ?"
+    after[25] = after[26]
+    after += ["NUM:temp of no class ?"]
+    testing = [f"{TREC[1]} asked in both files ?", f"{TREC[2]} tested ?", "NUM:temp measured ?"]
+    testing += [f"{TREC[0]} later {TREC[5]} 0 ?"]  # has another label in the training file
+    folder = put_trec(tmp_path, first, after, testing)
+    seen = {name: [f"question {n + 30 * k} ?" for k in range(10, 15)] for n, name in enumerate(TREC)}
+    put_recording(folder, seen, {name: [f"written {name} {k}" for k in range(4)] for name in TREC})
+    return load_trec(tmp_path, expected=None)
+
+
+def test_trec_scores_the_first_thousand_and_the_test_file_without_repeats(trec):
+    test = {sample.text: sample.class_name for sample in trec.draw(0).test}
+    assert len(test) == 1000 - 2 + 2  # less a repeat and a text of two labels, plus two tested questions
+    assert test["a stray byte and a café ?"] == TREC[3]
+    assert test["tested ?"] == TREC[2]
+    assert {"QUESTION   63 ?", "question 63 ?"} & set(test) == {"QUESTION   63 ?"}
+    assert not {folded(text) for text in test} & {"two labels ?", f"later {TREC[5].lower()} 0 ?"}
+
+
+def test_trec_draws_from_later_lines_that_are_not_tested(trec):
+    draw = trec.draw(0)
+    parts = apart(draw)
+    drawn = parts["given"] | parts["pool"]
+    assert all(text.startswith("later") for text in drawn)
+    assert not {"question 31 ?", "asked in both files ?", "two labels ?", "of no class ?"} & drawn
+    assert len(draw.task.samples) == 150
+    assert len(draw.pool[TREC[10]]) == 12 - 4 - 5  # two fifths are for development
+    assert len(draw.pool[TREC[1]]) == 10 - 4 - 5
+
+
+def test_trec_development_part_is_used_for_nothing_else(trec):
+    development = apart(trec.draw(0, part="development"))["test"]
+    assert all(text.startswith("later") for text in development)
+    assert development == apart(trec.draw(1, part="development", generator="recorded"))["test"]
+    for seed in range(3):
+        assert not development & texts_of(trec.draw(seed))
+    assert trec.draw(0).task.samples != trec.draw(0, part="development").task.samples
+
+
+def test_a_recorded_generator_comes_with_the_examples_it_saw(trec):
+    draw, other = trec.draw(0, generator="recorded"), trec.draw(1, generator="recorded")
+    seen = {f"question {n} ?" for n in range(300, 450)}
+    assert apart(draw)["given"] == apart(other)["given"] == seen
+    assert draw.recorded != other.recorded
+    assert {k: set(v) for k, v in draw.recorded.items()} == {k: set(v) for k, v in other.recorded.items()}
+    assert apart(draw)["test"] == apart(trec.draw(0))["test"] - seen
+    assert trec.draw(0).recorded == {}
+
+
+def test_fewer_given_examples_are_a_subset_and_the_others_are_still_not_scored(trec):
+    few, more = (apart(trec.draw(2, generator="recorded", given=n)) for n in (2, 5))
+    assert few["given"] < more["given"]
+    assert len(few["given"]) == 60
+    assert few["test"] == more["test"]
+    with pytest.raises(TaskError, match="saw 5 examples a class, not 6"):
+        trec.draw(0, generator="recorded", given=6)
+
+
+def test_the_papers_split_of_trec_is_within_the_first_thousand(trec):
+    draw = trec.draw(0, split="paper")
+    parts = apart(draw)
+    assert len(parts["given"]) == 150
+    assert len(parts["test"]) == 998 - 150
+    assert not any(text.startswith("later") for text in parts["given"] | parts["test"])
+    assert apart(trec.draw(0, split="paper", generator="recorded"))["given"] == {
+        f"question {n} ?" for n in range(300, 450)
+    }
+    with pytest.raises(TaskError, match="no development part"):
+        trec.draw(0, split="paper", part="development")
+
+
+def test_without_a_recording_trec_has_the_pool_only(tmp_path):
+    put_trec(tmp_path, *trec_lines(), [f"{TREC[0]} tested ?"])
+    found = load_trec(tmp_path, expected=None)
+    assert found.generators == ("pool",)
+    with pytest.raises(TaskError, match="use generator 'pool'"):
+        found.draw(0, generator="recorded")
+
+
+def test_a_recording_that_does_not_belong_to_the_files_is_refused(tmp_path):
+    folder = put_trec(tmp_path, *trec_lines(), [f"{TREC[0]} tested ?"])
+    seen = {name: [f"question {n} ?"] for n, name in enumerate(TREC)}
+    put_recording(folder, seen | {TREC[7]: ["question 8 ?"]}, {TREC[0]: ["new"]})
+    with pytest.raises(TaskError, match=r"classes\.json: example 1 of class 'ENTY:color' is no training"):
+        load_trec(tmp_path, expected=None)
+    put_recording(folder, {TREC[0]: []}, {TREC[0]: ["new"]})
+    with pytest.raises(TaskError, match="has no examples"):
+        load_trec(tmp_path, expected=None)
+    (folder / "classes.json").write_text("{")
+    with pytest.raises(TaskError, match=r"classes\.json: not a list"):
+        load_trec(tmp_path, expected=None)
+
+
+def test_a_recording_that_holds_a_scored_text_is_refused(tmp_path):
+    folder = put_trec(tmp_path, *trec_lines(), [f"{TREC[0]} tested ?"])
+    seen = {name: [f"question {n} ?"] for n, name in enumerate(TREC)}
+    put_recording(folder, seen, {TREC[0]: ["Tested  ?"]})
+    with pytest.raises(TaskError, match="1 scored texts are in the recording"):
+        load_trec(tmp_path, expected=None).draw(0, generator="recorded", given=1)
+
+
+def test_a_malformed_or_missing_trec_file_is_one_line(tmp_path):
+    with pytest.raises(TaskError, match=r"train_5500\.label: no such file"):
+        load_trec(tmp_path)
+    first, after = trec_lines()
+    folder = put_trec(tmp_path, first, after, ["no label here"])
+    with pytest.raises(TaskError, match=r"TREC_10\.label:1: not 'COARSE:fine question'"):
+        load_trec(tmp_path)
+    (folder / "TREC_10.label").write_text("NUM:temp fine ?\n\nNUM:temp fine ?\n")
+    with pytest.raises(TaskError, match=r"TREC_10\.label:2: "):
+        load_trec(tmp_path)
+
+
+def test_files_of_other_sizes_are_refused_with_what_differs(tmp_path):
+    put_trec(tmp_path, *trec_lines(), [f"{TREC[0]} tested ?"])
+    with pytest.raises(TaskError, match=r"1,360 training questions instead of 5,452, 1 test questions"):
+        load_trec(tmp_path)
+
+
+def test_other_classes_than_those_described_are_refused(tmp_path):
+    first, after = trec_lines()
+    first[:6] = ["NUM:temp how hot ?"] * 6
+    put_trec(tmp_path, first, after, [f"{TREC[0]} tested ?"])
+    with pytest.raises(TaskError, match="'NUM:temp' is of the classes"):
+        load_trec(tmp_path, expected=None)
+
+
+# MultiWD
+
+
+def put_multiwd(data, training, testing, header=("text", *LABELS)):
+    folder = data / "multiwd"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, rows in (("train", training), ("test", testing)):
+        with (folder / f"{name}_data.csv").open("w", newline="", encoding="utf-8") as handle:
+            writer = csv.writer(handle)
+            writer.writerow(header)
+            for text, *labels in rows:
+                writer.writerow([text, *(int(label in labels) for label in LABELS)])
+    return folder
+
+
+@pytest.fixture
+def multiwd(tmp_path):
+    training = [(f"made up\npost {n} {name}", name) for name in LABELS for n in range(20)]
+    training[0] = ("I can‚Äôt, she said ‚Äúno‚Äù √© Ö", "Spiritual")
+    training += [("many", "Social", "Physical"), ("none",), ("0", "Social"), ("tested post", "Social")]
+    training += [("twice", "Social"), ("TWICE", "Physical"), ("also twice", "Social"), ("also twice",)]
+    testing = [(f"other {n} {name}", name) for name in LABELS for n in range(8)]
+    testing += [("tested post", "Social"), ("many more", "Social", "Physical"), ("no label",)]
+    put_multiwd(tmp_path, training, testing)
+    seen = {name: [f"Made up post {n} {name}" for n in range(5, 10)] for name in LABELS}
+    put_recording(tmp_path / "multiwd", seen, {name: [f"written {name}"] for name in LABELS})
+    return load_multiwd(tmp_path, expected=None)
+
+
+def test_multiwd_keeps_posts_with_one_label_that_is_certain(multiwd):
+    draw = multiwd.draw(0)
+    parts = apart(draw)
+    development = apart(multiwd.draw(0, part="development"))["test"]
+    trained = parts["given"] | parts["pool"] | development
+    assert len(trained) == 120
+    assert len(development) == 6 * 8
+    assert len(draw.test) == 49
+    assert "tested post" in parts["test"]
+    assert not {"0", "none", "many", "twice", "also twice"} & trained
+    assert folded("I can’t, she said “no” é Ö") in trained
+
+
+@pytest.mark.parametrize(
+    ("broken", "mended"),
+    [("‚Äô", "’"), ("\uf8ffüò¢", "😢"), ("plain", "plain"), ("é", "é"), ("a‚Äôb Ö", "a’b Ö")],
+)
+def test_macroman_is_undone_where_it_can_be_done_exactly(broken, mended):
+    assert repaired(broken) == mended
+
+
+def test_multiwd_never_scores_what_the_recorded_generator_saw(multiwd):
+    seen = {f"made up post {n} {name.lower()}" for n in range(5, 10) for name in LABELS}
+    for part in ("test", "development"):
+        draw = multiwd.draw(0, generator="recorded", part=part)
+        parts = apart(draw)
+        assert parts["given"] == seen
+        assert not (parts["pool"] | parts["test"]) & seen
+
+
+def test_the_papers_split_of_multiwd_gives_test_posts(multiwd):
+    draws = [multiwd.draw(seed, split="paper") for seed in (0, 1)]
+    for draw in draws:
+        parts = apart(draw)
+        assert len(parts["given"]) == 30
+        assert len(parts["test"]) == 19
+        assert all(text.startswith(("other", "tested")) for text in parts["given"])
+    assert draws[0].task.samples != draws[1].task.samples
+    with pytest.raises(TaskError, match="saw training posts"):
+        multiwd.draw(0, split="paper", generator="recorded")
+
+
+def test_messages_about_multiwd_name_the_line_and_quote_nothing(tmp_path):
+    good = [("secret words", "Social")] * 2
+    path = put_multiwd(tmp_path, good, good) / "test_data.csv"
+    intact = path.read_bytes()
+    for changed, words in (
+        (intact.replace(b"0,1,0,0\r\n", b"0,yes,0,0\r\n", 1), r"test_data\.csv:2: column Social"),
+        (intact + b"secret,1\r\n", r"test_data\.csv:4: 2 fields"),
+        (intact + b'"  ",1,0,0,0,0,0\r\n', r"test_data\.csv:4: the post is empty"),
+        (intact.replace(b"Vocational", b"Vocal"), r"test_data\.csv:1: the columns"),
+    ):
+        path.write_bytes(changed)
+        with pytest.raises(TaskError, match=words) as raised:
+            load_multiwd(tmp_path)
+        assert "secret" not in str(raised.value)
+
+
+# Forbidden Question Set
+
+
+def put_forbidden(data, *, questions=30, change=None):
+    folder = data / "forbidden_question"
+    folder.mkdir(parents=True, exist_ok=True)
+    specs = described_classes("forbidden")
+    rows = [[c, spec.name, n, f"made up {c} {n}"] for c, spec in enumerate(specs) for n in range(questions)]
+    for place, value in (change or {}).items():
+        rows[place[0]][place[1]] = value
+    with (folder / "forbidden_question_set.csv").open("w", newline="", encoding="utf-8") as handle:
+        csv.writer(handle).writerows([HEADER, *rows])
+
+
+def test_half_of_each_policy_is_tested_and_half_drawn_from(tmp_path):
+    put_forbidden(tmp_path)
+    found = load_data_set("forbidden", tmp_path)
+    draws = [found.draw(seed) for seed in (0, 1)]
+    assert apart(draws[0])["test"] == apart(draws[1])["test"]
+    assert len(draws[0].test) == 13 * 15
+    assert set(found.pool_sizes(5).values()) == {10}
+    assert found.smallest_pool(14) == 1
+    assert apart(draws[0])["given"] != apart(draws[1])["given"]
+
+
+def test_development_on_the_same_half_goes_by_other_seeds(tmp_path):
+    put_forbidden(tmp_path)
+    found = load_data_set("forbidden", tmp_path)
+    tested = apart(found.draw(0))["test"]
+    draws = [found.draw(seed, part="development") for seed in (0, 1)]
+    for draw in draws:
+        parts = apart(draw)
+        assert len(parts["test"]) == 13 * 6  # two fifths of 15
+        assert len(parts["pool"]) == 13 * 4
+        assert not texts_of(draw) & tested
+    assert apart(draws[0])["test"] != apart(draws[1])["test"]
+    assert apart(draws[0])["given"] != apart(found.draw(0))["given"]
+
+
+def test_the_papers_split_of_forbidden_tests_all_that_is_not_given(tmp_path):
+    put_forbidden(tmp_path)
+    found = load_data_set("forbidden", tmp_path)
+    draw = found.draw(3, split="paper")
+    assert (len(draw.task.samples), len(draw.test)) == (65, 325)
+    assert found.smallest_pool(split="paper") == 0
+    apart(draw)
+
+
+def test_a_forbidden_file_that_is_not_the_original_is_refused(tmp_path):
+    put_forbidden(tmp_path, questions=29)
+    with pytest.raises(TaskError, match="377 questions instead of 390"):
+        load_forbidden(tmp_path)
+    put_forbidden(tmp_path, change={(1, 3): "MADE up 0 0"})
+    with pytest.raises(TaskError, match="1 repeated questions instead of 0"):
+        load_forbidden(tmp_path)
+    assert len(load_forbidden(tmp_path, expected=None).draw(0, split="paper").test) == 324
+    put_forbidden(tmp_path, change={(4, 1): "secret"})
+    with pytest.raises(TaskError, match=r"set\.csv:6: unknown content_policy_name; [^e]*get") as raised:
+        load_forbidden(tmp_path)
+    assert "secret" not in str(raised.value)
+    put_forbidden(tmp_path, change={(4, 3): " "})
+    with pytest.raises(TaskError, match=r"set\.csv:6: the question is empty"):
+        load_forbidden(tmp_path)
+
+
+# HWU64
+
+
+def put_hwu64(data, **parts):
+    folder = data / "hwu64"
+    folder.mkdir(parents=True)
+    for name, texts in parts.items():
+        rows = [json.dumps({"text": text, "label": label}) + "\n" for label, text in texts]
+        (folder / f"{name}.jsonl").write_text("".join(rows))
+
+
+def test_hwu64_keeps_a_text_of_several_files_for_the_test(tmp_path):
+    names = [spec.name for spec in described_classes("hwu64")]
+    put_hwu64(
+        tmp_path,
+        train=[(n, f"train {n} {k}") for n in names for k in range(6)] + [(names[0], x) for x in "aab"],
+        valid=[(names[0], "A"), (names[0], "B"), (names[0], "b"), (names[1], "clash")],
+        test=[(names[0], "a"), (names[1], "c"), (names[2], "clash")],
+    )
+    found = load_hwu64(tmp_path, expected=None)
+    assert [s.text for s in found.draw(0).test] == ["a", "c"]
+    assert [s.text for s in found.draw(0, part="development").test] == ["B"]
+    assert set(found.pool_sizes(5).values()) == {1}
+    assert len(found.draw(0, given=9).task.samples) == 64 * 6  # what there is
+    with pytest.raises(TaskError, match="387 train rows instead of 8,954, 4 valid rows"):
+        load_hwu64(tmp_path)
+    with pytest.raises(TaskError, match="the paper does not use this set"):
+        found.draw(0, split="paper")
+
+
+# The built-in set
+
+
+def test_demo_parts_depend_on_the_generator():
+    found = load_data_set("demo", None)
+    pool, recorded = found.draw(0), found.draw(0, generator="recorded")
+    assert (len(pool.test), found.smallest_pool()) == (12 * 25, 15)
+    assert (len(recorded.test), found.smallest_pool(generator="recorded")) == (12 * 40, 30)
+    assert apart(pool)["test"] < apart(recorded)["test"]
+    development = found.draw(0, part="development")
+    assert len(development.test) == 12 * 8
+    assert not texts_of(development) & apart(pool)["test"]
+    for wrong in ({"part": "development", "generator": "recorded"}, {"split": "paper"}):
+        with pytest.raises(TaskError, match="use"):
+            found.draw(0, **wrong)
+
+
+# Image sets
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    chance = np.random.default_rng(0)
+    x = chance.normal(size=(40, 8)).astype(np.float16)
+    x[0] = x[30]  # a copy of a test picture
+    folder = tmp_path / "oxford_pets"
+    folder.mkdir()
+    np.savez(
+        folder / "mobilenetv2.npz",
+        X=x,
+        y=np.arange(40) % 2,
+        split=np.array(["trainval"] * 24 + ["test"] * 16),
+        labels=np.array(["Siamese", "pug"]),
+    )
+    return tmp_path
+
+
+def test_pictures_are_drawn_by_name_without_copies_of_test_pictures(pictures):
+    found = load_feature_set("pets", pictures, expected=None)
+    assert [spec.description for spec in found.specs] == [
+        "a photo that shows a cat of the Siamese breed",
+        "a photo that shows a dog of the pug breed",
+    ]
+    draw, development = found.draw(0, given=3), found.draw(0, given=3, part="development")
+    assert {s.text for s in draw.test} == {f"pets {n}" for n in range(24, 40)}
+    trained = apart(draw)["given"] | apart(draw)["pool"]
+    assert trained | apart(development)["test"] == {f"pets {n}" for n in range(1, 24)}
+    assert found.pool_sizes(3) == {"Siamese": 11 - 4 - 3, "pug": 12 - 4 - 3}
+    paper = found.draw(0, given=3, split="paper")
+    assert len(paper.test) == 16 - 6
+    apart(paper)
+
+
+def test_features_embed_every_picture_but_no_class(pictures):
+    embedder = load_feature_set("pets", pictures, expected=None).embedder()
+    assert embedder.has(["pets 39", "Siamese"]).tolist() == [True, False]
+    with np.load(pictures / "oxford_pets" / "mobilenetv2.npz") as file:
+        expected = file["X"][[39, 1]].astype(np.float32)
+    assert np.array_equal(run_sync(embedder.embed(["pets 39", "pets 1"])).views["pooled"], expected)
+
+
+def test_other_vectors_make_another_digest(pictures):
+    before = load_feature_set("pets", pictures, expected=None)
+    path = pictures / "oxford_pets" / "mobilenetv2.npz"
+    with np.load(path) as file:
+        arrays = dict(file)
+    arrays["X"][5] *= 2
+    np.savez(path, **arrays)
+    after = load_feature_set("pets", pictures, expected=None)
+    assert before.draw(0).test == after.draw(0).test
+    assert before.draw(0).digest != after.draw(0).digest
+    assert before.embedder().fingerprint != after.embedder().fingerprint
+    with pytest.raises(TaskError, match="2 classes instead of 37"):
+        load_data_set("pets", pictures)
+
+
+# All of them
+
+
+def test_draws_are_the_same_for_a_seed_and_differ_between_seeds():
+    found = load_data_set("demo", None)
+    digests = [found.draw(seed).digest for seed in (0, 0, 1)]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_order_depends_on_the_key_alone():
+    texts = [f"text {n}" for n in range(30)]
+    assert ordered(texts, "a") == ordered(reversed(texts), "a") != ordered(texts, "b")
+    part, rest = development_part(texts[:13], "a")
+    assert (len(part), len(rest)) == (5, 8)
+    assert set(part) | set(rest) == set(texts[:13])
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"part": "tests"}, "unknown part 'tests'; did you mean 'test'"),
+        ({"generator": "gpt"}, "unknown generator"),
+        ({"split": "other"}, "unknown split"),
+        ({"given": -1}, "negative"),
+    ],
+)
+def test_what_cannot_be_drawn_is_one_line(asked, words):
+    with pytest.raises(TaskError, match=words):
+        load_data_set("demo", None).draw(0, **asked)
+
+
+def test_an_unknown_set_is_refused_with_the_known_ones(tmp_path):
+    with pytest.raises(TaskError, match="did you mean 'trec'"):
+        load_data_set("treck", tmp_path)
+
+
+def test_counts_are_compared_where_any_are_expected():
+    check_counts("x", {"rows": 3}, None)
+    check_counts("x", {"rows": 3}, {"rows": 3})
+    with pytest.raises(TaskError, match="x: the files hold 3 rows instead of 4"):
+        check_counts("x", {"rows": 3}, {"rows": 4})
+
+
+@pytest.mark.parametrize(("name", "count"), [("trec", 30), ("multiwd", 6), ("forbidden", 13), ("hwu64", 64)])
+def test_every_class_is_described_by_its_own_words(name, count):
+    specs = described_classes(name)
+    assert len({spec.name for spec in specs}) == len({spec.description for spec in specs}) == count
+    assert all(spec.description for spec in specs)
+
+
+# The original files: seed 0 of every combination, so that no split changes silently.
+# (set, given a class, generator, part, split): (given, pool or recorded, least of a class, scored, digest)
+ORIGINAL = {
+    ("trec", 5, "pool", "test", "readme"): (150, 2316, 1, 1380, "0944cb3c4e0d99b5"),
+    ("trec", 5, "pool", "development", "readme"): (150, 2316, 1, 1624, "2884bc608d64ef78"),
+    ("trec", 5, "pool", "test", "paper"): (150, 2466, 6, 796, "ab5822bbde4f9c98"),
+    ("trec", 5, "recorded", "test", "readme"): (150, 883, 26, 1230, "ca7331bafa0d8daa"),
+    ("trec", 5, "recorded", "development", "readme"): (150, 883, 26, 1624, "e50c70f323714362"),
+    ("trec", 5, "recorded", "test", "paper"): (150, 883, 26, 796, "30c753b1ae4afb50"),
+    ("multiwd", 5, "pool", "test", "readme"): (30, 586, 21, 257, "e89be8b3870a50ae"),
+    ("multiwd", 5, "pool", "development", "readme"): (30, 586, 21, 405, "3dd9c4372e493411"),
+    ("multiwd", 5, "pool", "test", "paper"): (30, 616, 26, 227, "2d6060c3f8fceb72"),
+    ("multiwd", 5, "recorded", "test", "readme"): (30, 240, 40, 257, "1368eace53efcd56"),
+    ("multiwd", 5, "recorded", "development", "readme"): (30, 240, 40, 393, "55da89fef66e5f16"),
+    ("forbidden", 5, "pool", "test", "readme"): (65, 130, 10, 195, "cc43c1dd53bb612b"),
+    ("forbidden", 5, "pool", "development", "readme"): (65, 52, 4, 78, "a5ef7c1d2f38e85d"),
+    ("forbidden", 5, "pool", "test", "paper"): (65, 0, 0, 325, "ba4853af23869ba0"),
+    ("hwu64", 5, "pool", "test", "readme"): (320, 8631, 28, 1076, "05d7a03146f5021d"),
+    ("hwu64", 5, "pool", "development", "readme"): (320, 8631, 28, 1006, "6b65a51270bcb5fc"),
+    ("demo", 5, "pool", "test", "readme"): (60, 180, 15, 300, "375dce8c90931466"),
+    ("demo", 5, "pool", "development", "readme"): (60, 84, 7, 96, "d7ad7d0a03d93ed9"),
+    ("demo", 5, "recorded", "test", "readme"): (60, 360, 30, 480, "40799b2e4b846822"),
+    ("pets", 3, "pool", "test", "readme"): (111, 2087, 51, 3669, "117ace57b509b0ca"),
+    ("pets", 3, "pool", "development", "readme"): (111, 2087, 51, 1458, "98f25987a5c9bbbe"),
+    ("pets", 3, "pool", "test", "paper"): (111, 2198, 54, 3558, "e50465fda757eb56"),
+    ("flowers102", 2, "pool", "test", "readme"): (204, 1011, 7, 6149, "089081b2de9fdee8"),
+    ("flowers102", 2, "pool", "development", "readme"): (204, 1011, 7, 793, "54b423cf786fb1a8"),
+    ("flowers102", 2, "pool", "test", "paper"): (204, 1215, 9, 5945, "14d0658324fc18a3"),
+    ("cub200", 2, "pool", "test", "readme"): (400, 3200, 16, 5794, "77da9d0c3327c642"),
+    ("cub200", 2, "pool", "development", "readme"): (400, 3200, 16, 2390, "b6539867d6fc8b5f"),
+    ("cub200", 2, "pool", "test", "paper"): (400, 3600, 18, 5394, "428d703096d92866"),
+}
+_loaded = {}
+
+
+def original(name):
+    try:
+        directory = data_directory()
+    except TaskError as missing:
+        pytest.skip(f"the original files are not here: {missing}")
+    if name not in _loaded:
+        _loaded[name] = load_data_set(name, directory)
+    return _loaded[name]
+
+
+@pytest.mark.parametrize("case", ORIGINAL, ids=lambda case: "-".join(map(str, case)))
+def test_original_files_give_these_parts(case):
+    name, given, generator, part, split = case
+    found = original(name)
+    draw = found.draw(0, given=given, generator=generator, part=part, split=split)
+    apart(draw)
+    sizes = [len(texts) for texts in (draw.recorded if generator == "recorded" else draw.pool).values()]
+    counts = (len(draw.task.samples), sum(sizes), min(sizes), len(draw.test))
+    assert (*counts, draw.digest[:16]) == ORIGINAL[case]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_development_and_test_parts_of_the_original_files_share_nothing(name):
+    found = original(name)
+    tested = apart(found.draw(0))["test"]
+    development = [found.draw(seed, part="development") for seed in (0, 1)]
+    assert not any(texts_of(draw) & tested for draw in development)
+    assert len({found.draw(seed).digest for seed in range(3)} | {draw.digest for draw in development}) == 5
