@@ -139,3 +139,9 @@ def test_nothing_heavy_is_imported_before_it_is_asked_for() -> None:
         "sys.exit(bool(heavy & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_preset_is_a_spec_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-x")
+    assert str(resolve_embedder("text-embedding-3-small")) == "openai:text-embedding-3-small"
+    assert str(resolve_generator("gpt-image-1-mini")) == "openai-image:gpt-image-1-mini"

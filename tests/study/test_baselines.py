@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from adamab.errors import TaskError
-from adamab.study.baselines import LinearProbe, Similarity, TrainingData
+from adamab.study.baselines import ClassMean, LinearProbe, Similarity, TrainingData
 
 
 def blobs(per_class, *, seed=0, classes=("a", "b", "c")):
@@ -68,3 +68,28 @@ def test_similarity_takes_the_nearest_wording_and_ignores_samples():
 def test_similarity_needs_vectors_of_the_classes():
     with pytest.raises(TaskError, match="describe them"):
         Similarity().fit(np.eye(2), ["a", "b"])
+
+
+def test_class_mean_takes_the_nearest_mean_of_unit_vectors():
+    x, y = blobs(4)
+    baseline = ClassMean().fit(x, y)
+    assert baseline.predict(x) == y
+    assert np.allclose(baseline.predict_proba(x).sum(axis=1), 1)
+
+
+def test_class_mean_counts_a_long_vector_as_one():
+    x = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 100.0], [0.3, 0.8]])
+    baseline = ClassMean().fit(x, ["a", "a", "a", "b"])
+    assert baseline.predict(x) == ["a", "a", "b", "b"]  # by length, "a" would lie along the third
+
+
+def test_class_mean_never_answers_with_a_class_without_samples():
+    x, y = blobs(3)
+    data = TrainingData({"pooled": x}, y, ("nothing", "a", "b", "c"))
+    probabilities = ClassMean().fit(data).predict_proba({"pooled": -x})  # every cosine is negative
+    assert (probabilities[:, 0] == 0).all()
+
+
+def test_class_mean_needs_samples():
+    with pytest.raises(TaskError, match="samples are needed"):
+        ClassMean().fit(TrainingData({"pooled": np.zeros((0, 3))}, [], ("a", "b")))

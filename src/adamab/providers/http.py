@@ -55,7 +55,7 @@ class Call:
     path: str
     body: Mapping[str, Any]
     bound: Usage  # at most this many tokens, for the reservation and for tokens a minute
-    purpose: str  # "embed" or "generate"
+    purpose: str  # "embed", "generate", "classify" or "rerank"
     class_name: str | None = None
     idempotency_key: str = ""  # the same over retries and after a resume
     spoiled: int = 0  # answers to it that another one is wanted for

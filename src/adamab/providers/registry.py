@@ -16,6 +16,7 @@ from typing import Any
 from adamab.errors import AdamabError, EmbedderError, GeneratorError
 from adamab.providers.embedders.base import Embedder
 from adamab.providers.generators.base import Generator
+from adamab.providers.presets import Kind, expand
 from adamab.task.messages import short
 from adamab.task.specs import split_spec
 
@@ -51,7 +52,7 @@ def resolve_embedder(spec: str | Embedder, **options: Any) -> Embedder:
     """
     if isinstance(spec, Embedder):
         return spec
-    found = _resolve(spec, options, "embedder", EMBEDDERS, EmbedderError)
+    found = _resolve(_expanded(spec, "embedder"), options, "embedder", EMBEDDERS, EmbedderError)
     if not isinstance(found, Embedder):
         raise EmbedderError(f"{spec}: made a {type(found).__name__}, which is not an Embedder")
     return found
@@ -61,10 +62,15 @@ def resolve_generator(spec: str | Generator | None, **options: Any) -> Generator
     """The generator that `spec` names; None and `none` mean that there is none."""
     if spec is None or spec == "none" or isinstance(spec, Generator):
         return None if isinstance(spec, str) else spec
-    found = _resolve(spec, options, "generator", GENERATORS, GeneratorError)
+    found = _resolve(_expanded(spec, "generator"), options, "generator", GENERATORS, GeneratorError)
     if not isinstance(found, Generator):
         raise GeneratorError(f"{spec}: made a {type(found).__name__}, which is not a Generator")
     return found
+
+
+def _expanded(spec: object, kind: Kind) -> object:
+    """The spec that a preset's name stands for."""
+    return expand(spec, kind) if isinstance(spec, str) else spec
 
 
 def _resolve(

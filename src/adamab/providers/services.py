@@ -56,6 +56,7 @@ OWN = {
     "openai": Service("openai", "https://api.openai.com/v1", "OPENAI_API_KEY", True),
     "voyage": Service("voyage", "https://api.voyageai.com/v1", "VOYAGE_API_KEY", True),
     "cohere": Service("cohere", "https://api.cohere.com", "COHERE_API_KEY", True),
+    "jina": Service("jina", "https://api.jina.ai/v1", "JINA_API_KEY", True),
 }
 _SECOND_NAME = {"cohere": "CO_API_KEY"}
 _BASE_URL = {"openai": "OPENAI_BASE_URL"}

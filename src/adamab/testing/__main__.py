@@ -55,7 +55,7 @@ def _welcome(url: str, *, key: bool) -> str:
     chat, embedder = (f"'openai:{name}?base_url={url}/v1'" for name in MODELS)
     command = f"adamab fit TASK.yaml --run runs/try --embedder {embedder} --generator {chat}"
     need = " with the key in OPENAI_API_KEY" if key else ""
-    places = f"openai {url}/v1, voyage {url}/voyage/v1, cohere {url}/cohere"
+    places = f"openai {url}/v1, voyage {url}/voyage/v1, cohere {url}/cohere, jina {url}/jina/v1"
     return f"serving {places}; try{need}: {command} --budget '20 samples'"
 
 
@@ -63,9 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     kinds = "; ".join(f"{kind}: {what}" for kind, what in KINDS.items())
     parser = argparse.ArgumentParser(
         prog="python -m adamab.testing",
-        description="A local stand-in for OpenAI, Voyage and Cohere, for texts and pictures. GET /_seen "
-        "shows what it received and billed; POST /_faults adds a JSON list of faults; POST /_reset forgets "
-        "everything.",
+        description="A local stand-in for OpenAI, Voyage, Cohere and Jina, for texts and pictures. "
+        "GET /_seen shows what it received and billed; POST /_faults adds a JSON list of faults; "
+        "POST /_reset forgets everything.",
         epilog=f"Faults. {kinds}".replace("%", "%%"),
     )
     parser.add_argument("--host", default="127.0.0.1", help="where to listen (default: %(default)s)")

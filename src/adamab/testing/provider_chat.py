@@ -15,6 +15,7 @@ from adamab.testing.provider_errors import (
     prompt_of,
 )
 from adamab.testing.provider_faults import Fault, charged
+from adamab.testing.provider_looks import chat_pictures, in_words, picture_tokens
 from adamab.testing.provider_model import (
     Options,
     Prompt,
@@ -22,6 +23,7 @@ from adamab.testing.provider_model import (
     by_schema,
     classify,
     digest,
+    numbered_answer,
     planted,
     read_prompt,
     styled,
@@ -61,6 +63,7 @@ def openai_chat(body: dict[str, Any], options: Options, fault: Fault | None) -> 
 
 def _usage(body: dict[str, Any], choices: Sequence[dict[str, Any]], fault: Fault | None) -> dict[str, Any]:
     asked = 3 + sum(4 + sum(map(tokens, content_texts(m.get("content")))) for m in body["messages"])
+    asked += sum(picture_tokens(data) for data in chat_pictures(body))
     made = sum(tokens(c["message"]["content"] or c["message"]["refusal"] or "") for c in choices)
     numbers = {"prompt_tokens": asked, "completion_tokens": made, "total_tokens": asked + made}
     usage = charged(numbers, fault)
@@ -92,7 +95,9 @@ def _content(body: dict[str, Any], options: Options, fault: Fault | None, seed: 
         return ""
     prompt = read_prompt(prompt_of(body))
     if prompt.numbered:
-        return classify(prompt)
+        how = (fault.how or "chatter") if fault is not None and fault.kind == "answer" else ""
+        pictures = chat_pictures(body)
+        return numbered_answer(classify(prompt, in_words(pictures[-1]) if pictures else None), how)
     wanted = body.get("response_format") or {}
     schema = wanted["json_schema"]["schema"] if wanted.get("type") == "json_schema" else None
     samples = _samples(prompt, asked_count(prompt, schema), options, seed)
@@ -131,6 +136,7 @@ def _check_messages(body: dict[str, Any]) -> None:
         )
         if not fine or not content_texts(message.get("content")):
             raise Refused(400, f"Invalid value for 'messages[{number}]'.", param=f"messages[{number}]")
+    chat_pictures(body)
 
 
 def _check_parameters(body: dict[str, Any], model: str) -> None:

@@ -67,7 +67,7 @@ class Refused(Exception):  # noqa: N818  # an answer, not an error of ours
 
 
 def _shape(protocol: str, refused: Refused, message: str) -> dict[str, Any]:
-    if protocol == "voyage":
+    if protocol in ("voyage", "jina"):
         return {"detail": message}
     if protocol == "cohere":
         return {"id": "00000000-0000-4000-8000-000000000000", "message": message}
@@ -164,15 +164,20 @@ def checked_int(body: dict[str, Any], key: str, most: int) -> int | None:
 
 
 def prompt_of(body: Any) -> str:
-    """The texts of all messages, or of the inputs."""
+    """The texts of all messages, of the inputs, or of a query and its documents."""
     if not isinstance(body, dict):
         return ""
     inputs = body.get("input", body.get("texts", ()))
     texts = [inputs] if isinstance(inputs, str) else [text for text in inputs or () if isinstance(text, str)]
-    texts += content_texts(body.get("prompt"))
+    texts += content_texts(body.get("prompt")) + content_texts(body.get("query"))
+    texts += _documents(body.get("documents"))
     for message in (*(body.get("messages") or ()), *_entries(body.get("inputs"))):
         texts += content_texts(message.get("content") if isinstance(message, dict) else None)
     return "\n".join(texts)
+
+
+def _documents(documents: Any) -> list[str]:
+    return [text for document in _entries(documents) for text in content_texts(document)]
 
 
 def _entries(inputs: Any) -> list[Any]:
@@ -180,9 +185,11 @@ def _entries(inputs: Any) -> list[Any]:
 
 
 def content_texts(content: Any) -> list[str]:
-    """The texts of a message, which may come as one or in parts."""
+    """The texts of a message, which may come as one or in parts, or of a document."""
     if isinstance(content, str):
         return [content]
+    if isinstance(content, dict):
+        content = [content]
     parts = content if isinstance(content, list) else []
     return [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
 

@@ -18,13 +18,21 @@ KINDS: dict[str, str] = {
     "reset": "connection reset after the share `sent` (0.5) of the body; 0 resets before the first byte",
     "truncate": "the body ends after the share `sent` (0.5), cleanly; how='length' announces all of it",
     "garbage": "200 with a page that is not JSON; a proxy's, so not billed",
-    "few_vectors": "one vector less than asked for",
-    "many_vectors": "one vector more than asked for",
+    "few_vectors": "one vector, or one score of a document, less than asked for",
+    "many_vectors": "one vector, or one score, more than asked for",
     "wrong_width": "vectors of half the width; how='last': the last one only",
-    "nan": "a NaN in the last vector; how='null': a null",
+    "nan": "a NaN in the last vector or as the last score; how='null': a null",
     "shuffled": "vectors in another order, each with its right index (no real fault; OpenAI and Voyage)",
+    "wrong_index": "the last score carries the number of the first document",
+    "answer": (
+        "the number of a class written otherwise; how='chatter' (or nothing), 'json', 'fenced', 'think'; "
+        "how='none': -1; how='garbage': no number at all; how='two': two numbers"
+    ),
     "duplicates": "all samples are the same; how='given': they are the texts that the prompt shows",
-    "empty": "all samples are empty; how='content': the whole answer is; for embeddings no vector at all",
+    "empty": (
+        "all samples are empty; how='content': the whole answer is; for embeddings no vector at all, "
+        "for reranking no score"
+    ),
     "few_pictures": "one picture less than asked for",
     "no_picture": "bytes that are no picture; how='base64': letters that are no base64",
     "cut_picture": "pictures that end after the share `sent` (0.5) of their bytes",
@@ -45,7 +53,7 @@ KINDS: dict[str, str] = {
 _STATUS = {"status": 429, "too_large": 413, "refusal_status": 400, "no_schema": 400}
 _Raw = bytes  # a field of Fault has that name
 _SPOILED = frozenset(
-    {"few_vectors", "many_vectors", "wrong_width", "nan"}
+    {"few_vectors", "many_vectors", "wrong_width", "nan", "wrong_index"}
     | {"few_pictures", "no_picture", "cut_picture", "picture_url"}
 )
 
@@ -138,9 +146,9 @@ class Fault:
 
 
 def input_count(body: Any) -> int:
-    """How many texts, pictures or both a request carries."""
+    """How many texts, documents, pictures or all of these a request carries."""
     asked = body if isinstance(body, dict) else {}
-    inputs = next((asked[key] for key in ("input", "texts", "inputs") if key in asked), None)
+    inputs = next((asked[key] for key in ("input", "texts", "inputs", "documents") if key in asked), None)
     return len(inputs) if isinstance(inputs, list) else 1
 
 

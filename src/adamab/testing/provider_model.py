@@ -155,11 +155,32 @@ def write_samples(prompt: Prompt, count: int, seed: str) -> list[str]:
     return samples
 
 
-def classify(prompt: Prompt) -> str:
-    """The number of the class that shares most words with the text asked about (the last one shown)."""
-    words = _words(prompt.shown[-1]) if prompt.shown else set()
-    best = max(prompt.numbered, key=lambda value: (len(words & _words(json.dumps(value))), -value["number"]))
-    return str(best["number"])
+def classify(prompt: Prompt, seen: str | None = None) -> int:
+    """The number of the class that shares most words with what is asked about.
+
+    That is the last text shown or, of a picture, what is `seen` in it.
+    """
+    asked = seen if seen is not None else (prompt.shown[-1] if prompt.shown else "")
+    best = max(prompt.numbered, key=lambda value: (overlap(asked, json.dumps(value)), -value["number"]))
+    return int(best["number"])
+
+
+def numbered_answer(number: int, how: str) -> str:
+    """The number of a class as models with habits write it, or none at all."""
+    return {
+        "chatter": f"Sure! The best fit is class {number}. Let me know if you have more of the 3 or 4 texts.",
+        "json": json.dumps({"class": number}),
+        "fenced": f"```json\n{json.dumps({'class': number, 'reason': 'words in common'})}\n```",
+        "think": f"<think>It could be 1 or 2, but hardly 7.</think>\n\n{number}",
+        "none": "-1",
+        "garbage": "It depends on what you mean by that.",
+        "two": f"It is either {number} or {number + 1}.",
+    }.get(how, str(number))
+
+
+def overlap(text: str, other: str) -> int:
+    """How many words two texts share."""
+    return len(_words(text) & _words(other))
 
 
 def styled(samples: Sequence[str], style: str) -> str:

@@ -11,8 +11,10 @@ from adamab.testing.provider_embeddings import cohere_embed, openai_embeddings, 
 from adamab.testing.provider_errors import Answer, Refused
 from adamab.testing.provider_faults import Fault
 from adamab.testing.provider_images import openai_images
+from adamab.testing.provider_looks import pictures_shown
 from adamab.testing.provider_model import Options
 from adamab.testing.provider_multimodal import pictures_sent, voyage_multimodal
+from adamab.testing.provider_rerank import cohere_rerank, jina_rerank, voyage_rerank
 
 MODELS = ("gpt-4o-mini", "text-embedding-3-small")
 IMAGE_MODEL = "gpt-image-1-mini"
@@ -45,20 +47,23 @@ ROUTES: dict[str, Route] = {
     IMAGES_PATH: Route("openai", openai_images),
     "/voyage/v1/embeddings": Route("voyage", voyage_embeddings),
     "/voyage/v1/multimodalembeddings": Route("voyage", voyage_multimodal),
+    "/voyage/v1/rerank": Route("voyage", voyage_rerank),
     "/cohere/v2/embed": Route("cohere", cohere_embed),
+    "/cohere/v2/rerank": Route("cohere", cohere_rerank),
+    "/jina/v1/rerank": Route("jina", jina_rerank),
 }
 
 
 def protocol_of(path: str) -> str:
     """Whose error shape a path speaks."""
-    return next((name for name in ("voyage", "cohere") if path.startswith(f"/{name}/")), "openai")
+    return next((name for name in ("voyage", "cohere", "jina") if path.startswith(f"/{name}/")), "openai")
 
 
 def pictures_in(path: str, body: Any, answer: Answer) -> int:
-    """How many pictures were made, or sent to be embedded."""
+    """How many pictures were made, or sent to be embedded or looked at."""
     if path == IMAGES_PATH:
         return len(answer.payload["data"])
-    return pictures_sent(body)
+    return pictures_sent(body) + pictures_shown(body)
 
 
 def models() -> Answer:

@@ -1,7 +1,8 @@
-"""A local server that speaks the protocols of OpenAI, Voyage and Cohere, with faults on demand.
+"""A local server that speaks the protocols of OpenAI, Voyage, Cohere and Jina, with faults on demand.
 
     with ProviderServer(latency=0.3, faults=[Fault("status", times=2)]) as server:
-        ...  # base_url: f"{server.url}/v1", f"{server.url}/voyage/v1" or f"{server.url}/cohere"
+        ...  # base_url: f"{server.url}/v1", f"{server.url}/voyage/v1", f"{server.url}/cohere"
+        ...  # or f"{server.url}/jina/v1"
         assert server.billed("/embeddings") == 1
 
 Answers depend on the request alone, but for pictures: a prompt gets others each time. An answer is
@@ -23,6 +24,7 @@ from adamab.testing.provider_errors import Answer, Refused, from_fault, wrong_ke
 from adamab.testing.provider_faults import Fault, Faults, spoiled
 from adamab.testing.provider_http import POLL, HttpServer
 from adamab.testing.provider_images import wanted
+from adamab.testing.provider_looks import without_shown
 from adamab.testing.provider_model import STYLES, Options, digest
 from adamab.testing.provider_multimodal import without_pictures
 from adamab.testing.provider_protocols import (
@@ -133,7 +135,7 @@ class ProviderServer:
         return self._book.repeated(path_ending)
 
     def pictures(self, path_ending: str = "") -> int:
-        """Pictures that a provider would bill: made, or embedded."""
+        """Pictures that a provider would bill: made, embedded, or looked at."""
         return self._book.pictures(path_ending)
 
     def add_fault(self, fault: Fault) -> None:
@@ -190,7 +192,7 @@ class ProviderServer:
         """Make the answer, or find it in memory, and bill it."""
         answer = self._answer(seen, raw, fault)
         if self._book.keep is not None:
-            seen.body = without_pictures(seen.body)
+            seen.body = without_shown(without_pictures(seen.body))
         return answer
 
     def _answer(self, seen: Seen, raw: bytes, fault: Fault | None) -> Answer:

@@ -11,6 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from adamab.errors import TaskError
+from adamab.providers.embedders.base import Item
+from adamab.task.prompts import Prompts
+from adamab.task.spec import ClassSpec
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
 POOLED = "pooled"
@@ -21,7 +24,10 @@ class TrainingData:
     """Everything a baseline may learn from; there is no place for test samples.
 
     `classes` fixes the order of the probabilities' columns. `class_views` are the vectors of the
-    classes' wordings, one row a class, where the embedder has them.
+    classes' wordings, one row a class, where the embedder has them: the caller decides whether the
+    wordings quote given examples (`prompts.with_examples`), and so whether similarity to them is
+    zero-shot or few-shot. `items` are the texts or pictures themselves, for baselines that send them
+    on; `texts` are theirs where they have words.
     """
 
     views: Mapping[str, Floats]  # (n, d) each
@@ -29,6 +35,9 @@ class TrainingData:
     classes: tuple[str, ...]
     texts: Sequence[str] = ()
     class_views: Mapping[str, Floats] = field(default_factory=dict)  # (K, d) each
+    specs: tuple[ClassSpec, ...] = ()  # (K,) names and descriptions
+    prompts: Prompts = field(default_factory=Prompts)
+    items: Sequence[Item] = ()  # (n,)
 
     @classmethod
     def of_arrays(cls, x: ArrayLike, y: Sequence[str]) -> TrainingData:
@@ -49,10 +58,12 @@ class Baseline(ABC):
     """A classifier to compare with. An implementation sets `name` and writes two methods.
 
     `fit` takes `TrainingData`, or a matrix of pooled vectors and their labels; `predict` takes
-    views, or a matrix of pooled vectors. `texts` are for baselines that read the words.
+    views, or a matrix of pooled vectors. `texts` are for baselines that read the words, or look at
+    the pictures. After `fit`, `n_parameters_` counts the numbers that were trained.
     """
 
     name: ClassVar[str]
+    n_parameters_: int = 0
 
     def fit(self, data: TrainingData | ArrayLike, y: Sequence[str] | None = None) -> Self:
         """Learn from training samples and nothing else."""
@@ -65,13 +76,15 @@ class Baseline(ABC):
         return self
 
     def predict_proba(
-        self, views: Mapping[str, Floats] | ArrayLike, texts: Sequence[str] = ()
+        self, views: Mapping[str, Floats] | ArrayLike, texts: Sequence[Item] = ()
     ) -> NDArray[np.float64]:
         """(n, K) probabilities, columns in the order of `classes_`."""
         known = views if isinstance(views, Mapping) else {POOLED: np.asarray(views)}
+        if known and not any(map(len, known.values())):
+            return np.zeros((0, len(self.classes_)))  # which scikit-learn would refuse
         return self._predict_proba(known, texts)
 
-    def predict(self, views: Mapping[str, Floats] | ArrayLike, texts: Sequence[str] = ()) -> list[str]:
+    def predict(self, views: Mapping[str, Floats] | ArrayLike, texts: Sequence[Item] = ()) -> list[str]:
         """The most probable class of each sample; of equals, the first."""
         return [self.classes_[i] for i in np.argmax(self.predict_proba(views, texts), axis=1)]
 
@@ -80,5 +93,5 @@ class Baseline(ABC):
         """Learn."""
 
     @abstractmethod
-    def _predict_proba(self, views: Mapping[str, Floats], texts: Sequence[str]) -> NDArray[np.float64]:
+    def _predict_proba(self, views: Mapping[str, Floats], texts: Sequence[Item]) -> NDArray[np.float64]:
         """(n, K) probabilities."""

@@ -7,14 +7,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedKFold, cross_val_score
+from sklearn.model_selection import cross_val_score
 
 from adamab.errors import TaskError
+from adamab.providers.embedders.base import Item
 from adamab.study.baselines.base import POOLED, Baseline, Floats, TrainingData
+from adamab.study.baselines.vectors import best, folds, in_columns
 
 STRENGTHS = tuple(10.0**power for power in range(-2, 5))
 DEFAULT_STRENGTH = 10.0
-FOLDS = 5
 
 
 class LinearProbe(Baseline):
@@ -42,21 +43,24 @@ class LinearProbe(Baseline):
             raise TaskError(f"{self.name}: samples of at least two classes are needed; add some")
         self.strength_ = self._chosen(x, y) if self.strength is None else self.strength
         self.model_ = _model(self.strength_).fit(x, y)
+        self.n_parameters_ = self.model_.coef_.size + self.model_.intercept_.size
 
     def _chosen(self, x: NDArray[np.float64], y: NDArray[np.int64]) -> float:
-        smallest = int(np.unique(y, return_counts=True)[1].min())
-        if smallest < 2:
+        splits = folds(y, self.random_state)
+        if not splits:
             return DEFAULT_STRENGTH
-        folds = StratifiedKFold(min(FOLDS, smallest), shuffle=True, random_state=self.random_state)
-        scores = {c: float(cross_val_score(_model(c), x, y, cv=folds).mean()) for c in STRENGTHS}
-        return max(scores, key=lambda c: (round(scores[c], 9), -abs(np.log10(c / DEFAULT_STRENGTH))))
+        return best(
+            STRENGTHS, lambda c: float(cross_val_score(_model(c), x, y, cv=splits).mean()), from_default
+        )
 
-    def _predict_proba(self, views: Mapping[str, Floats], texts: Sequence[str]) -> NDArray[np.float64]:
-        # A class without samples keeps its column, at probability zero.
+    def _predict_proba(self, views: Mapping[str, Floats], texts: Sequence[Item]) -> NDArray[np.float64]:
         known = self.model_.predict_proba(np.asarray(views[self.view], dtype=np.float64))
-        probabilities = np.zeros((len(known), len(self.classes_)))
-        probabilities[:, self.model_.classes_] = known
-        return probabilities
+        return in_columns(known, self.model_.classes_, len(self.classes_))
+
+
+def from_default(strength: float) -> float:
+    """How far a strength is from the default, in powers of ten."""
+    return abs(float(np.log10(strength / DEFAULT_STRENGTH)))
 
 
 def _model(strength: float) -> LogisticRegression:
