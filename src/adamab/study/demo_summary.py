@@ -9,28 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adamab.study import statistics
 from adamab.study.demo import POLICIES, PROBE, RECIPE, SIMILARITY, Measurement
+from adamab.study.statistics import Bootstrap, Interval, percent, points
 
-DRAWS = 2000
 NAMES = {"random": "random", "round-robin": "round-robin", "adamab": "ADAMAB"}
-INTERVALS = (
-    "Intervals hold 95 % of a bootstrap that draws test messages and seeds anew; "
-    "differences use the same draws on both sides."
-)
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A mean and the range that holds 95 % of its bootstrap."""
-
-    mean: float
-    low: float
-    high: float
-
-    @property
-    def verdict(self) -> str:
-        """What a difference says: nothing, as long as zero is inside."""
-        return "ahead of" if self.low > 0 else "behind" if self.high < 0 else "level with"
+INTERVALS = statistics.INTERVALS.format(samples="messages")
 
 
 @dataclass(frozen=True)
@@ -95,21 +79,6 @@ class Summary:
         }
 
 
-class _Bootstrap:
-    """One set of draws for everything, so that differences are paired."""
-
-    def __init__(self, n_seeds: int, n_test: int) -> None:
-        rng = np.random.default_rng(0)
-        self._seeds = rng.multinomial(n_seeds, np.full(n_seeds, 1 / n_seeds), DRAWS) / n_seeds
-        self._tests = rng.multinomial(n_test, np.full(n_test, 1 / n_test), DRAWS) / n_test
-
-    def __call__(self, values: NDArray[np.floating[Any]]) -> Interval:
-        """Of the mean of a (seeds, messages) matrix."""
-        means = np.einsum("bs,sn,bn->b", self._seeds, values, self._tests, optimize=True)
-        low, high = np.quantile(means, [0.025, 0.975])
-        return Interval(float(values.mean()), float(low), float(high))
-
-
 _Key = tuple[str, str, int]
 
 
@@ -120,7 +89,7 @@ def summarise(measurements: Sequence[Measurement]) -> Summary:
         groups.setdefault((m.method, m.policy, m.synthetic), []).append(m)
     correct = {key: np.stack([m.correct for m in group]).astype(np.float64) for key, group in groups.items()}
     first = groups[RECIPE, "none", 0]
-    bootstrap = _Bootstrap(*correct[RECIPE, "none", 0].shape)
+    bootstrap = Bootstrap(*correct[RECIPE, "none", 0].shape)
     most = max(key[2] for key in groups)
     best = correct[RECIPE, "adamab", most]
     return Summary(
@@ -152,26 +121,6 @@ def findings(summary: Summary) -> list[str]:
     ]
 
 
-def points(interval: Interval) -> str:
-    """A difference in percentage points.
-
-    Example:
-        >>> points(Interval(0.031, -0.004, 0.066))
-        '+3.1 points, -0.4 to +6.6'
-    """
-    return f"{100 * interval.mean:+.1f} points, {100 * interval.low:+.1f} to {100 * interval.high:+.1f}"
-
-
-def percent(interval: Interval) -> str:
-    """An accuracy.
-
-    Example:
-        >>> percent(Interval(0.52, 0.48, 0.561))
-        '52.0 % (48.0 to 56.1)'
-    """
-    return f"{100 * interval.mean:.1f} % ({100 * interval.low:.1f} to {100 * interval.high:.1f})"
-
-
 def _lead(difference: Interval | None, over: str) -> str:
     if difference is None:  # only the probe's own rows have none
         raise ValueError("a row without a difference")
@@ -198,7 +147,7 @@ def _estimate_sentence(summary: Summary, given: Row) -> list[str]:
 
 
 def _row(
-    key: _Key, group: list[Measurement], correct: dict[_Key, NDArray[np.float64]], bootstrap: _Bootstrap
+    key: _Key, group: list[Measurement], correct: dict[_Key, NDArray[np.float64]], bootstrap: Bootstrap
 ) -> Row:
     method, policy, synthetic = key
     probe = next(values for (m, _, n), values in correct.items() if m == PROBE and n == synthetic)

@@ -36,13 +36,13 @@ def check_matplotlib() -> None:
 
 def draw_accuracy(summary: Summary, directory: Path) -> list[Path]:
     """Accuracy against synthetic samples, a line a policy, with intervals."""
-    with _figure(figsize=(8.6, 5.2)) as (figure, plt):
+    with new_figure(figsize=(8.6, 5.2)) as (figure, plt):
         axes = figure.subplots()
         for place, name in enumerate((PROBE, *POLICIES)):
             _curve(axes, _rows(summary, name), name, (place - 1.5) * summary.most / 90)
         _zero_shot(axes, summary)
         _direct_labels(axes, summary)
-        _percent_axis(axes, plt)
+        percent_axis(axes, plt)
         amounts = sorted({row.synthetic for row in summary.rows})
         axes.set_xticks(amounts, [_amount(n, len(summary.classes)) for n in amounts])
         axes.set_xlabel("Synthetic samples")
@@ -50,12 +50,12 @@ def draw_accuracy(summary: Summary, directory: Path) -> list[Path]:
         axes.set_title(_accuracy_title(summary), loc="left", fontsize=12.5, pad=14)
         figure.text(0.01, 0.012, _note(summary), color=QUIET, fontsize=9)
         figure.subplots_adjust(left=0.09, right=0.7, bottom=0.17, top=0.87)
-        return _save(figure, directory, "accuracy")
+        return save_figure(figure, directory, "accuracy")
 
 
 def draw_samples(summary: Summary, directory: Path) -> list[Path]:
     """Samples of each class, a panel a policy: given in grey, synthetic in the policy's colour."""
-    with _figure(figsize=(10.5, 5.6)) as (figure, _):
+    with new_figure(figsize=(10.5, 5.6)) as (figure, _):
         panels = figure.subplots(1, len(POLICIES), sharey=True, sharex=True)
         for axes, policy in zip(panels, POLICIES, strict=True):
             _panel(axes, summary, policy)
@@ -65,11 +65,12 @@ def draw_samples(summary: Summary, directory: Path) -> list[Path]:
         title = f"Who gets the {summary.most} synthetic samples? Seed {summary.seeds[0]}, by policy"
         figure.suptitle(title, x=0.01, ha="left", fontsize=13)
         figure.subplots_adjust(left=0.16, right=0.98, bottom=0.12, top=0.83, wspace=0.1)
-        return _save(figure, directory, "samples")
+        return save_figure(figure, directory, "samples")
 
 
 @contextmanager
-def _figure(**options: Any) -> Iterator[tuple[Any, Any]]:
+def new_figure(**options: Any) -> Iterator[tuple[Any, Any]]:
+    """A figure in the house's style, closed at the end."""
     check_matplotlib()
     import matplotlib
 
@@ -84,7 +85,8 @@ def _figure(**options: Any) -> Iterator[tuple[Any, Any]]:
             plt.close(figure)
 
 
-def _save(figure: Any, directory: Path, name: str) -> list[Path]:
+def save_figure(figure: Any, directory: Path, name: str) -> list[Path]:
+    """Write a figure as PNG and SVG and return both paths."""
     paths = [directory / f"{name}.png", directory / f"{name}.svg"]
     figure.savefig(paths[0], dpi=130)
     figure.savefig(paths[1], metadata={"Date": None})
@@ -152,7 +154,8 @@ def _name(name: str) -> str:
     return "linear probe" if name == PROBE else f"calibrator, {NAMES[name]}"
 
 
-def _percent_axis(axes: Any, plt: Any) -> None:
+def percent_axis(axes: Any, plt: Any) -> None:
+    """Accuracies in percent on the vertical axis."""
     axes.yaxis.set_major_formatter(plt.FuncFormatter(lambda value, _: f"{value:.0f} %"))
     axes.set_ylabel("Accuracy on test messages")
     axes.grid(axis="y", color="#E5E5E5", linewidth=0.8)

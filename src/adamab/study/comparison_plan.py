@@ -1,0 +1,128 @@
+"""What a comparison would call and cost, worked out without sending anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+from adamab.errors import ApiError
+from adamab.providers.embedders.api import ApiEmbedder
+from adamab.providers.embedders.base import Embedder, Item
+from adamab.providers.http import ApiClient
+from adamab.providers.prices import Price, check_prices, find_price
+from adamab.providers.usage import Usage
+from adamab.run.fit_run import Order
+from adamab.run.plan import Amount, Party, Plan, plan_fit
+from adamab.run.resolve import embedder_key
+from adamab.study.baselines.base import TrainingData
+from adamab.study.baselines.registry import make_baseline
+from adamab.study.baselines.remote import RemoteBaseline
+from adamab.study.comparison import unseen
+from adamab.study.comparison_methods import CALIBRATOR, NONE, Method
+from adamab.task.spec import Sample, Task
+
+
+def plan_comparison(order: Order, test: Sequence[Sample], methods: Sequence[Method]) -> Plan:
+    """The calls of all methods together; needs no key and touches nothing.
+
+    Policies that ask for the same batch share its answer, and fits share vectors, so that this is an
+    upper bound where there are several. What caches hold of the test samples is not subtracted.
+    """
+    test = unseen(order.task, test)
+    plans = [_of_policy(order, policy) for policy in dict.fromkeys([NONE, *(m.policy for m in methods)])]
+    parties = [party for plan in plans for party in plan.parties]
+    parties += _test_vectors(order, test)
+    parties += [party for method in methods for party in _baseline(order, method, test)]
+    check_prices(order.caps, {p.spec: p.price for p in parties if p.host is not None})
+    # A policy's fits embed the given samples again only where they quote them otherwise.
+    return replace(
+        plans[0],
+        rounds=sum(plan.rounds for plan in plans),
+        samples=sum(plan.samples for plan in plans),
+        parties=tuple(parties),
+        budget=order.caps,
+        ending=None,
+    )
+
+
+def _of_policy(order: Order, policy: str) -> Plan:
+    if policy == NONE:
+        return plan_fit(replace(order, policy=NONE, generator=None, generator_spec=NONE, prefetch=0))
+    plan = plan_fit(replace(order, policy=policy, prefetch=0))
+    return replace(plan, parties=tuple(replace(p, purpose=f"{policy}: {p.purpose}") for p in plan.parties))
+
+
+def _test_vectors(order: Order, test: Sequence[Sample]) -> Iterator[Party]:
+    embedder = _innermost(order.embedder)
+    if not isinstance(embedder, ApiEmbedder) or embedder.api is None:
+        return
+    keys = [embedder_key(sample, order.embedder, order.task.prompts) for sample in test]
+    usages = embedder.requests_for(list(dict.fromkeys(keys)))
+    yield _party("embed the test data", embedder.api, ("the test samples",), usages, order.prices)
+
+
+def _baseline(order: Order, method: Method, test: Sequence[Sample]) -> Iterator[Party]:
+    if method.spec == CALIBRATOR:
+        return
+    baseline = make_baseline(method.spec, seed=order.seed)
+    if not isinstance(baseline, RemoteBaseline):
+        return
+    given = ("the given samples",) if order.task.prompts.with_examples else ()
+    sends = ("the classes' wordings", *given, "the test samples")
+    items: list[Item] = [sample.image or sample.text for sample in test]
+    usages = baseline.planned(_known(order.task), items)
+    yield _party(str(method), baseline.api, sends, usages, order.prices)
+
+
+def _known(task: Task) -> TrainingData:
+    """The task without a vector."""
+    items: list[Item] = [sample.image or sample.text for sample in task.samples]
+    return TrainingData(
+        views={},
+        labels=[sample.class_name for sample in task.samples],
+        classes=task.class_names,
+        texts=[item for item in items if isinstance(item, str)],
+        specs=task.classes,
+        prompts=task.prompts,
+        items=items,
+    )
+
+
+def _party(
+    purpose: str,
+    api: ApiClient,
+    sends: tuple[str, ...],
+    usages: Iterable[tuple[Usage, Usage]],
+    prices: Mapping[str, Price],
+) -> Party:
+    price = find_price(api.service.name, api.model, prices, address=api.service.base_url)
+    expected, most = Amount(), Amount()
+    for usual, bound in usages:
+        expected, most = expected + Amount.of(usual, price), most + Amount.of(bound, price)
+    return Party(
+        purpose,
+        f"{api.service.name}:{api.model}",
+        sends,
+        urlsplit(api.service.base_url).netloc,
+        price,
+        lacking=_lacking(api),
+        expected=expected,
+        at_most=most,
+    )
+
+
+def _lacking(api: ApiClient) -> str | None:
+    try:
+        api.check()
+    except ApiError as error:
+        return str(error)
+    return None
+
+
+def _innermost(embedder: Embedder) -> Embedder:
+    from adamab.providers.cache import CachedEmbedder
+
+    while isinstance(embedder, CachedEmbedder):
+        embedder = embedder.embedder
+    return embedder

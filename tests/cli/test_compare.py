@@ -1,0 +1,268 @@
+"""`adamab compare` on the toy task, on pictures, and with methods behind an API."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from adamab.study.comparison import paired_difference, unseen
+from adamab.study.comparison_methods import ON_GIVEN, WITH_GENERATOR, Method, chosen_methods
+from adamab.task import Sample, Task
+from adamab.testing import HashEmbedder, PixelEmbedder, ProviderServer
+
+FAST = ("--set", "folds=2", "--set", "checkpoints=0,6", "--no-cache")
+NPZ = ("--embedder", "npz:vectors.npz")
+TASK = ("compare", "task.yaml", "new.jsonl", *NPZ, *FAST)
+
+
+def rows_of(result):
+    assert result.exit_code == 0, result.output
+    return {row["method"]: row for row in json.loads(result.stdout)["rows"]}
+
+
+def test_all_usual_methods_in_one_table(adamab, folder):
+    result = adamab(*TASK)
+    assert result.exit_code == 0, result.output
+    for name in (*ON_GIVEN, "accuracy", "F1", "difference", "fit s", "params", "reference"):
+        assert name in result.stdout
+    assert "toy: 3 classes, 9 given samples, 9 test texts" in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 88
+    assert result.stderr == ""
+    assert list(folder.glob("run*")) == []
+
+
+def test_figures_for_machines(adamab, folder):
+    result = adamab(*TASK, "--json")
+    rows = rows_of(result)
+    assert tuple(rows) == ON_GIVEN
+    for name, row in rows.items():
+        assert row["samples"] == 9
+        assert row["accuracy"]["low"] <= row["accuracy"]["value"] <= row["accuracy"]["high"]
+        assert (row["difference"] is None) == (name == "calibrator")
+        assert row["fit_seconds"] >= 0
+    assert rows["linear-probe"]["n_parameters"] == 3 * 16 + 3
+    assert rows["zero-shot"]["n_parameters"] == 0
+    assert rows["calibrator"]["n_parameters"] > 0
+    told = json.loads(result.stdout)
+    assert (told["reference"], told["n_test"], told["left_out"]) == ("calibrator", 9, 0)
+    assert told["spent"]["calls"] == 0
+
+
+def test_the_same_twice(adamab, folder):
+    def shown():
+        rows = rows_of(adamab(*TASK, "--json", "--seed", "3"))
+        return {n: {k: v for k, v in row.items() if "seconds" not in k} for n, row in rows.items()}
+
+    assert shown() == shown()
+
+
+def test_synthetic_samples_serve_every_method_that_asks(adamab, folder, write_npz):
+    lines = [f"{word} again {n}" for n in range(3) for word in ("money", "sign", "likes")]
+    names = ["refund", "login", "praise"] * 3
+    (folder / "more.csv").write_text(
+        "text,label\n" + "".join(f"{t},{n}\n" for t, n in zip(lines, names, strict=True))
+    )
+    with np.load(folder / "vectors.npz") as found:
+        write_npz(folder / "vectors.npz", [*found["ids"].tolist(), *lines])
+    more = ("--generator", "replay:more.csv", "--budget", "6 samples", "--json")
+    rows = rows_of(adamab(*TASK, *more))
+    assert tuple(rows) == (*ON_GIVEN, *WITH_GENERATOR)
+    assert {rows[name]["samples"] for name in ON_GIVEN} == {9}
+    assert {rows[name]["samples"] for name in WITH_GENERATOR} == {15}
+    equal = ("--methods", "calibrator+greedy,calibrator+round-robin", "--budget", "9 samples")
+    notes = json.loads(adamab(*TASK, *more, *equal).stdout)["notes"]
+    assert "policies greedy and round-robin chose the same samples, so their rows are equal" in notes
+    named = ("--methods", "knn+random, calibrator,knn,knn", "--against", "knn")
+    assert tuple(rows_of(adamab(*TASK, *more, *named))) == ("knn+random", "calibrator", "knn")
+
+
+def test_test_data_never_reaches_training(adamab, folder):
+    task = json.loads((folder / "task.yaml").read_text())
+    task["classes"][0]["examples"].append("Money PLEASE!")
+    (folder / "task.yaml").write_text(json.dumps(task))
+    with np.load(folder / "vectors.npz") as found:
+        ids, vectors = found["ids"].tolist(), found["view/pooled"]
+    extended = {"ids": [*ids, "Money PLEASE!"], "view/pooled": np.concatenate([vectors, vectors[:1]])}
+    np.savez(folder / "vectors.npz", **{k: np.array(v) for k, v in extended.items()})
+    result = adamab(*TASK, "--methods", "knn")
+    assert result.stderr == "warning: 1 test sample is also a given one and was left out\n"
+    assert "8 test texts" in result.stdout
+    options = ("--generator", "replay:new.jsonl", "--budget", "9", "--methods", "knn+round-robin", "--json")
+    told = json.loads(adamab(*TASK, *options).stdout)
+    assert told["rows"][0]["samples"] == 10  # all that the generator has is test data, or given
+    assert any("kept out because the test data has them" in note for note in told["notes"])
+
+
+def test_a_given_text_within_a_test_text_is_a_leak_and_the_other_way_round():
+    long = "my parcel was delivered to the wrong house again"
+    task = Task.from_mapping({"a": [long], "b": ["praise", f"well, {long[::-1]}"]})
+    test = [Sample(f"Hello, {long}", "a"), Sample(long[::-1], "b"), Sample("praise be", "b")]
+    assert [sample.text for sample in unseen(task, test)] == ["praise be"]
+
+
+def test_output_files(adamab, folder, refused):
+    chosen = (*TASK, "--methods", "zero-shot,calibrator")
+    for ending in ("md", "csv", "json"):
+        assert adamab(*chosen, "-o", f"out.{ending}").exit_code == 0
+    page = (folder / "out.md").read_text()
+    assert "| zero-shot |" in page
+    assert "`adamab compare task.yaml new.jsonl --methods zero-shot,calibrator --embedder npz:" in page
+    rows = list(csv.DictReader((folder / "out.csv").read_text().splitlines()))
+    assert [row["method"] for row in rows] == ["zero-shot", "calibrator"]
+    assert rows[0]["difference"] != ""
+    assert json.loads((folder / "out.json").read_text())["reference"] == "calibrator"
+    assert "unknown ending" in refused(*chosen, "-o", "out.txt")
+    assert "no such folder" in refused(*chosen, "-o", "none/out.md")
+
+
+def test_a_method_that_fails_is_named_and_the_others_go_on(adamab, folder, refused, monkeypatch):
+    monkeypatch.setattr("adamab.study.baselines.setfit.import_module", _missing)
+    result = adamab(*TASK, "--methods", "setfit,knn")
+    assert result.exit_code == 0
+    assert "knn " in result.stdout
+    assert "no row of setfit: setfit, which SetFit needs, is not installed" in result.stdout
+    assert "adamab[baselines]" in refused(*TASK, "--methods", "setfit")
+
+
+def _missing(name):
+    raise ModuleNotFoundError(name, name=name)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--methods", "knnn"), "did you mean 'knn'"),
+        (("--methods", ","), "no method is named"),
+        (("--methods", "chat"), "write chat:MODEL"),
+        (("--methods", "calibrator+adamab"), "name a --generator"),
+        (("--methods", "calibrator+best"), "unknown method"),
+        (("--against", "setfit"), "not among the methods"),
+        (("--budget", "5 samples"), "name what writes them"),
+        (("--budget", "much"), "not a number with a unit"),
+        (("--recipe", "mine"), "unknown recipe"),
+        (("--set", "dropuot=1"), "did you mean 'dropout'?"),
+        (("--embedder", "npz:none.npz"), "no such file"),
+        (("--generator", "oracle"), "unknown generator"),
+    ],
+)
+def test_bad_options(refused, folder, options, told):
+    assert told in refused(*TASK, *options)
+
+
+def test_bad_data(adamab, refused, folder):
+    with open(folder / "new.jsonl", "a") as stream:
+        stream.write('{"text": "sign in fails", "label": "odd"}\n')
+    assert "1 of 10 rows are of classes that the task lacks, such as 'odd' (1)" in refused(*TASK)
+    assert "9 test texts" in adamab(*TASK, "--methods", "knn", "--skip-unknown").stdout
+    (folder / "new.jsonl").write_text('{"text": "She likes it", "label": "praise"}\n')
+    assert "nothing to compare on" in refused(*TASK)
+    (folder / "new.jsonl").write_text('{"text": "never seen", "label": "praise"}\n')
+    assert "no vector for 1" in refused(*TASK)
+
+
+def test_without_vectors_of_the_wordings_the_samples_stand_alone(adamab, folder):
+    with np.load(folder / "vectors.npz") as found:
+        keep = [": " not in text for text in found["ids"].tolist()]
+        np.savez(folder / "only.npz", **{k: found[k][keep] for k in ("ids", "view/pooled")})
+    result = adamab(*TASK, "--embedder", "npz:only.npz", "--json")
+    assert set(rows_of(result)) == set(ON_GIVEN) - {"zero-shot", "centred"}
+    failed = json.loads(result.stdout)["failed"]
+    assert set(failed) == {"zero-shot", "centred"}
+    assert "no vectors of the classes' wordings" in failed["centred"]
+
+
+def test_pictures(adamab, tmp_path, monkeypatch, paint):
+    monkeypatch.chdir(tmp_path)
+    paint(tmp_path / "given", {"red": 2, "green": 2, "blue": 2})
+    paint(tmp_path / "test", {"red": 3, "green": 3, "blue": 3}, seed=1)
+    monkeypatch.setattr("adamab.run.resolve.resolve_embedder", lambda spec, **options: PixelEmbedder())
+    options = (
+        "--embedder",
+        "pixels",
+        "--methods",
+        "zero-shot,class-mean,setfit,calibrator,calibrator+random",
+    )
+    more = ("--generator", "transform", "--budget", "3 samples", "--set", "near_duplicate=none", "--json")
+    told = json.loads(adamab("compare", "given", "test", *options, *more, *FAST).stdout)
+    rows = {row["method"]: row for row in told["rows"]}
+    assert set(rows) == {"class-mean", "calibrator", "calibrator+random"}
+    assert set(told["failed"]) == {"zero-shot", "setfit"}
+    assert rows["class-mean"]["accuracy"]["value"] == 1.0
+    assert rows["calibrator+random"]["samples"] == 9
+
+
+def test_long_texts_are_told(adamab, folder, monkeypatch):
+    toy = HashEmbedder(width=16, max_words=3)
+    monkeypatch.setattr("adamab.run.resolve.resolve_embedder", lambda spec, **options: toy)
+    told = adamab(*TASK[:3], "--embedder", "toy", *FAST, "--methods", "knn").stderr
+    assert "longer than the embedder takes" in told
+
+
+@pytest.fixture
+def server():
+    with ProviderServer() as running:
+        yield running
+
+
+def test_methods_behind_an_api_share_one_budget(adamab, folder, server):
+    chat = f"chat:gpt-4o-mini?base_url={server.url}/v1&first_wait=0.01"
+    options = ("--methods", f"knn,{chat}", "--json")
+    plan = json.loads(adamab(*TASK, *options, "--dry-run").stdout)
+    assert server.count() == 0
+    assert plan["expected"]["calls"] == 9
+    result = adamab(*TASK, *options, "--price", "gpt-4o-mini=1/2", "--budget", "1 usd")
+    rows = rows_of(result)
+    assert rows[chat]["n_parameters"] == 0
+    spent = json.loads(result.stdout)["spent"]
+    assert spent["calls"] == server.count() == 9
+    assert spent["usd"] > 0
+    capped = json.loads(adamab(*TASK, *options, "--budget", "4 calls").stdout)
+    assert set(capped["failed"]) == {chat}
+    assert "4 calls" in capped["failed"][chat]
+    assert server.count() == 13
+
+
+def test_an_answer_that_names_no_class_is_wrong(adamab, folder, server, monkeypatch):
+    from adamab.study.baselines import chat
+
+    monkeypatch.setattr(chat, "chosen", lambda reply, count: "none")
+    name = f"chat:gpt-4o-mini?base_url={server.url}/v1&first_wait=0.01"
+    result = adamab(*TASK, "--methods", name, "--json")
+    assert rows_of(result)[name]["accuracy"]["value"] == 0
+    assert "9 none" in json.loads(result.stdout)["notes"][0]
+
+
+def test_dry_run_without_calls(adamab, folder):
+    result = adamab(*TASK, "--dry-run")
+    assert "no calls, nothing leaves the machine" in result.stdout
+
+
+def test_policies_ask_for_a_batch_once(adamab, folder, server):
+    spec = f"openai:m?base_url={server.url}/v1&first_wait=0.01"
+    options = ("--embedder", spec, "--generator", spec, "--budget", "4 samples", "--set", "batch=2")
+    chosen = ("--methods", "calibrator+round-robin,calibrator+random,linear-probe+random", "--json")
+    plan = json.loads(adamab(*TASK[:3], *FAST, *options, *chosen, "--dry-run").stdout)
+    assert {"embed", "embed the test data", "random: generate"} < set(plan["by_purpose"])
+    assert server.count() == 0
+    told = json.loads(adamab(*TASK[:3], *FAST, *options, *chosen).stdout)
+    assert [row["samples"] for row in told["rows"]] == [13, 13, 13]
+    assert told["spent"]["calls"] == server.count() <= plan["at_most"]["calls"]
+    assert server.billed("/chat/completions") <= 4
+
+
+def test_paired_differences():
+    ours, theirs = np.array([True, True, False, True] * 25), np.array([True, False, False, True] * 25)
+    figure = paired_difference(ours, theirs)
+    assert figure.value == 0.25
+    assert 0.15 < figure.low < 0.25 < figure.high < 0.35
+    same = paired_difference(ours, ours)
+    assert (same.value, same.low, same.high) == (0, 0, 0)
+
+
+def test_names():
+    assert Method.parse("chat:a+b") == Method("chat:a+b")
+    assert str(Method.parse(" knn+greedy ")) == "knn+greedy"
+    assert len(chosen_methods(None, generator=True)) == len(ON_GIVEN) + len(WITH_GENERATOR)

@@ -1,0 +1,74 @@
+import numpy as np
+import pytest
+from scipy.stats import ttest_1samp
+
+from adamab.study.statistics import Bootstrap, Interval, holm, paired_p
+
+
+def test_an_interval_holds_the_mean_and_widens_with_chance():
+    rng = np.random.default_rng(1)
+    hits = (rng.random((5, 400)) < 0.7).astype(float)
+    few, many = Bootstrap(5, 100)(hits[:, :100]), Bootstrap(5, 400)(hits)
+    assert few.low < few.mean < few.high
+    assert many.high - many.low < few.high - few.low
+    assert Bootstrap(5, 400)(hits) == many
+
+
+def test_seeds_that_differ_widen_the_interval():
+    alike = np.tile(np.arange(200) % 2, (5, 1)).astype(float)
+    apart = np.repeat([[0.0], [0.2], [0.4], [0.6], [0.8]], 200, axis=1)
+    assert Bootstrap(5, 200)(np.full((5, 200), 0.5)).low == pytest.approx(0.5)
+    narrow, wide = Bootstrap(5, 200)(alike), Bootstrap(5, 200)(apart)
+    assert wide.high - wide.low > 2 * (narrow.high - narrow.low)
+
+
+def test_samples_of_their_own_for_each_seed_are_drawn_apart():
+    hits = np.tile(np.arange(200) % 2, (5, 1)).astype(float)
+    crossed, nested = Bootstrap(5, 200)(hits), Bootstrap(5, 200, crossed=False)(hits)
+    assert nested.high - nested.low < crossed.high - crossed.low
+
+
+def test_verdict_of_an_interval():
+    assert [Interval(0.1, a, b).verdict for a, b in ((0.01, 1), (-1, -0.1), (-1, 1))] == [
+        "ahead of",
+        "behind",
+        "level with",
+    ]
+
+
+def _differences(rng, n_seeds, n_test, lead=0.0):
+    """Seeds and samples that both have an effect of their own, and noise."""
+    seeds, samples = rng.normal(0, 0.05, (n_seeds, 1)), rng.normal(0, 0.4, (1, n_test))
+    return lead + seeds + samples + rng.normal(0, 0.3, (n_seeds, n_test))
+
+
+@pytest.mark.parametrize(("n_seeds", "n_test"), [(5, 60), (5, 1000), (10, 200)])
+def test_the_paired_test_is_seldom_wrong_where_there_is_nothing(n_seeds, n_test):
+    rng = np.random.default_rng(7)
+    wrong = np.mean([paired_p(_differences(rng, n_seeds, n_test)) < 0.05 for _ in range(600)])
+    assert wrong < 0.08
+
+
+def test_the_paired_test_finds_a_clear_lead_with_five_seeds():
+    rng = np.random.default_rng(7)
+    found = np.mean([paired_p(_differences(rng, 5, 300, lead=0.2)) < 0.01 for _ in range(100)])
+    assert found > 0.9  # a sign test of five seeds cannot go below 0.0625
+
+
+def test_the_paired_test_of_seeds_alone_is_students():
+    rng = np.random.default_rng(3)
+    values = _differences(rng, 6, 40)
+    assert paired_p(values, crossed=False) == pytest.approx(ttest_1samp(values.mean(axis=1), 0).pvalue)
+    assert paired_p(values[:1]) == pytest.approx(ttest_1samp(values[0], 0).pvalue)
+
+
+def test_equal_and_constant_differences():
+    assert paired_p(np.zeros((5, 10))) == 1.0
+    assert paired_p(np.ones((5, 10))) == 0.0
+    assert paired_p(np.zeros((1, 1))) == 1.0
+
+
+def test_holm_by_hand():
+    assert holm([0.01, 0.02, 0.5]) == pytest.approx([0.03, 0.04, 0.5])
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert holm([]) == []
