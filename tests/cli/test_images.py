@@ -157,8 +157,7 @@ def test_pictures_that_an_index_names_and_the_folder_lacks_are_told(
 def test_a_pool_may_mix_absolute_and_relative_paths(place: Path, adamab: Call) -> None:
     rows = [("more/red/2-0.png", "red"), (str(place / "more" / "blue" / "2-0.png"), "blue")]
     (place / "pool.csv").write_text("image,label\n" + "".join(f"{path},{name}\n" for path, name in rows))
-    fitted = adamab(
-        "fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", "--generator", "pool:pool.csv", *FAST
-    )  # fmt: skip
+    providers = ("--embedder", "onnx:network.onnx", "--generator", "pool:pool.csv")
+    fitted = adamab("fit", "given", "--run", "run", *providers, *FAST)
     assert fitted.exit_code == 0, fitted.output
     assert "2 synthetic ones" in fitted.stdout

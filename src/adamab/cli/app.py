@@ -21,6 +21,8 @@ COMMANDS = {
     "fit": "adamab.cli.fit:fit",
     "evaluate": "adamab.cli.evaluate:evaluate",
     "predict": "adamab.cli.predict:predict",
+    "compare": "adamab.cli.compare:compare",
+    "reproduce": "adamab.cli.reproduce:reproduce",
     "doctor": "adamab.cli.doctor:doctor",
     "cache": "adamab.cli.cache:app",
 }
@@ -83,7 +85,7 @@ def adamab(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Text classifiers from a few examples a class, on embeddings that stay as they are.
+    """Classifiers of texts and pictures from a few examples a class, on embeddings that stay as they are.
 
     Start with: adamab demo, or adamab init DIR and adamab fit DIR/task.yaml --run DIR/run
     """

@@ -1,0 +1,268 @@
+"""`adamab reproduce`: an experiment of the paper, or one of your own, from data to tables and figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from adamab.cli.console import Bar, counted, echo, print_json, print_table, progress, say
+
+if TYPE_CHECKING:
+    from adamab.study.experiments.definition import Experiment
+    from adamab.study.experiments.estimate import Estimate
+    from adamab.study.experiments.runner import Runner
+    from adamab.study.experiments.summary import Summary
+
+CONVERGENCE = "convergence"
+_ABOUT_CONVERGENCE = "The theory: gradient shift and regret by policy, and the bound of the first theorem"
+
+Name = Annotated[
+    str | None,
+    typer.Argument(metavar="EXPERIMENT", help="A name of --list, or a file of your own: my.yaml."),
+]
+Data = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Folder of data sets; ADAMAB_DATA or ../shared/data.")
+]
+Output = Annotated[Path, typer.Option(metavar="DIR", help="Where tables and figures are written.")]
+Work = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Where finished cells are kept; the folder of the output if not given."),
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Only these sets, with commas between them; or repeat it."),
+]
+Seeds = Annotated[int | None, typer.Option(min=1, max=100, metavar="N", help="So many seeds.")]
+EmbedderSpec = Annotated[str | None, typer.Option(metavar="SPEC", help="Another embedder, as in adamab fit.")]
+GeneratorSpecs = Annotated[
+    list[str] | None,
+    typer.Option(metavar="SPEC", help="recorded, pool, or a generator as in adamab fit; repeat for others."),
+]
+Split = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="readme, or paper: given samples from the official test split."),
+]
+BudgetText = Annotated[
+    str | None, typer.Option("--budget", metavar="TEXT", help="Caps, such as '1.50 usd, 500 calls'.")
+]
+Prices = Annotated[
+    list[str] | None,
+    typer.Option("--price", metavar="MODEL=IN/OUT", help="Your price in usd a million tokens; repeat."),
+]
+
+
+def reproduce(
+    experiment: Name = None,
+    data: Data = None,
+    output: Output = Path("results"),
+    work: Work = None,
+    sets: Sets = None,
+    seeds: Seeds = None,
+    embedder: EmbedderSpec = None,
+    generator: GeneratorSpecs = None,
+    split: Split = None,
+    budget: BudgetText = None,
+    price: Prices = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print cells, calls, tokens and cost; run and send nothing.")
+    ] = False,
+    jobs: Annotated[int, typer.Option(min=0, max=64, metavar="N", help="Processes; 0 is this one.")] = 2,
+    listed: Annotated[bool, typer.Option("--list", help="Print the experiments that there are.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
+) -> None:
+    """Run an experiment of the paper, or your own, and write its tables and figures.
+
+    Cells that are finished are kept: started again, it goes on where it was stopped.
+    """
+    from adamab.errors import TaskError
+
+    if listed:
+        _list(as_json=as_json)
+        return
+    if experiment is None:
+        raise TaskError("which experiment? See adamab reproduce --list")
+    names = [name.strip() for text in sets or () for name in text.split(",") if name.strip()] or None
+    if experiment == CONVERGENCE:
+        _refuse(embedder=embedder, generator=generator, split=split, budget=budget, dry_run=dry_run or None)
+        _convergence(data, output, names, seeds, jobs)
+        return
+    found = _experiment(
+        experiment, sets=names, seeds=seeds, embedder=embedder, generators=generator or None, split=split
+    )
+    runner = _runner(found, data, output, work or output, dry_run=dry_run)
+    if dry_run:
+        _dry_run(runner, price, as_json=as_json)
+        return
+    summary = _run(runner, work or output, budget, price, jobs=jobs, quiet=quiet)
+    _report(summary, output, _command(experiment, names, seeds, embedder, generator, split), as_json, quiet)
+
+
+def _list(*, as_json: bool) -> None:
+    from adamab.study.experiments.definition import built_in
+
+    found = [(e.name, ", ".join(e.sets), e.title) for e in built_in()]
+    found.append((CONVERGENCE, "demo, trec, …", _ABOUT_CONVERGENCE))
+    if as_json:
+        print_json([{"name": name, "sets": sets, "title": title} for name, sets, title in found])
+    else:
+        print_table(("experiment", "sets", "what"), found)
+
+
+def _experiment(name: str, *, generators: list[str] | None, **changes: Any) -> Experiment:
+    from adamab.study.experiments.definition import load_experiment
+
+    return load_experiment(name).with_changes(generators=generators, **changes)
+
+
+def _runner(experiment: Experiment, data: Path | None, output: Path, work: Path, *, dry_run: bool) -> Runner:
+    from adamab.cli.extras import need_torch_for
+    from adamab.cli.folders import make_folder
+    from adamab.study.datasets.base import data_directory
+    from adamab.study.experiments.runner import Runner, load_sets
+    from adamab.study.figures import check_matplotlib
+
+    if not dry_run:
+        need_torch_for(experiment.embedder)
+        if experiment.figure != "none":
+            check_matplotlib()
+        make_folder(output, " for the results")  # a place that cannot be written to fails now
+        make_folder(work, " for finished cells")
+    needs_files = any(name != "demo" for name in experiment.sets)
+    sets = load_sets(experiment, data_directory(data) if needs_files else Path())
+    return Runner(experiment, sets, work)
+
+
+def _run(
+    runner: Runner, work: Path, budget: str | None, price: list[str] | None, *, jobs: int, quiet: bool
+) -> Summary:
+    from adamab.providers.budget import Budget
+    from adamab.providers.ledger import Ledger
+    from adamab.providers.prices import Price
+    from adamab.run.outside import Outside
+    from adamab.run.resolve import shared_replies
+    from adamab.study.experiments.summary import summarise
+
+    outside = None
+    if runner.remote():
+        caps = Budget.parse(budget)
+        ledger = Ledger(caps, work / f"{runner.experiment.name}.spending.db")
+        prices = dict(Price.parse(text) for text in price or ())
+        outside = Outside(caps, prices, ledger, shared_replies())
+    with progress("reading", quiet=quiet) as bar:
+        return summarise(runner.run(jobs=jobs, outside=outside, on_cell=_teller(bar, quiet)))
+
+
+def _teller(bar: Bar, quiet: bool) -> Any:
+    """A bar for people, and lines for logs."""
+    import sys
+
+    told = not quiet and not sys.stderr.isatty()
+    begun: list[int] = []
+
+    def on_cell(done: int, total: int, what: str) -> None:
+        if begun != [total] or what == "embedding":
+            begun[:] = [total]
+            bar.phase("cells", total)
+            bar.step(done)
+        else:
+            bar.step()
+        if told:
+            say(f"{done}/{total} {what}")
+
+    return on_cell
+
+
+def _dry_run(runner: Runner, price: list[str] | None, *, as_json: bool) -> None:
+    from adamab.providers.prices import Price
+    from adamab.study.experiments.estimate import estimate
+
+    found = estimate(runner, dict(Price.parse(text) for text in price or ()))
+    if as_json:
+        print_json(found.to_json())
+    else:
+        _print_estimate(found)
+
+
+def _print_estimate(found: Estimate) -> None:
+    from adamab.cli.plan_summary import cost
+
+    by_set = ", ".join(f"{name} {count}" for name, count in found.by_set.items())
+    echo(f"{found.experiment}: {counted(found.cells, 'cell')}, {found.done} done before")
+    if by_set:
+        echo(f"to run: {by_set}")
+    if found.seconds is not None and found.by_set:
+        echo(f"about {found.seconds / 60:.0f} minutes of one process, by finished cells of the same kinds")
+    for line in found.left_out:
+        echo(f"left out: {line}")
+    if not found.parties:
+        echo("no calls, nothing leaves the machine: 0 tokens, 0 usd")
+        return
+    columns = ("purpose", "model", "", "calls#", "input tokens#", "output tokens#", "cost#")
+    rows = []
+    for party in found.parties:
+        for kind, amount in (("expected", party.expected), ("at most", party.at_most)):
+            tokens = f"{amount.usage.input_tokens:,}", f"{amount.usage.output_tokens:,}"
+            rows.append((party.purpose, party.spec, kind, f"{amount.calls:,}", *tokens, cost(amount)))
+    print_table(columns, rows)
+    echo(f"in all expected {counted(found.expected.calls, 'call')} and {cost(found.expected)}")
+    echo("cells that ask the same share the answer, and what the cache holds costs nothing")
+    for lacking in dict.fromkeys(party.lacking for party in found.parties if party.lacking):
+        say(f"note: {lacking}")
+
+
+def _report(summary: Summary, output: Path, command: str, as_json: bool, quiet: bool) -> None:
+    from adamab.study.experiments.findings import headline, in_short, notes
+    from adamab.study.experiments.report import write_report
+    from adamab.study.experiments.tables import tables
+
+    written = write_report(summary, output, command=command)
+    if as_json:
+        print_json({**summary.to_json(), "files": [str(path) for path in written]})
+        return
+    if quiet:
+        return
+    for table in tables(summary):
+        print_table([table.header[0], *(f"{h}#" for h in table.header[1:])], table.rows, title=table.title)
+    for line in (headline(summary), *in_short(summary), *notes(summary)):
+        echo(f"- {line}")
+    echo(f"Written to {output}: {', '.join(path.name for path in written)}")
+
+
+def _convergence(
+    data: Path | None, output: Path, sets: list[str] | None, seeds: int | None, jobs: int
+) -> None:
+    from adamab.cli.folders import make_folder
+    from adamab.study.convergence import run
+    from adamab.study.datasets.base import data_directory
+
+    directory = data_directory(data) if sets != ["demo"] else data
+    make_folder(output, " for the results")
+    command = _command(CONVERGENCE, sets, seeds)
+    for path in run(directory, output, sets=sets, seeds=seeds, jobs=jobs, command=command):
+        echo(str(path))
+
+
+def _refuse(**options: object) -> None:
+    from adamab.errors import TaskError
+
+    for name, value in options.items():
+        if value is not None:
+            raise TaskError(f"{CONVERGENCE} takes no --{name.replace('_', '-')}; leave it out")
+
+
+def _command(
+    experiment: str,
+    sets: list[str] | None,
+    seeds: int | None,
+    embedder: str | None = None,
+    generators: list[str] | None = None,
+    split: str | None = None,
+) -> str:
+    """What would do it again; folders are left out, because they differ from machine to machine."""
+    options = {"sets": ",".join(sets or ()), "seeds": seeds, "embedder": embedder, "split": split}
+    written = [f"--{name} {value}" for name, value in options.items() if value]
+    written += [f"--generator {generator}" for generator in generators or ()]
+    return " ".join(["adamab reproduce", Path(experiment).name, *written])

@@ -1,0 +1,212 @@
+"""The cells of an experiment: one method, trained once; each has a key that says what it depends on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from adamab.study.baselines.registry import READS_SAMPLES
+from adamab.study.datasets.base import DataSet, Draw
+from adamab.study.experiments.definition import (
+    CALIBRATOR,
+    EVENLY,
+    NONE,
+    Experiment,
+    Method,
+    batch_of,
+    combinations,
+    recipe_of,
+    rounds_of,
+)
+from adamab.task.recipe import Recipe
+from adamab.task.specs import split_spec
+
+DEFINITION = 1  # of what a cell measures; raise it when that changes
+BOTH = "both"  # the setting of methods that read no wording, so that both settings have the same figures
+RECORDED, POOL = "recorded", "pool"
+_EXPLORING = ("adamab", "tight")  # policies that α means something to
+_WORDLESS = ("class-mean", "linear-probe", "linear-svm", "knn", "setfit")
+TEST, FOLDS = "test", "folds"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is trained on what; `rounds` is 0 where the given samples are all there is."""
+
+    set: str
+    setting: str  # zero-shot, few-shot or both
+    given: int  # samples a class
+    generator: str  # recorded, pool or a spec; of given samples too: they differ with it
+    policy: str
+    amount: str  # as the experiment writes it; "0" with the policy none
+    rounds: int
+    batch: int
+    method: str
+    recipe: str  # of a calibrator, else empty
+    options: str  # JSON: of the recipe or the baseline
+    seed: int
+    scored: str = TEST  # or `folds`: cross-validation on the given samples, test samples untouched
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The options as values."""
+        found: dict[str, Any] = json.loads(self.options)
+        return found
+
+    @property
+    def group(self) -> Cell:
+        """What is averaged over seeds."""
+        return replace(self, seed=-1)
+
+    @property
+    def draw(self) -> DrawKey:
+        """Which draw it uses."""
+        return DrawKey(self.set, self.generator, self.given, self.seed)
+
+    def full_recipe(self) -> Recipe:
+        """Every option of a calibrator's fit."""
+        recipe = recipe_of(self.recipe, self.set).with_options(**self.settings)
+        return recipe.with_options(batch=self.batch, augmentation_rounds=self.rounds)
+
+    def key(self, draw: Draw, fingerprint: str, version: int) -> str:
+        """A hash of all that its figures depend on."""
+        task = draw.task
+        parts = [
+            DEFINITION,
+            version,
+            asdict(self),
+            self.full_recipe().model_dump(mode="json") if self.method == CALIBRATOR else None,
+            fingerprint,
+            draw.digest,
+            [asdict(spec) for spec in task.classes],
+            asdict(task.prompts),
+        ]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class DrawKey:
+    """One draw of one set."""
+
+    set: str
+    generator: str
+    given: int
+    seed: int
+
+    @property
+    def source(self) -> str:
+        """What the set is asked for: an API writes from given samples as a pool has them."""
+        return RECORDED if self.generator == RECORDED else POOL
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Cells that an experiment asks for and that cannot be had."""
+
+    set: str
+    generator: str
+    amount: str
+    why: str
+
+
+class Expansion:
+    """All cells of an experiment, and what had to be left out of it."""
+
+    def __init__(self, experiment: Experiment, sets: Mapping[str, DataSet]) -> None:
+        self.experiment, self.left_out = experiment, list[LeftOut]()
+        found = [cell for name in experiment.sets for cell in self._of_set(name, sets[name])]
+        self.cells = list(dict.fromkeys(found))
+
+    def _of_set(self, name: str, data: DataSet) -> Iterator[Cell]:
+        for generator in self._generators(name, data):
+            amounts = list(self._amounts(name, data, generator))
+            for method in self.experiment.methods:
+                for setting in self._settings(method):
+                    for seed in range(self.experiment.seeds):
+                        first = Cell(
+                            set=name,
+                            setting=setting,
+                            given=self.experiment.given_of(name),
+                            generator=generator,
+                            policy=NONE,
+                            amount="0",
+                            rounds=0,
+                            batch=batch_of(name, recipe_of(method.recipe, name)),
+                            method=method.method,
+                            recipe=method.recipe if method.method == CALIBRATOR else "",
+                            options=_json(method.options),
+                            seed=seed,
+                        )
+                        yield from self._of_method(first, method, amounts)
+
+    def _of_method(self, first: Cell, method: Method, amounts: Sequence[tuple[str, int]]) -> Iterator[Cell]:
+        if method.method == CALIBRATOR:
+            none = [NONE] if NONE in method.policies or any(rounds == 0 for _, rounds in amounts) else []
+            others = [policy for policy in method.policies if policy != NONE]
+        else:
+            none, others = [NONE], [EVENLY] if method.samples == "both" else []
+        for policy in none:
+            yield from self._varied(replace(first, policy=policy))
+        for amount, rounds in amounts:
+            for policy in others if rounds else ():
+                yield from self._varied(replace(first, policy=policy, amount=amount, rounds=rounds))
+
+    def _varied(self, cell: Cell) -> Iterator[Cell]:
+        if cell.method != CALIBRATOR:
+            yield cell
+            return
+        vary = dict(self.experiment.vary)
+        if cell.policy not in _EXPLORING:
+            vary.pop("alpha", None)
+        for options in combinations(vary):
+            yield replace(cell, options=_json(cell.settings | options))
+
+    def _generators(self, name: str, data: DataSet) -> Iterator[str]:
+        found = False
+        for generator in self.experiment.generators:
+            if generator in (RECORDED, POOL) and generator not in data.generators:
+                continue
+            if generator == RECORDED and self.experiment.split == "paper":
+                why = "the recorded generator saw other examples than the paper's split gives"
+                self.left_out.append(LeftOut(name, generator, "all", why))
+                continue
+            found = True
+            yield generator
+        if not found:
+            self.left_out.append(LeftOut(name, ", ".join(self.experiment.generators), "all", "it has none"))
+
+    def _amounts(self, name: str, data: DataSet, generator: str) -> Iterator[tuple[str, int]]:
+        """Amounts and their rounds; one that round-robin could not be served is left out."""
+        batch, n_classes = batch_of(name, Recipe()), len(data.specs)
+        smallest = self._smallest(name, data, generator)
+        for amount in self.experiment.amounts_of(name):
+            rounds = rounds_of(amount, name, n_classes, batch)
+            needed = -(-rounds * batch // n_classes)
+            if smallest is not None and needed > smallest:
+                why = f"{needed} samples of every class are needed and one class has {smallest}"
+                self.left_out.append(LeftOut(name, generator, str(amount), why))
+            else:
+                yield str(amount), rounds
+
+    def _smallest(self, name: str, data: DataSet, generator: str) -> int | None:
+        if generator not in (RECORDED, POOL):
+            return None
+        e = self.experiment
+        sizes = data.pool_sizes(e.given_of(name), generator=generator, part=e.part, split=e.split)  # type: ignore[arg-type]
+        return min(sizes.values())
+
+    def _settings(self, method: Method) -> Sequence[str]:
+        name = split_spec(method.method)[0]
+        return [BOTH] if name in _WORDLESS else self.experiment.settings
+
+
+def reads_samples(cell: Cell) -> bool:
+    """Whether the method looks at the texts instead of their vectors."""
+    return split_spec(cell.method)[0].partition(":")[0] in READS_SAMPLES
+
+
+def _json(options: Mapping[str, Any]) -> str:
+    return json.dumps(dict(options), sort_keys=True)

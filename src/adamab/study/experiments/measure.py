@@ -1,0 +1,196 @@
+"""One cell: train what it names, then score it once; test samples are looked at when training is over."""
+
+from __future__ import annotations
+
+import itertools
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adamab.classifier import Classifier
+from adamab.errors import BudgetError
+from adamab.providers.budget import Budget
+from adamab.providers.generators.base import Generator
+from adamab.providers.sync import run_sync
+from adamab.run.outside import Outside
+from adamab.run.resolve import open_generator
+from adamab.study.baselines.base import TrainingData
+from adamab.study.baselines.registry import make_baseline
+from adamab.study.baselines.remote import metered
+from adamab.study.experiments.cells import FOLDS, Cell
+from adamab.study.experiments.definition import CALIBRATOR, EVENLY, NONE
+from adamab.study.experiments.materials import Materials
+from adamab.task import Sample, Task
+from adamab.task.recipe import Recipe
+
+N_FOLDS = 5
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a cell yields."""
+
+    correct: NDArray[np.bool_]  # (n,)
+    counts: tuple[int, ...]  # training samples of each class
+    seconds: float  # of training
+    n_parameters: int
+    synthetic: int
+
+
+def measure(cell: Cell, materials: Materials, outside: Outside | None = None) -> Measured:
+    """Run one cell; `outside` meters what is paid for."""
+    if cell.scored == FOLDS:
+        return _cross_validated(cell, materials, outside)
+    test = materials.draws[cell.draw].test
+    if cell.method == CALIBRATOR:
+        return _calibrator(cell, materials, materials.task(cell.draw, cell.setting), test, outside)
+    return _baseline(cell, materials, test, outside)
+
+
+def _calibrator(
+    cell: Cell, materials: Materials, task: Task, scored: Sequence[Sample], outside: Outside | None
+) -> Measured:
+    from adamab.run.fit import fit_task  # torch: only processes that fit pay for it
+
+    vectors = materials.vectors[cell.set]
+    started = time.perf_counter()
+    fit = fit_task(
+        task,
+        vectors,
+        generator=None if cell.policy == NONE else _generator(cell, materials),
+        policy=cell.policy,
+        recipe=cell.full_recipe(),
+        seed=cell.seed,
+        outside=outside,
+    )
+    seconds = time.perf_counter() - started
+    if fit.ended is not None and outside is not None and outside.budget != Budget():
+        raise BudgetError(f"{fit.ended}, so this cell is not finished; raise --budget, all others are kept")
+    views, texts = _views(materials, cell, scored), [sample.text for sample in scored]
+    correct = _correct(fit.classifier.predict(views, texts), scored)
+    samples = [*task.samples, *fit.synthetic]
+    size = n_parameters(fit.classifier, cell.full_recipe())
+    return Measured(correct, _counts(task, samples), seconds, size, len(fit.synthetic))
+
+
+def n_parameters(classifier: Classifier, recipe: Recipe) -> int:
+    """Trained numbers of the finished classifier's heads: two towers without biases, and free vectors."""
+    from adamab.method.calibrator import Architecture
+
+    shape = Architecture(layers=recipe.layers, bottleneck=recipe.bottleneck)
+    count = 0
+    for head in classifier.heads:
+        if head.tower:
+            n_classes, width = head.linear.shape
+            count += 2 * sum(a * b for a, b in itertools.pairwise(shape.sizes(width)))
+            count += n_classes * width if recipe.free_vectors else 0
+    return count
+
+
+def _cross_validated(cell: Cell, materials: Materials, outside: Outside | None) -> Measured:
+    """Every given sample is scored once by a calibrator that was fitted without it."""
+    task = materials.task(cell.draw, cell.setting)
+    folds = _folds(task, cell.seed)
+    found, order = [], []
+    for fold in range(N_FOLDS):
+        held_out = np.flatnonzero(folds == fold)
+        if not len(held_out):
+            continue
+        rest = replace(task, samples=tuple(s for s, f in zip(task.samples, folds, strict=True) if f != fold))
+        scored = [task.samples[i] for i in held_out]
+        found.append(_calibrator(cell, materials, rest, scored, outside))
+        order.append(held_out)
+    correct = np.concatenate([m.correct for m in found])[np.argsort(np.concatenate(order))]
+    seconds = sum(m.seconds for m in found)
+    return replace(found[0], correct=correct, seconds=seconds)
+
+
+def _folds(task: Task, seed: int) -> NDArray[np.int64]:
+    """(n,) the fold of each given sample; those of a class are spread over the folds."""
+    rng = np.random.default_rng([seed, 5])
+    folds = np.zeros(len(task.samples), dtype=np.int64)
+    for c in task.class_names:
+        rows = [i for i, sample in enumerate(task.samples) if sample.class_name == c]
+        folds[rng.permutation(rows)] = (np.arange(len(rows)) + rng.integers(N_FOLDS)) % N_FOLDS
+    return folds
+
+
+def _baseline(cell: Cell, materials: Materials, test: Sequence[Sample], outside: Outside | None) -> Measured:
+    data = _training_data(cell, materials, outside)
+    baseline = make_baseline(cell.method, seed=cell.seed, **cell.settings)
+    started = time.perf_counter()
+    with warnings.catch_warnings():
+        # Two samples a class make scikit-learn ask whether the classes are numbers to regress on.
+        warnings.filterwarnings("ignore", message="The number of unique classes is greater than 50%")
+        baseline.fit(data)
+    seconds = time.perf_counter() - started
+    texts = [sample.text for sample in test]
+    with metered(baseline, outside or Outside()):
+        correct = _correct(baseline.predict(_views(materials, cell, test), texts), test)
+    counts = tuple(list(data.labels).count(c) for c in data.classes)
+    synthetic = len(data.labels) - len(materials.draws[cell.draw].task.samples)
+    return Measured(correct, counts, seconds, int(baseline.n_parameters_), synthetic)
+
+
+def _training_data(cell: Cell, materials: Materials, outside: Outside | None) -> TrainingData:
+    task, vectors = materials.task(cell.draw, cell.setting), materials.vectors[cell.set]
+    samples = [*task.samples, *(() if cell.policy == NONE else evenly(cell, materials, outside))]
+    wordings = [task.prompts.class_text(c, [s.text for s in task.samples_of(c.name)]) for c in task.classes]
+    described = vectors.has(wordings).all()
+    return TrainingData(
+        views=_views(materials, cell, samples),
+        labels=[sample.class_name for sample in samples],
+        classes=task.class_names,
+        texts=[sample.text for sample in samples],
+        class_views=run_sync(vectors.embed(wordings, kind="class")).views if described else {},
+        specs=task.classes,
+        prompts=task.prompts,
+        items=[sample.text for sample in samples],
+    )
+
+
+def evenly(cell: Cell, materials: Materials, outside: Outside | None) -> tuple[Sample, ...]:
+    """What round-robin adds, through the same gate as in a fit: the cheapest fit that there is."""
+    from adamab.run.fit import fit_task
+
+    key = cell.draw, cell.batch, cell.rounds
+    if key not in materials.added:
+        recipe = Recipe(views=("pooled",), words=False, refit=False, folds=0, layers=1, similarity=False)
+        fit = fit_task(
+            materials.task(cell.draw, "zero-shot"),
+            materials.vectors[cell.set],
+            generator=_generator(cell, materials),
+            policy=EVENLY,
+            recipe=recipe.with_options(batch=cell.batch, augmentation_rounds=cell.rounds),
+            seed=cell.seed,
+            outside=outside,
+        )
+        materials.added[key] = fit.synthetic
+    return materials.added[key]
+
+
+def _generator(cell: Cell, materials: Materials) -> Generator:
+    own = materials.generator(cell.draw)
+    found = own if own is not None else open_generator(cell.generator, seed=cell.seed)
+    if found is None:
+        raise ValueError(f"generator {cell.generator} of a cell with policy {cell.policy}")
+    return found
+
+
+def _views(materials: Materials, cell: Cell, samples: Sequence[Sample]) -> dict[str, NDArray[np.float32]]:
+    prompts = materials.draws[cell.draw].task.prompts
+    texts = [prompts.query_text(sample.text) for sample in samples]
+    return run_sync(materials.vectors[cell.set].embed(texts)).views
+
+
+def _correct(predicted: Sequence[str], scored: Sequence[Sample]) -> NDArray[np.bool_]:
+    return np.array([p == s.class_name for p, s in zip(predicted, scored, strict=True)], dtype=np.bool_)
+
+
+def _counts(task: Task, samples: Sequence[Sample]) -> tuple[int, ...]:
+    labels = [sample.class_name for sample in samples]
+    return tuple(labels.count(name) for name in task.class_names)

@@ -1,0 +1,478 @@
+"""Experiments on a set of four classes whose words give them away, with vectors from a file."""
+
+import csv
+import io
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from adamab.errors import BudgetError, StoppedError, TaskError
+from adamab.providers.budget import Budget
+from adamab.providers.sync import run_sync
+from adamab.run.outside import Outside
+from adamab.study.datasets.base import DataSet, Material
+from adamab.study.experiments import runner as running
+from adamab.study.experiments.cells import FOLDS, Expansion
+from adamab.study.experiments.definition import (
+    BY_FOLDS,
+    BY_TEST,
+    Experiment,
+    built_in,
+    load_experiment,
+    rounds_of,
+)
+from adamab.study.experiments.estimate import estimate
+from adamab.study.experiments.findings import in_short, notes
+from adamab.study.experiments.published import published_table
+from adamab.study.experiments.report import write_report
+from adamab.study.experiments.rows import Rows
+from adamab.study.experiments.runner import Runner
+from adamab.study.experiments.summary import summarise
+from adamab.study.experiments.tables import tables
+from adamab.task import ClassSpec, Sample
+from adamab.testing import HashEmbedder, ProviderServer
+
+WORDS = {
+    "fruit": ["apple", "pear", "plum", "cherry", "grape", "lemon"],
+    "tool": ["hammer", "saw", "drill", "wrench", "pliers", "chisel"],
+    "river": ["danube", "rhine", "nile", "volga", "seine", "thames"],
+    "metal": ["iron", "copper", "zinc", "silver", "nickel", "cobalt"],
+}
+FAST = {"checkpoints": [0, 6], "folds": 2, "words": False}
+
+
+class Words(DataSet):
+    """Eighteen texts a class to learn from and ten to test; half of them recorded too."""
+
+    name, title, generators = "words", "Words", ("recorded", "pool")
+
+    def __init__(self, pool=18):
+        self.specs = tuple(ClassSpec(name, f"about a {name}") for name in WORDS)
+        self._pool = pool
+
+    def _texts(self, name, start, count):
+        words, rng = WORDS[name], np.random.default_rng(start)
+        return tuple(f"{' '.join(rng.choice(words, 3))} number {start + i}" for i in range(count))
+
+    def material(self, generator, split):
+        texts = {name: self._texts(name, 0, self._pool) for name in WORDS}
+        test = [Sample(t, name) for name in WORDS for t in self._texts(name, 100, 10)]
+        if generator == "pool":
+            return Material(source=texts, test=tuple(test), given_from_test=split == "paper")
+        recorded = {name: self._texts(name, 200, 8) for name in WORDS}
+        return Material(
+            source=texts, test=tuple(test), seen={n: t[:3] for n, t in texts.items()}, recorded=recorded
+        )
+
+
+@pytest.fixture(scope="module")
+def vectors(tmp_path_factory):
+    """Every text and wording of the set."""
+    data, path = Words(), tmp_path_factory.mktemp("vectors") / "vectors.npz"
+    texts = [f"{spec.name}: {spec.description}" for spec in data.specs]
+    for generator in data.generators:
+        parts = data.material(generator, "readme")
+        texts += [s.text for s in parts.test]
+        texts += [
+            t for by_class in (parts.source, parts.recorded or {}) for ts in by_class.values() for t in ts
+        ]
+    texts = list(dict.fromkeys(texts))
+    pooled = run_sync(HashEmbedder(width=24).embed(texts)).views["pooled"]
+    np.savez(path, **{"ids": np.array(texts), "view/pooled": pooled, "model": np.array("toy")})
+    return f"npz:{path}"
+
+
+def experiment(vectors, **changes):
+    base = {
+        "name": "toy",
+        "title": "A toy",
+        "sets": ["words"],
+        "given": 3,
+        "generators": ["pool"],
+        "amounts": [5],
+        "embedder": vectors,
+        "seeds": 2,
+        "methods": [
+            "zero-shot",
+            {"method": "linear-probe", "samples": "both"},
+            {
+                "method": "calibrator",
+                "policies": ["none", "random", "round-robin", "adamab"],
+                "options": FAST,
+            },
+        ],
+    }
+    return Experiment.model_validate(base | changes)
+
+
+def run(found, work, *, sets=None, **options):
+    runner = Runner(found, sets or {"words": Words()}, work)
+    return runner, runner.run(jobs=options.pop("jobs", 0), **options)
+
+
+@pytest.fixture(scope="module")
+def done(vectors, tmp_path_factory):
+    work = tmp_path_factory.mktemp("done")
+    return *run(experiment(vectors), work), work
+
+
+# What an experiment is
+
+
+def test_the_papers_experiments_are_there():
+    found = {e.name: e for e in built_in()}
+    assert set(found) == {"text-table", "images", "samples", "alpha", "grid"}
+    table = found["text-table"]
+    assert table.settings == ("zero-shot", "few-shot")
+    assert {m.recipe for m in table.methods if m.method == "calibrator"} == {"paper", "default"}
+    assert found["alpha"].vary["alpha"] == (0, 1, 3, 10, 30, 100)
+    assert found["grid"].vary["batch_size"] == (16, 32, 64, 128, 256, 512)
+    assert found["grid"].chosen == BY_FOLDS
+    assert all(e.seeds >= 5 for e in found.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("just words", "is no mapping"),
+        ("title: x\nsets: [demo]\nmethods: [knnn]", "did you mean 'knn'"),
+        ("title: x\nsets: [demo]\nmethods: [{method: calibrator}]", "needs policies"),
+        ("title: x\nsets: [demo]\nmethods: [{method: knn, policies: [adamab]}]", "takes no policies"),
+        ("title: x\nsets: [demo]\nmethods: [{method: calibrator, policies: [adamabb]}]", "'adamab'"),
+        ("title: x\nsets: [demo]\nmethods: [knn]\namounts: [-1]", "no amount"),
+        ("title: x\nsets: [demo]\nmethods: [knn]\namounts: [lots]", "no amount"),
+        ("title: x\nsets: [demo]\nmethods: [knn]\nseeds: 0", "seeds"),
+        ("title: x\nsets: [demo]\nmethods: [knn]\nvary: {alpha: [-1]}", "alpha"),
+        ("title: x\nsets: [demo]\nmethods: [knn]\nvary: {alpha: []}", "vary.alpha is empty"),
+        ("title: x\nsets: [demo]\nmethods: [knn]\nchosen: best", "chosen"),
+        ("title: x\nsets: [demo]\nmethods: [knn]\nseed: 3", "seed"),
+        ("title: x\nsets: [demo\n", ""),
+    ],
+)
+def test_mistakes_in_a_file_are_told_in_one_line(tmp_path, text, words):
+    (tmp_path / "my.yaml").write_text(text)
+    with pytest.raises(TaskError) as told:
+        load_experiment(str(tmp_path / "my.yaml"))
+    message = str(told.value)
+    assert "\n" not in message
+    assert "my.yaml" in message
+    assert words in message
+
+
+def test_amounts_in_rounds():
+    assert rounds_of("paper", "trec", 30, 5) == 60
+    assert rounds_of("uneven", "trec", 30, 5) == 45
+    assert rounds_of(2, "demo", 12, 5) == 5
+    assert rounds_of("3 passes", "demo", 12, 5) == 36
+    with pytest.raises(TaskError, match="no settings for 'demo'"):
+        rounds_of("paper", "demo", 12, 5)
+
+
+# Cells
+
+
+def test_methods_that_read_no_wording_run_once_for_both_settings(vectors):
+    found = Expansion(experiment(vectors, settings=["zero-shot", "few-shot"]), {"words": Words()}).cells
+    settings = {m: {c.setting for c in found if c.method == m} for m in ("linear-probe", "calibrator")}
+    assert settings == {"linear-probe": {"both"}, "calibrator": {"zero-shot", "few-shot"}}
+
+
+def test_alpha_varies_for_the_bandit_alone(vectors):
+    found = Expansion(experiment(vectors, vary={"alpha": [0, 10]}), {"words": Words()}).cells
+    counts = {p: sum(c.policy == p and c.method == "calibrator" for c in found) for p in ("adamab", "random")}
+    assert counts == {"adamab": 4, "random": 2}  # two seeds
+
+
+def test_an_amount_that_the_pool_cannot_serve_is_left_out_and_listed(vectors):
+    expansion = Expansion(experiment(vectors, amounts=[5, 20]), {"words": Words()})
+    assert {c.amount for c in expansion.cells} == {"0", "5"}
+    assert [(x.amount, x.generator) for x in expansion.left_out] == [("20", "pool")]
+    assert "20 samples of every class are needed and one class has 15" in expansion.left_out[0].why
+
+
+def test_a_key_changes_with_all_that_figures_depend_on(vectors, tmp_path):
+    runner = Runner(experiment(vectors), {"words": Words()}, tmp_path)
+    cell = next(c for c in runner.cells() if c.policy == "adamab")
+    draw = runner.draws[cell.draw]
+    task = replace(draw.task, classes=(ClassSpec("fruit", "another sentence"), *draw.task.classes[1:]))
+    keys = [
+        cell.key(draw, "a", 1),
+        cell.key(draw, "b", 1),
+        cell.key(draw, "a", 2),
+        cell.key(replace(draw, digest="other"), "a", 1),
+        cell.key(replace(draw, task=task), "a", 1),
+        replace(cell, options=json.dumps(FAST | {"alpha": 3})).key(draw, "a", 1),
+        replace(cell, seed=1).key(draw, "a", 1),
+        replace(cell, scored=FOLDS).key(draw, "a", 1),
+    ]
+    assert len(set(keys)) == len(keys)
+    assert cell.key(draw, "a", 1) == keys[0]
+
+
+# Running
+
+
+def test_every_cell_has_a_row_of_the_schema(done):
+    runner, result, work = done
+    rows = [json.loads(line) for line in (work / "toy.rows.jsonl").read_text().splitlines()]
+    assert len(rows) == len(result.rows) == len(runner.cells()) == 2 * (1 + 2 + 4)
+    wanted = {"experiment", "set", "setting", "given", "synthetic", "generator", "policy", "seed", "method"}
+    wanted |= {"recipe", "accuracy", "n_test", "fit_seconds", "n_parameters", "correct"}
+    assert all(wanted <= set(row) for row in rows)
+    assert {row["n_test"] for row in rows} == {40}
+    for row in rows:
+        assert row["synthetic"] == (0 if row["policy"] == "none" else 20)
+        assert row["n_parameters"] == 0 if row["method"] == "zero-shot" else row["n_parameters"] > 0
+
+
+def test_learning_helps_on_words_that_give_their_class_away(done):
+    summary = summarise(done[1])
+    probe = summary.line(method="linear-probe", policy="none")
+    assert probe.accuracy.mean > 0.6
+    assert probe.accuracy.low <= probe.accuracy.mean <= probe.accuracy.high
+
+
+def test_baselines_get_the_samples_that_round_robin_adds(done):
+    counts = {
+        (row.cell.method, row.cell.seed): row.measured.counts
+        for row in done[1].rows
+        if row.cell.policy == "round-robin"
+    }
+    assert counts["linear-probe", 0] == counts["calibrator", 0]
+    assert counts["linear-probe", 0] == (8, 8, 8, 8)
+
+
+def test_what_is_finished_is_not_run_again(done, vectors, monkeypatch):
+    _, result, work = done
+    monkeypatch.setattr(running, "measure", lambda *_: pytest.fail("measured again"))
+    before = (work / "toy.rows.jsonl").read_bytes()
+    _, again = run(experiment(vectors), work)
+    assert (work / "toy.rows.jsonl").read_bytes() == before
+    assert [r.accuracy for r in again.rows] == [r.accuracy for r in result.rows]
+
+
+def test_a_line_that_was_cut_off_is_measured_again_and_nothing_else(done, vectors, tmp_path):
+    _, result, work = done
+    content = (work / "toy.rows.jsonl").read_bytes()
+    (tmp_path / "toy.rows.jsonl").write_bytes(b"no json\n" + content[:-100])
+    told = []
+    _, again = run(experiment(vectors), tmp_path, on_cell=lambda done, *_: told.append(done))
+    assert told == [len(result.rows) - 1, len(result.rows)]
+    for old, new in zip(result.rows, again.rows, strict=True):
+        assert np.array_equal(old.measured.correct, new.measured.correct)
+    assert len(Rows(tmp_path / "toy.rows.jsonl").known) == len(result.rows)
+
+
+def test_processes_find_the_same(done, vectors, tmp_path):
+    _, result, _ = done
+    _, other = run(experiment(vectors), tmp_path, jobs=2)
+    for old, new in zip(result.rows, other.rows, strict=True):
+        assert np.array_equal(old.measured.correct, new.measured.correct)
+
+
+@pytest.mark.parametrize("jobs", [0, 1])
+def test_stopping_keeps_what_is_finished(vectors, tmp_path, jobs):
+    def stop(done, total, what):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(StoppedError, match=r"2 of 14 cells are done .* kept in .*toy\.rows\.jsonl"):
+        run(experiment(vectors), tmp_path, jobs=jobs, on_cell=stop)
+    assert len(Rows(tmp_path / "toy.rows.jsonl").known) == 2
+
+
+def test_a_recorded_generator_gives_every_seed_the_examples_that_it_saw(vectors, tmp_path):
+    runner, result = run(experiment(vectors, generators=["recorded", "pool"], methods=["knn"]), tmp_path)
+    given = {key: sorted(s.text for s in draw.task.samples) for key, draw in runner.draws.items()}
+    by_generator = {g: [v for k, v in given.items() if k.generator == g] for g in ("recorded", "pool")}
+    assert by_generator["recorded"][0] == by_generator["recorded"][1]
+    assert by_generator["pool"][0] != by_generator["pool"][1]
+    assert len(result.rows) == 4
+
+
+def test_the_papers_split_scores_other_samples_for_each_seed(vectors, tmp_path):
+    # Given samples from the test split have no vectors in another draw's file; all texts are in this one.
+    _, result = run(experiment(vectors, split="paper", methods=["zero-shot", "class-mean"]), tmp_path)
+    assert {len(row.measured.correct) for row in result.rows} == {40 - 12}
+    assert len({row.scored_on for row in result.rows}) == 2
+    assert any("official test split" in note for note in notes(summarise(result)))
+
+
+# Choosing options
+
+
+GRID = {
+    "methods": [
+        {"method": "calibrator", "recipe": "paper", "policies": ["adamab"], "options": {"rounds": 60}}
+    ],
+    "amounts": [0, "1 passes"],
+    "vary": {"learning_rate": [1e-6, 0.05], "alpha": [0, 100]},
+}
+
+
+def test_the_grid_is_chosen_by_cross_validation_and_only_the_chosen_meets_the_test(vectors, tmp_path):
+    _, result = run(experiment(vectors, chosen=BY_FOLDS, **GRID), tmp_path)
+    rows = [json.loads(line) for line in (tmp_path / "toy.rows.jsonl").read_text().splitlines()]
+    folds = [row for row in rows if row["scored"] == "folds"]
+    tests = [row for row in rows if row["scored"] == "test"]
+    assert len(folds) == 2 * (2 + 4)  # two seeds; nothing added has no α
+    assert {row["n_test"] for row in folds} == {12}
+    assert len(tests) == len(result.rows) == 2
+    for seed, test in enumerate(sorted(tests, key=lambda row: row["seed"])):
+        of_seed = [row for row in folds if row["seed"] == seed]
+        chosen = next(r for r in of_seed if (r["options"], r["amount"]) == (test["options"], test["amount"]))
+        assert chosen["accuracy"] == max(row["accuracy"] for row in of_seed)
+    summary = summarise(result)
+    assert len(summary.lines) == 1
+    assert any("cross-validation" in note for note in notes(summary))
+
+
+def test_the_best_options_of_each_seed_win_and_of_equals_the_first(done):
+    rows = [row for row in done[1].rows if row.cell.policy == "adamab"]
+    hits = {"a": (5, 5), "b": (9, 2), "c": (9, 5)}  # of ten, by seed
+    tried = [
+        replace(
+            row,
+            cell=replace(row.cell, options=json.dumps({"name": name})),
+            measured=replace(row.measured, correct=np.arange(10) < count[row.cell.seed]),
+        )
+        for name, count in hits.items()
+        for row in rows
+    ]
+    best = {row.cell.seed: row.cell.settings["name"] for row in running.best_by_folds(tried)}
+    assert best == {0: "b", 1: "a"}
+
+
+def test_choosing_by_test_accuracy_has_a_name_that_says_so(vectors, tmp_path):
+    _, result = run(experiment(vectors, chosen=BY_TEST, **GRID), tmp_path)
+    assert len(result.rows) == 2 * (2 + 4)
+    summary = summarise(result)
+    assert [line.cell.amount for line in summary.lines] == [BY_TEST]
+    means = {}
+    for row in result.rows:
+        means.setdefault(row.cell.group, []).append(row.accuracy)
+    assert summary.lines[0].accuracy.mean == pytest.approx(max(np.mean(v) for v in means.values()))
+    assert any("flatters" in note for note in notes(summary))
+
+
+# Statistics, tables and files
+
+
+def test_adamab_is_compared_with_every_policy_and_the_probe(done):
+    summary = summarise(done[1])
+    rivals = {(c.rival.method, c.rival.policy) for c in summary.comparisons}
+    assert rivals == {
+        ("calibrator", "none"),
+        ("calibrator", "random"),
+        ("calibrator", "round-robin"),
+        ("linear-probe", "round-robin"),
+    }
+    for c in summary.comparisons:
+        assert c.corrected >= c.p
+        ours = summary.line(method="calibrator", policy="adamab").accuracy.mean
+        theirs = summary.line(
+            method=c.rival.method, policy=c.rival.policy, amount=c.rival.amount
+        ).accuracy.mean
+        assert c.lead.mean == pytest.approx(ours - theirs)
+    assert in_short(summary)[0].startswith("With the recipe default, of 1 comparison with round-robin ADAMAB")
+
+
+def test_files_of_an_experiment(done, tmp_path):
+    result = replace(done[1], experiment=done[1].experiment.with_changes(published=["tab:main_res_text"]))
+    written = write_report(summarise(result), tmp_path, command="adamab reproduce toy.yaml")
+    assert [path.name for path in written] == ["toy.md", "toy.tex", "toy.csv", "toy.json"]
+    page = written[0].read_text()
+    first = page.split("\n\n")[1]
+    assert first.startswith("ADAMAB does not beat round-robin in ")
+    for words in ("`adamab reproduce toy.yaml`", "zero shot", "calibrator (default), ADAMAB", "not directly"):
+        assert words in page
+    assert r"\begin{tabular}{lrrr}" in written[1].read_text()
+    rows = list(csv.DictReader(io.StringIO(written[2].read_text())))
+    assert len(rows) == 1 + 2 + 4
+    data = json.loads(written[3].read_text())
+    assert len(data["rows"]) == 14
+    assert "correct" not in data["rows"][0]
+    assert data["published"][0]["table"] == "tab:main_res_text"
+
+
+def test_a_table_has_a_column_a_set_and_setting(done):
+    (table,) = tables(summarise(done[1]))
+    assert table.header == ("Method", "Added", "Words", "Parameters")
+    assert [row[0] for row in table.rows[:3]] == [
+        "zero shot",
+        "linear probe",
+        "calibrator (default), given only",
+    ]
+    assert [row[1] for row in table.rows] == ["0", "0", "0", "20", "20", "20", "20"]
+
+
+def test_published_numbers_are_the_papers():
+    text = published_table("tab:main_res_text")
+    ours = next(row for row in text.rows if row.method == "QWen-3-emb-06b, ADAMAB")
+    assert ours.accuracy["trec", "few-shot"] == 62.50
+    assert ours.accuracy["multiwd", "zero-shot"] == 58.15
+    image = published_table("tab:main_res_img")
+    clip = next(row for row in image.rows if row.method == "CLIP-VIT-Large, ADAMAB")
+    assert clip.accuracy["cub200", "zero-shot"] == 68.60
+    assert clip.parameters == "+0.664M"
+    with pytest.raises(TaskError, match="no table"):
+        published_table("tab:none")
+
+
+def test_figures_of_samples_and_alpha(vectors, tmp_path):
+    found = experiment(vectors, amounts=[5, 8], seeds=1, figure="samples")
+    _, result = run(found, tmp_path)
+    assert {p.name for p in write_report(summarise(result), tmp_path, command="x")} >= {
+        "toy-accuracy.png",
+        "toy-accuracy.svg",
+    }
+    assert "linear probe" in (tmp_path / "toy-accuracy.svg").read_text()
+    found = experiment(vectors, name="other", vary={"alpha": [0, 10]}, seeds=1, figure="alpha")
+    _, result = run(found, tmp_path)
+    assert {p.name for p in write_report(summarise(result), tmp_path, command="x")} >= {"other-accuracy.svg"}
+
+
+# What costs money
+
+
+@pytest.fixture
+def server():
+    with ProviderServer() as running_server:
+        yield running_server
+
+
+def _paid(server):
+    spec = f"openai:m?base_url={server.url}/v1&first_wait=0.01"
+    methods = [
+        {"method": "calibrator", "policies": ["round-robin", "adamab"], "options": FAST},
+        f"chat:m?base_url={server.url}/v1&first_wait=0.01",
+    ]
+    return experiment(spec, generators=[spec], seeds=1, methods=methods)
+
+
+def test_an_estimate_of_calls_and_cost_sends_nothing(server, tmp_path):
+    runner = Runner(_paid(server), {"words": Words()}, tmp_path)
+    found = estimate(runner)
+    assert (found.cells, found.done) == (3, 0)
+    purposes = {party.purpose.partition("?")[0]: party for party in found.parties}
+    assert set(purposes) == {"embed the texts", "embed in fits", "generate in fits", "chat:m"}
+    assert purposes["chat:m"].expected.calls == 40
+    assert purposes["generate in fits"].expected.calls == 2 * 4  # two policies of four rounds
+    assert server.count() == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_budget_that_ends_leaves_what_is_finished(server, tmp_path):
+    outside = Outside(Budget.parse("3 calls"))
+    with pytest.raises(BudgetError) as told:
+        run(_paid(server), tmp_path, outside=outside)
+    assert "\n" not in str(told.value)
+    _, result = run(_paid(server), tmp_path, outside=Outside(Budget.parse("500 calls")))
+    assert len(result.rows) == 3
+
+
+def test_local_experiments_cost_nothing(vectors, tmp_path):
+    found = estimate(Runner(experiment(vectors), {"words": Words()}, tmp_path))
+    assert (found.cells, found.expected.calls, found.at_most.nano_usd) == (14, 0, 0)
