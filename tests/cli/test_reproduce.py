@@ -41,7 +41,7 @@ def place(tmp_path, monkeypatch):
 
 def test_the_list_names_every_experiment(adamab):
     shown = adamab("reproduce", "--list").stdout
-    for name in ("text-table", "images", "samples", "alpha", "grid", "convergence"):
+    for name in ("text-table", "images", "samples", "alpha", "grid", "setfit", "convergence"):
         assert name in shown
     assert len(json.loads(adamab("reproduce", "--list", "--json").stdout)) == 6
 

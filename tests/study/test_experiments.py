@@ -123,7 +123,7 @@ def done(vectors, tmp_path_factory):
 
 def test_the_papers_experiments_are_there():
     found = {e.name: e for e in built_in()}
-    assert set(found) == {"text-table", "images", "samples", "alpha", "grid"}
+    assert set(found) == {"text-table", "images", "samples", "alpha", "grid", "setfit"}
     table = found["text-table"]
     assert table.settings == ("zero-shot", "few-shot")
     assert {m.recipe for m in table.methods if m.method == "calibrator"} == {"paper", "default"}
