@@ -161,3 +161,58 @@ def test_a_pool_may_mix_absolute_and_relative_paths(place: Path, adamab: Call) -
     fitted = adamab("fit", "given", "--run", "run", *providers, *FAST)
     assert fitted.exit_code == 0, fitted.output
     assert "2 synthetic ones" in fitted.stdout
+
+
+def test_a_run_in_the_folder_of_its_pictures_is_refused_and_never_a_class(
+    place: Path, adamab: Call, refused: Call
+) -> None:
+    fit = ("--embedder", "onnx:network.onnx", "--generator", "transform", *FAST)
+    assert "lies in the folder of the pictures" in refused("fit", "given", "--run", "given/run", *fit)
+    assert adamab("fit", "given", "--run", "run", *fit).exit_code == 0
+    (place / "run").rename(place / "given" / "run")
+    again = adamab("fit", "given", "--run", "other", *fit)
+    assert "3 classes, 6 given samples" in again.stdout
+
+
+def test_files_that_may_be_pictures_are_not_passed_over_in_silence(place: Path, adamab: Call) -> None:
+    for name in ("a.heic", "b.heic", "noending", "notes.txt"):
+        (place / "given" / "red" / name).write_bytes(b"x")
+    fitted = adamab("fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", *FAST)
+    assert "passed over 3 files that may be pictures (.heic 2, no ending 1)" in fitted.stderr
+
+
+def test_pictures_are_rejected_by_path_or_reference(place: Path, adamab: Call) -> None:
+    fit = (
+        "fit",
+        "given",
+        "--run",
+        "run",
+        "--embedder",
+        "onnx:network.onnx",
+        "--generator",
+        "transform",
+        *FAST,
+    )
+    adamab(*fit)
+    first, second = [
+        json.loads(line) for line in (place / "run" / "synthetic.jsonl").read_text().splitlines()
+    ][:2]
+    (place / "bad.txt").write_text(f"{first['text']}\nrun/{second['image']}\n")
+    again = adamab(*fit, "--reject", "bad.txt")
+    assert again.exit_code == 0, again.output
+    assert "2 samples rejected" in again.stderr
+    left = (place / "run" / "synthetic.jsonl").read_text()
+    assert first["text"] not in left
+    assert second["text"] not in left
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("fit", "https://example.org/photos", "--run", "run"),
+        ("fit", "given", "--run", "https://example.org/run", "--embedder", "onnx:network.onnx"),
+    ],
+)
+def test_web_addresses_are_never_paths(place: Path, refused: Call, arguments: tuple[str, ...]) -> None:
+    assert "is a web address" in refused(*arguments)
+    assert not (place / "https:").exists()

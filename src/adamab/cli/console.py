@@ -52,9 +52,16 @@ def say(text: str) -> None:
 
 
 def say_missing(source: str) -> int:
-    """Tell of pictures that a data set's index names and its folder lacks, and return their number."""
-    from adamab.task import missing_pictures
+    """Tell of pictures that are not there or not read; returns how many a data set's folder lacks."""
+    import os
+    from pathlib import Path
 
+    from adamab.task import missing_pictures
+    from adamab.task.image_folders import passed_over
+
+    if os.path.isdir(source) and (others := passed_over(Path(source))):
+        named = ", ".join(f"{ending} {count}" for ending, count in others.most_common())
+        say(f"note: {source}: passed over {counted(others.total(), 'file')} that may be pictures ({named})")
     missing = missing_pictures(source)
     if missing:
         are = "picture that its index names is" if missing == 1 else "pictures that its index names are"

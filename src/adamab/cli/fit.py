@@ -126,6 +126,7 @@ def fit(
     from adamab.run.directory import check_place
 
     check_place(run, overwrite=overwrite)
+    _check_apart(run, task)
     chosen = recipe_of(recipe, settings or ())
     make_policy(policy, alpha=chosen.alpha, relative=chosen.relative_shift)
     need_torch_for(embedder)
@@ -152,6 +153,17 @@ def fit(
         order = order.taken_up(run)
     summary = _fit(order, run, overwrite=overwrite, cache=not no_cache, quiet=quiet)
     _report(run, summary, as_json=as_json, quiet=quiet)
+
+
+def _check_apart(run: Path, task: str) -> None:
+    """A run in the folder of the pictures would be taken for a class by whatever reads that folder."""
+    import os
+
+    from adamab.errors import RunError
+    from adamab.task.messages import place
+
+    if os.path.isdir(task) and Path(task).resolve() in (run.resolve(), *run.resolve().parents):
+        raise RunError(f"{place(run)}: lies in the folder of the pictures; name a directory beside it")
 
 
 def _order(
@@ -184,7 +196,7 @@ def _order(
         seed=seed,
         holdout=None if holdout is None else Holdout.read(holdout, read.modality),
         shared_images=shared_images() if cache else None,
-        reject=() if reject is None else tuple(rejected_texts(reject)),
+        reject=() if reject is None else tuple(rejected_texts(reject, read.modality)),
         **options,
     )
 

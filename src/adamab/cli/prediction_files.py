@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from adamab.cli.console import standard_output
 from adamab.errors import EmbedderError, TaskError
+from adamab.task.images import is_url
 from adamab.task.messages import place, short
 
 if TYPE_CHECKING:
@@ -171,6 +172,8 @@ def output_format(output: Path | None, as_json: bool) -> str:
     """`csv`, `tsv` or `jsonl`: by the output's ending, on stdout by `--json`."""
     if output is None or _is_special(output):
         return "jsonl" if as_json else "csv"
+    if is_url(output):
+        raise TaskError(f"{place(output)}: is a web address; name a file of this machine for the output")
     if output.is_dir():
         raise TaskError(f"{place(output)}: is a directory; name a file in it")
     kind = _FORMATS.get(output.suffix.lower())

@@ -34,6 +34,7 @@ from adamab.providers.image_store import FOLDER as IMAGES
 from adamab.run.checkpoint import FILE_NAME as CHECKPOINT
 from adamab.run.journal_file import FILE_NAME as JOURNAL
 from adamab.run.journal_file import LOCK_NAME as LOCK
+from adamab.task.images import is_url
 from adamab.task.messages import one_line, place, short
 from adamab.version import __version__
 
@@ -138,6 +139,8 @@ def check_place(path: Path, *, overwrite: bool = False) -> None:
 
     Only a directory that holds a run and nothing else is ever taken over.
     """
+    if is_url(path):
+        raise RunError(f"{place(path)}: is a web address; name a directory of this machine for the run")
     try:
         entries = sorted(entry.name for entry in path.iterdir()) if path.exists() else []
     except NotADirectoryError:

@@ -166,7 +166,9 @@ def _affordable() -> Iterator[None]:
     try:
         yield
     except BudgetError as error:
-        raise BudgetError(f"{error}, and the task's own texts are not embedded yet; raise --budget") from None
+        raise BudgetError(
+            f"{error}, and the task's own samples are not embedded yet; raise --budget"
+        ) from None
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from adamab.run.outside import Outside
 from adamab.run.session import Session
 from adamab.task.messages import place, short
 from adamab.task.recipe import Recipe
-from adamab.task.spec import Task
+from adamab.task.spec import Modality, Task
 
 
 @dataclass(frozen=True)
@@ -219,8 +219,9 @@ def _stopping(session: Session, path: Path) -> Iterator[None]:
         ) from None
 
 
-def rejected_texts(path: Path) -> Iterable[str]:
-    """The texts of a file of samples that should not be trained on."""
+def rejected_texts(path: Path, modality: Modality = "text") -> Iterable[str]:
+    """The samples of a file that should not be trained on: texts, or references or paths of pictures."""
+    from adamab.task.image_samples import read_references
     from adamab.task.samples import read_texts
 
-    return [row.text for row in read_texts(path)]
+    return read_references(path) if modality == "image" else [row.text for row in read_texts(path)]

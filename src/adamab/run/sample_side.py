@@ -88,7 +88,8 @@ class SampleSide:
                 raise EmbedderError(
                     f"{self._embedder}: some vectors of view {view!r} have width {width}, others "
                     f"{matrix.shape[1]}; what serves the model has changed or lied: "
-                    "run adamab cache purge and fit into another directory"
+                    f"run adamab cache purge --embedder '{self._embedder.fingerprint}' "
+                    "and fit into another directory"
                 )
         return answer
 

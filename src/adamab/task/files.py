@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 from adamab.errors import TaskError
+from adamab.task.images import is_url
 from adamab.task.messages import one_line, place, short
 
 # Ending of a file -> how its rows are written.
@@ -114,6 +115,8 @@ def read_stream(handle: BinaryIO, name: str, kind: str) -> Iterator[Row]:
 def _kind(path: Path, plain_text: bool) -> str:
     known = {ending: kind for ending, kind in ENDINGS.items() if plain_text or kind != _PLAIN}
     kind = known.get(path.suffix.lower())
+    if is_url(path):
+        raise TaskError(f"{place(path)}: is a web address, and URLs are never fetched; download it first")
     if kind is None:
         raise TaskError(
             f"{place(path)}: unknown ending {short(path.suffix)}; use one of {', '.join(sorted(known))}"

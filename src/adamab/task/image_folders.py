@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,23 @@ from adamab.task.messages import checked, one_line, place
 
 ENDINGS: tuple[str, ...] = (".apng", ".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".mpo")
 ENDINGS += (".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp")
+# Endings of pictures that are not read, which people should be told of; other files are none of our business.
+_UNREAD = (
+    "",
+    ".arw",
+    ".cr2",
+    ".cr3",
+    ".dng",
+    ".heic",
+    ".heif",
+    ".ico",
+    ".jp2",
+    ".jxl",
+    ".nef",
+    ".psd",
+    ".svg",
+)
+_RUN_FILES = ("journal.sqlite", "model.safetensors")
 _LEFT_OUT = {"__MACOSX", "@eaDir"}  # folders that archives and file servers add
 _CHUNK = 2**20
 
@@ -42,6 +60,13 @@ def image_files(folder: Path) -> Iterator[Path]:
         raise ImageError(
             f"{place(folder)}: holds no pictures; put files there that end in {_endings()}, or name another"
         )
+
+
+def passed_over(folder: Path) -> Counter[str]:
+    """Files below a folder that may be pictures and are not looked at, by their ending."""
+    return Counter(
+        path.suffix.lower() or "no ending" for path in _files_below(folder) if path.suffix.lower() in _UNREAD
+    )
 
 
 def class_folders(folder: Path) -> Iterator[tuple[str, Path]]:
@@ -74,13 +99,16 @@ def _class_folders(folder: Path) -> list[Path]:
 
 
 def _pictures_below(folder: Path) -> Iterator[Path]:
+    return filter(_is_picture, _files_below(folder))
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
     entered: set[tuple[int, int]] = set()  # or links in a circle would never end
     pending = [(folder, True)]
     while pending:
         entry, is_folder = pending.pop()
         if not is_folder:
-            if _is_picture(entry):
-                yield entry
+            yield entry
         elif (identity := _identity(entry)) not in entered:
             entered.add(identity)
             pending.extend(reversed(_entries(entry)))
@@ -107,6 +135,7 @@ def _entries(folder: Path) -> list[tuple[Path, bool]]:
             f"{place(folder)}: cannot be read as a folder ({_why(error)}); check the path"
         ) from None
     found = [(name, is_folder) for name, is_folder in found if not (is_folder and name in _LEFT_OUT)]
+    found = [(name, is_folder) for name, is_folder in found if not (is_folder and _is_run(folder / name))]
     found.sort(key=lambda entry: entry[0] + "/" if entry[1] else entry[0])
     return [(folder / name, is_folder) for name, is_folder in found]
 
@@ -118,6 +147,11 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         if error.errno == errno.ELOOP:  # a link to itself leads nowhere, like one to nothing
             return False
         raise
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether `adamab fit` wrote it: the pictures of a run are no examples, wherever it lies."""
+    return any(os.path.isfile(folder / name) for name in _RUN_FILES)
 
 
 def _is_picture(path: Path) -> bool:

@@ -10,7 +10,7 @@ from adamab.errors import ImageError, TaskError
 from adamab.task.files import Row, read_rows
 from adamab.task.image_folders import ENDINGS, class_folders, image_at, image_files
 from adamab.task.image_sets import is_image_set, read_image_set
-from adamab.task.images import is_url
+from adamab.task.images import is_reference, is_url
 from adamab.task.messages import place, short, suggestion
 from adamab.task.samples import TextRow, class_name_of, id_of, string_of, unknown_class
 from adamab.task.spec import Sample
@@ -60,6 +60,19 @@ def read_images(
             broken.append(place(path))
             continue
         yield TextRow(image.reference, fields, number, id_, image)
+
+
+def read_references(source: str | Path) -> list[str]:
+    """References of pictures that a file lists as such, as `text`, or by their paths."""
+    rows = read_rows(Path(source), plain_text=True, columns=("text", *_PATH_KEYS))
+    return [_reference(row) for row in rows]
+
+
+def _reference(row: Row) -> str:
+    written = row.fields.get("text")
+    if isinstance(written, str) and is_reference(written.strip()):
+        return written.strip()
+    return image_at(_path(row)).reference
 
 
 def labelled_files(source: str | Path) -> Iterator[tuple[str, Path, str, str | None]]:

@@ -14,6 +14,7 @@ from adamab.errors import ImageError, TaskError
 from adamab.task.image_folders import image_at
 from adamab.task.image_samples import placed_image_samples, resolved, source_at
 from adamab.task.image_sets import is_image_set, read_image_set
+from adamab.task.images import is_url
 from adamab.task.messages import checked, place, short, suggestion
 from adamab.task.prompts import KEYS, Prompts
 from adamab.task.samples import (
@@ -47,6 +48,8 @@ def load_task(path: str | PathLike[str]) -> Task:
     A text that is repeated within its class is kept once, unless its `id` differs (see `Task`); a text
     under two classes is refused.
     """
+    if is_url(path):
+        raise TaskError(f"{place(path)}: is a web address, and URLs are never fetched; download it first")
     if is_image_set(str(path)) or os.path.isdir(path):
         return _of_pictures(str(path))
     path = Path(path)

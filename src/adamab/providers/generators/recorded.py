@@ -92,6 +92,8 @@ def pool_from_spec(rest: str, *, seed: int | None = None, split: str | None = No
     is_set = is_image_set(rest)
     if split is not None and not is_set:
         raise GeneratorError(f"pool:{rest}: option split is for known data sets; leave it out")
+    if not is_set and not os.path.exists(os.path.expanduser(rest)):
+        raise GeneratorError(f"pool:{rest}: no such file or folder; check the path")
     if is_set or os.path.isdir(os.path.expanduser(rest)) or _names_pictures(rest):
         # With it comes what opens pictures, for which texts have no use.
         from adamab.providers.generators.image_pool import ImagePoolGenerator
