@@ -133,5 +133,7 @@ def test_the_second_time_ends_it_at_once(adamab, folder, server, undisturbed):
     result = adamab(*command(server, "--json"))
     assert result.exit_code == 0, result.output
     assert weights(folder) == undisturbed
-    # What was given up counts as spent: nobody knows whether it was billed.
-    assert json.loads(result.stdout)["spent"]["calls"] == server.count()
+    # What was given up counts as spent: nobody knows whether it was billed. One of the calls that run ahead
+    # may have been given up before it was sent.
+    spent = json.loads(result.stdout)["spent"]["calls"]
+    assert server.count() <= spent <= server.count() + 4

@@ -43,7 +43,7 @@ def test_the_list_names_every_experiment(adamab):
     shown = adamab("reproduce", "--list").stdout
     for name in ("text-table", "images", "samples", "alpha", "grid", "setfit", "convergence"):
         assert name in shown
-    assert len(json.loads(adamab("reproduce", "--list", "--json").stdout)) == 6
+    assert len(json.loads(adamab("reproduce", "--list", "--json").stdout)) == 7
 
 
 def test_a_file_of_ones_own_from_estimate_to_tables(adamab, place):

@@ -15,7 +15,7 @@ import pytest
 
 from adamab.errors import ApiError, BudgetError, GeneratorError, ProviderError
 from adamab.providers.budget import Budget
-from adamab.providers.generators.base import Batch, Request
+from adamab.providers.generators.base import Batch, Request, Settings
 from adamab.providers.generators.chat_protocol import Dialect, output_bound, reply_of, usage_of
 from adamab.providers.generators.diverse import clipped, diverse
 from adamab.providers.generators.openai import MORE_ASKS, OpenAIGenerator
@@ -24,6 +24,7 @@ from adamab.providers.prices import Price
 from adamab.providers.registry import resolve_generator
 from adamab.providers.replies import MemoryReplies, Reply
 from adamab.task.prompts import Prompts
+from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec
 from adamab.task.words import folded
 from adamab.testing import Fault, ProviderServer, check_generator
@@ -490,10 +491,11 @@ def test_it_tells_itself_apart(server: ProviderServer, monkeypatch: pytest.Monke
 def test_a_run_configures_what_the_user_left_open(server: ProviderServer) -> None:
     template = Prompts(generate="{count} new {class} {existing}")
     loose = generator(server)
-    loose.configure(prompts=template, seed=7, temperature=1.0, shown=3)
+    recipe = Recipe(temperature=1.0, shown=3)
+    loose.configure(Settings(template, 7, recipe))
     assert (loose.prompts, loose.seed, loose.temperature, loose.shown) == (template, 7, 1.0, 3)
     firm = generator(server, temperature="0.2", shown="9")
-    firm.configure(prompts=template, seed=7, temperature=1.0, shown=3)
+    firm.configure(Settings(template, 7, recipe))
     assert (firm.seed, firm.temperature, firm.shown) == (7, 0.2, 9)
 
 

@@ -48,7 +48,7 @@ def test_a_raised_budget_makes_up_for_every_round_that_it_ended(both, server, tm
 def test_a_budget_too_small_for_the_given_samples_is_one_line(runs):
     runs = replace(runs, local=False)
     with pytest.raises(
-        BudgetError, match="1 call is spent, and the task's own texts are not embedded yet; raise"
+        BudgetError, match="1 call is spent, and the task's own samples are not embedded yet; raise"
     ):
         runs.fit(runs.order(budget=calls(1)))
 

@@ -195,8 +195,9 @@ def interval(values: NDArray[np.float64]) -> Interval:
     """Mean and 95 % interval of one number a seed.
 
     Example:
-        >>> interval(np.array([1.0, 2.0, 3.0]))  # 2 ± 4.303 / sqrt(3)
-        Interval(mean=2.0, low=-0.48413771175032983, high=4.48413771175033)
+        >>> found = interval(np.array([1.0, 2.0, 3.0]))  # 2 ± 4.303 / sqrt(3)
+        >>> round(found.low, 3), found.mean, round(found.high, 3)
+        (-0.484, 2.0, 4.484)
     """
     mean = float(values.mean())
     spread = float(values.std(ddof=1) / np.sqrt(len(values)) * stats.t.ppf(0.975, len(values) - 1))
