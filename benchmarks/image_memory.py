@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.memory import _peak
+from benchmarks.memory import peak
 from benchmarks.report import Figure, Group, Table
 
 FEW, MANY = 200, 2000
@@ -74,21 +74,21 @@ class _Place:
             link.parent.mkdir(parents=True, exist_ok=True)
             os.link(file, link)
         with _empty_cache() as cache:
-            self._peak(cache, *self._fit("given", "run"))
+            self.peak(cache, *self._fit("given", "run"))
 
     def peaks(self, n: int) -> dict[str, float]:
         """MB at the peak of each command on `n` pictures; all but one find an empty vector cache."""
         predict = ("predict", "run", str(n), "-o", "out.csv")
         with _empty_cache() as cache:
-            uncached, cached = self._peak(cache, *predict, "--no-cache"), self._peak(cache, *predict)
+            uncached, cached = self.peak(cache, *predict, "--no-cache"), self.peak(cache, *predict)
         with _empty_cache() as cache:
-            cold, warm = (self._peak(cache, *self._fit(str(n), f"{kind}-{n}")) for kind in ("cold", "warm"))
+            cold, warm = (self.peak(cache, *self._fit(str(n), f"{kind}-{n}")) for kind in ("cold", "warm"))
         return {PREDICT: uncached, PREDICT_CACHED: cached, FIT: cold, FIT_CACHED: warm}
 
     def _fit(self, given: str, run: str) -> tuple[str, ...]:
         return ("fit", given, "--run", run, "--embedder", "onnx:network.onnx", "--quiet")
 
-    def _peak(self, cache: str, *arguments: str) -> float:
+    def peak(self, cache: str, *arguments: str) -> float:
         command = [sys.executable, "-m", "benchmarks.image_memory", *arguments]
         root = Path(__file__).resolve().parent.parent
         environment = {**os.environ, "PYTHONPATH": str(root), "ADAMAB_CACHE": cache}
@@ -140,7 +140,7 @@ def _main() -> None:
     except SystemExit as end:
         if end.code:
             raise
-    print(_peak())
+    print(peak())
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ def peak_extra_megabytes(n_classes: int, width: int, n: int) -> tuple[float, flo
     return choosing, gradient
 
 
-def _peak() -> float:
+def peak() -> float:
     """Highest resident size so far, in MB (Linux only)."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) * 1024 / 1e6
@@ -36,11 +36,11 @@ def _main() -> None:
 
     setting = Setting(*map(int, sys.argv[1:4]))
     setting.tiny_gradient()
-    start = _peak()
+    start = peak()
     setting.gradient()
-    warm = _peak()
+    warm = peak()
     setting.choose()
-    print(_peak() - warm, warm - start)
+    print(peak() - warm, warm - start)
 
 
 if __name__ == "__main__":
