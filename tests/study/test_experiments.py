@@ -476,3 +476,28 @@ def test_a_budget_that_ends_leaves_what_is_finished(server, tmp_path):
 def test_local_experiments_cost_nothing(vectors, tmp_path):
     found = estimate(Runner(experiment(vectors), {"words": Words()}, tmp_path))
     assert (found.cells, found.expected.calls, found.at_most.nano_usd) == (14, 0, 0)
+
+
+# Test samples stay out
+
+
+def test_a_generator_that_knows_test_texts_by_heart_teaches_nothing(vectors, tmp_path):
+    rows = [{"label": s.class_name, "text": s.text} for s in Words().material("pool", "readme").test]
+    (tmp_path / "heart.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = experiment(vectors, generators=[f"replay:{tmp_path / 'heart.jsonl'}"], seeds=1)
+    _, result = run(found, tmp_path)
+    added = {(row.cell.method, row.cell.policy): row.measured.synthetic for row in result.rows}
+    assert added["calibrator", "adamab"] == added["linear-probe", "round-robin"] == 0
+
+
+class OnlyVectors(Words):
+    """The same as a set of which there are vectors only."""
+
+    def embedder(self):
+        return HashEmbedder(width=24)
+
+
+def test_methods_that_read_samples_are_refused_where_there_are_only_vectors(vectors, tmp_path):
+    found = experiment(vectors, methods=["zero-shot", "setfit"])
+    with pytest.raises(TaskError, match="setfit reads samples, and words has only their vectors"):
+        run(found, tmp_path, sets={"words": OnlyVectors()})

@@ -235,9 +235,12 @@ def _convergence(
     data: Path | None, output: Path, sets: list[str] | None, seeds: int | None, jobs: int
 ) -> None:
     from adamab.cli.folders import make_folder
+    from adamab.errors import TaskError
     from adamab.study.convergence import run
     from adamab.study.datasets.base import data_directory
 
+    if seeds is not None and seeds < 2:
+        raise TaskError(f"{CONVERGENCE} needs two seeds or more for its intervals; leave --seeds out")
     directory = data_directory(data) if sets != ["demo"] else data
     make_folder(output, " for the results")
     command = _command(CONVERGENCE, sets, seeds)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from adamab.errors import TaskError
 from adamab.study.baselines.registry import READS_SAMPLES
 from adamab.study.datasets.base import DataSet, Draw
 from adamab.study.experiments.definition import (
@@ -24,7 +25,7 @@ from adamab.study.experiments.definition import (
 from adamab.task.recipe import Recipe
 from adamab.task.specs import split_spec
 
-DEFINITION = 1  # of what a cell measures; raise it when that changes
+DEFINITION = 2  # of what a cell measures; raise it when that changes
 BOTH = "both"  # the setting of methods that read no wording, so that both settings have the same figures
 RECORDED, POOL = "recorded", "pool"
 _EXPLORING = ("adamab", "tight")  # policies that α means something to
@@ -121,6 +122,12 @@ class Expansion:
         self.cells = list(dict.fromkeys(found))
 
     def _of_set(self, name: str, data: DataSet) -> Iterator[Cell]:
+        if data.embedder() is not None:
+            for method in self.experiment.methods:
+                if _reads_samples(method.method):  # all that it could read are the names of rows
+                    raise TaskError(
+                        f"{method.method} reads samples, and {name} has only their vectors; leave it out"
+                    )
         for generator in self._generators(name, data):
             amounts = list(self._amounts(name, data, generator))
             for method in self.experiment.methods:
@@ -205,7 +212,11 @@ class Expansion:
 
 def reads_samples(cell: Cell) -> bool:
     """Whether the method looks at the texts instead of their vectors."""
-    return split_spec(cell.method)[0].partition(":")[0] in READS_SAMPLES
+    return _reads_samples(cell.method)
+
+
+def _reads_samples(method: str) -> bool:
+    return split_spec(method)[0].partition(":")[0] in READS_SAMPLES
 
 
 def _json(options: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from adamab.errors import BudgetError
 from adamab.providers.budget import Budget
 from adamab.providers.generators.base import Generator
 from adamab.providers.sync import run_sync
+from adamab.run.holdout import Holdout
 from adamab.run.outside import Outside
 from adamab.run.resolve import open_generator
 from adamab.study.baselines.base import TrainingData
@@ -65,11 +66,11 @@ def _calibrator(
         policy=cell.policy,
         recipe=cell.full_recipe(),
         seed=cell.seed,
+        holdout=_tests(cell, materials),
         outside=outside,
     )
     seconds = time.perf_counter() - started
-    if fit.ended is not None and outside is not None and outside.budget != Budget():
-        raise BudgetError(f"{fit.ended}, so this cell is not finished; raise --budget, all others are kept")
+    _check_finished(fit.ended, outside)
     views, texts = _views(materials, cell, scored), [sample.text for sample in scored]
     correct = _correct(fit.classifier.predict(views, texts), scored)
     samples = [*task.samples, *fit.synthetic]
@@ -127,7 +128,7 @@ def _baseline(cell: Cell, materials: Materials, test: Sequence[Sample], outside:
         # Two samples a class make scikit-learn ask whether the classes are numbers to regress on.
         warnings.filterwarnings("ignore", message="The number of unique classes is greater than 50%")
         baseline.fit(data)
-    seconds = time.perf_counter() - started
+    seconds = getattr(baseline, "fit_seconds_", time.perf_counter() - started)  # without loading a model
     texts = [sample.text for sample in test]
     with metered(baseline, outside or Outside()):
         correct = _correct(baseline.predict(_views(materials, cell, test), texts), test)
@@ -167,10 +168,22 @@ def evenly(cell: Cell, materials: Materials, outside: Outside | None) -> tuple[S
             policy=EVENLY,
             recipe=recipe.with_options(batch=cell.batch, augmentation_rounds=cell.rounds),
             seed=cell.seed,
+            holdout=_tests(cell, materials),
             outside=outside,
         )
+        _check_finished(fit.ended, outside)
         materials.added[key] = fit.synthetic
     return materials.added[key]
+
+
+def _tests(cell: Cell, materials: Materials) -> Holdout:
+    """What no generator may hand out: a model may know a test text by heart."""
+    return Holdout(sample.text for sample in materials.draws[cell.draw].test)
+
+
+def _check_finished(ended: str | None, outside: Outside | None) -> None:
+    if ended is not None and outside is not None and outside.budget != Budget():
+        raise BudgetError(f"{ended}, so this cell is not finished; raise --budget, all others are kept")
 
 
 def _generator(cell: Cell, materials: Materials) -> Generator:
