@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from adamab.errors import ApiError, ProviderError
 from adamab.providers.embedders.sent_pictures import SentPicture, sent_picture
-from adamab.providers.generators.chat_protocol import Dialect, digest, reply_of, usage_of
+from adamab.providers.generators.chat_protocol import Dialect, Spoken, digest, reply_of, usage_of
 from adamab.providers.http import ApiClient, Call, connection
 from adamab.providers.replies import Reply
 from adamab.providers.usage import Usage, estimated_tokens
@@ -56,7 +56,7 @@ class ChatModel:
         self.temperature = _number("temperature", temperature, 0, 2)
         self.max_tokens = int(_number("max_tokens", max_tokens, 1, 10**6))
         self.pixels = int(_number("pixels", pixels, 1024, 10**8))
-        self._dialect = Dialect(schema=False, new_limit=service.needs_key, seed=False)
+        self._spoken = Spoken(Dialect(schema=False, new_limit=service.needs_key, seed=False))
 
     @property
     def fingerprint(self) -> str:
@@ -100,32 +100,14 @@ class ChatModel:
 
     async def _post(self, name: str, content: object, bound: Usage, keep: Callable[[Reply], None]) -> Any:
         """The answer, in whatever dialect the server turns out to speak."""
-        tried: list[list[str]] = []
-        failures: list[ApiError] = []
-        for dialect in self._dialects():
-            body = self._body(content, dialect)
-            if sorted(body) in tried:
-                continue
-            tried.append(sorted(body))
+
+        def send(body: dict[str, Any]) -> Awaitable[Any]:
             call = Call("/chat/completions", body, bound, "classify", None, digest(name, sorted(body)))
-            try:
-                answer = await self.api.post(call, usage=usage_of, keep=lambda answer: keep(reply_of(answer)))
-            except ApiError as error:
-                if not error.unsupported:
-                    raise
-                failures.append(error)
-            else:
-                self._dialect = dialect
-                return answer
-        raise failures[0]
+            return self.api.post(call, usage=usage_of, keep=lambda answer: keep(reply_of(answer)))
 
-    def _dialects(self) -> Iterator[Dialect]:
-        """What to try, in this order; another task may learn the right one in the meantime."""
-        for dialect in (self._dialect, *self._dialect.others()):
-            yield self._dialect
-            yield dialect
+        return await self._spoken.ask(lambda dialect: self._body(content, dialect), send)
 
-    def _body(self, content: object, dialect: Dialect) -> Mapping[str, Any]:
+    def _body(self, content: object, dialect: Dialect) -> dict[str, Any]:
         # One message of the user's: some models' chat templates know no system message.
         body: dict[str, Any] = {"model": self.model, "messages": [{"role": "user", "content": content}]}
         body["max_completion_tokens" if dialect.new_limit else "max_tokens"] = self.max_tokens

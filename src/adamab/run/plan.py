@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from adamab.errors import ApiError
 from adamab.providers.budget import NANO, Budget
-from adamab.providers.prices import Price, check_prices
+from adamab.providers.prices import Price, check_prices, find_price
 from adamab.providers.usage import Usage
 from adamab.run.fit import configure, settled
 from adamab.run.fit_run import Order, check_holdout
@@ -212,6 +212,23 @@ def _told(generator: Generator) -> Iterator[str]:
     if generator.modality == "text":
         yield "the given samples"
         yield "the new samples"
+
+
+def remote_party(
+    purpose: str,
+    api: ApiClient,
+    sends: Iterable[str],
+    usages: Iterable[tuple[Usage, Usage]],
+    prices: Mapping[str, Price],
+) -> Party:
+    """Somebody who would be asked, with what each call should use and the most that it may."""
+    price = find_price(api.service.name, api.model, prices, address=api.service.base_url)
+    calls = list(usages)
+    return replace(
+        _remote(purpose, api, sends, price),
+        expected=_total(Amount.of(usual, price) for usual, _ in calls),
+        at_most=_total(Amount.of(bound, price) for _, bound in calls),
+    )
 
 
 def _remote(purpose: str, api: ApiClient, sends: Iterable[str], price: Price | None) -> Party:

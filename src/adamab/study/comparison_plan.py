@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from urllib.parse import urlsplit
 
-from adamab.errors import ApiError
 from adamab.providers.embedders.api import ApiEmbedder
 from adamab.providers.embedders.base import Embedder, Item
-from adamab.providers.http import ApiClient
-from adamab.providers.prices import Price, check_prices, find_price
-from adamab.providers.usage import Usage
+from adamab.providers.prices import check_prices
 from adamab.run.fit_run import Order
-from adamab.run.plan import Amount, Party, Plan, plan_fit
+from adamab.run.plan import Party, Plan, plan_fit, remote_party
 from adamab.run.resolve import embedder_key
 from adamab.study.baselines.base import TrainingData
 from adamab.study.baselines.registry import make_baseline
@@ -59,7 +55,7 @@ def _test_vectors(order: Order, test: Sequence[Sample]) -> Iterator[Party]:
         return
     keys = [embedder_key(sample, order.embedder, order.task.prompts) for sample in test]
     usages = embedder.requests_for(list(dict.fromkeys(keys)))
-    yield _party("embed the test data", embedder.api, ("the test samples",), usages, order.prices)
+    yield remote_party("embed the test data", embedder.api, ("the test samples",), usages, order.prices)
 
 
 def _baseline(order: Order, method: Method, test: Sequence[Sample]) -> Iterator[Party]:
@@ -72,7 +68,7 @@ def _baseline(order: Order, method: Method, test: Sequence[Sample]) -> Iterator[
     sends = ("the classes' wordings", *given, "the test samples")
     items: list[Item] = [sample.image or sample.text for sample in test]
     usages = baseline.planned(_known(order.task), items)
-    yield _party(str(method), baseline.api, sends, usages, order.prices)
+    yield remote_party(str(method), baseline.api, sends, usages, order.prices)
 
 
 def _known(task: Task) -> TrainingData:
@@ -87,37 +83,6 @@ def _known(task: Task) -> TrainingData:
         prompts=task.prompts,
         items=items,
     )
-
-
-def _party(
-    purpose: str,
-    api: ApiClient,
-    sends: tuple[str, ...],
-    usages: Iterable[tuple[Usage, Usage]],
-    prices: Mapping[str, Price],
-) -> Party:
-    price = find_price(api.service.name, api.model, prices, address=api.service.base_url)
-    expected, most = Amount(), Amount()
-    for usual, bound in usages:
-        expected, most = expected + Amount.of(usual, price), most + Amount.of(bound, price)
-    return Party(
-        purpose,
-        f"{api.service.name}:{api.model}",
-        sends,
-        urlsplit(api.service.base_url).netloc,
-        price,
-        lacking=_lacking(api),
-        expected=expected,
-        at_most=most,
-    )
-
-
-def _lacking(api: ApiClient) -> str | None:
-    try:
-        api.check()
-    except ApiError as error:
-        return str(error)
-    return None
 
 
 def _innermost(embedder: Embedder) -> Embedder:

@@ -185,19 +185,20 @@ class _Model:
         return normalised
 
 
-def _load(files: ModelFiles, device: str, name: str) -> _Model:
+def open_model(kind: str, files: ModelFiles, device: str, name: str) -> Any:
+    """A `SentenceTransformer` or `CrossEncoder` of the library, from its files and nothing else."""
     import sentence_transformers
     import torch
 
     library: Any = sentence_transformers
     try:
         with quiet():
-            model = library.SentenceTransformer(
+            return getattr(library, kind)(
                 str(files.directory),
                 device=None if device == "auto" else device,
                 local_files_only=True,
                 trust_remote_code=False,
-                # Half precision would make a vector depend on its neighbours in the batch.
+                # Half precision would make a result depend on its neighbours in the batch.
                 model_kwargs={"use_safetensors": True, "dtype": torch.float32},
             )
     except Exception as error:  # whatever a damaged file makes transformers raise
@@ -205,6 +206,10 @@ def _load(files: ModelFiles, device: str, name: str) -> _Model:
         raise EmbedderError(
             f"{name}: the model cannot be loaded ({type(error).__name__}: {reason})"
         ) from None
+
+
+def _load(files: ModelFiles, device: str, name: str) -> _Model:
+    model = open_model("SentenceTransformer", files, device, name)
     if files.is_plain_transformer:
         model.transformers_model.config.output_hidden_states = True
     return _Model(model.eval(), files.is_plain_transformer)

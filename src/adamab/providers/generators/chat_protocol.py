@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeGuard
 
+from adamab.errors import ApiError
 from adamab.providers.http import BadAnswerError
 from adamab.providers.replies import Reply
 from adamab.providers.usage import Usage
@@ -48,6 +49,41 @@ class Dialect:
                     yield replace(self, schema=False, **change)
         for new_limit in (self.new_limit, not self.new_limit):
             yield Dialect(schema=False, new_limit=new_limit, seed=False, temperature=False)
+
+
+class Spoken:
+    """The dialect that one server turns out to speak."""
+
+    def __init__(self, first: Dialect) -> None:
+        self.dialect = first
+
+    async def ask(
+        self, body_of: Callable[[Dialect], dict[str, Any]], send: Callable[[dict[str, Any]], Awaitable[Any]]
+    ) -> Any:
+        """The answer to `body_of(dialect)` in the first dialect in which `send` is understood."""
+        tried: list[dict[str, Any]] = []
+        failures: list[ApiError] = []
+        for dialect in self._to_try():
+            body = body_of(dialect)
+            if body in tried:
+                continue
+            tried.append(body)
+            try:
+                answer = await send(body)
+            except ApiError as error:
+                if not error.unsupported:
+                    raise
+                failures.append(error)
+            else:
+                self.dialect = dialect
+                return answer
+        raise failures[0]
+
+    def _to_try(self) -> Iterator[Dialect]:
+        """In this order; another task may learn the right one in the meantime."""
+        for dialect in (self.dialect, *self.dialect.others()):
+            yield self.dialect
+            yield dialect
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from adamab.errors import ApiError, BudgetError, GeneratorError
@@ -16,6 +16,7 @@ from adamab.providers.generators.chat_protocol import (
     Dialect,
     Messages,
     Size,
+    Spoken,
     digest,
     input_bound,
     output_bound,
@@ -74,7 +75,7 @@ class OpenAIGenerator(Generator):
         self.seed = _whole("seed", seed, 0) or 0
         self.temperature = self._own_temperature
         self.shown = SHOWN if self._own_shown is None else self._own_shown
-        self._dialect = Dialect(new_limit=service.needs_key, counted=not service.needs_key)
+        self._spoken = Spoken(Dialect(new_limit=service.needs_key, counted=not service.needs_key))
         self._size = Size()
 
     def __str__(self) -> str:
@@ -112,7 +113,7 @@ class OpenAIGenerator(Generator):
         body = request_body(
             self.model,
             messages,
-            self._dialect,
+            self._spoken.dialect,
             seed=0,
             temperature=self.temperature,
             limit=limit,
@@ -196,31 +197,22 @@ class OpenAIGenerator(Generator):
 
     async def _post(self, ask: Ask, messages: Messages, limit: int, seed: int, count: int) -> Any:
         """The answer, in whatever dialect the server turns out to speak."""
-        fixed = {"seed": seed, "temperature": self.temperature, "limit": limit, "count": count}
-        tried: list[dict[str, Any]] = []
-        failures: list[ApiError] = []
-        for dialect in self._dialects():
-            body = request_body(self.model, messages, dialect, **fixed)  # type: ignore[arg-type]
-            if body in tried:
-                continue
-            tried.append(body)
-            try:
-                call = self._call(ask, body, limit)
-                answer = await self.api.post(call, usage=usage_of, keep=self._keep(ask))
-            except ApiError as error:
-                if not error.unsupported:
-                    raise
-                failures.append(error)
-            else:
-                self._dialect = dialect
-                return answer
-        raise failures[0]
 
-    def _dialects(self) -> Iterator[Dialect]:
-        """What to try, in this order; another task may learn the right one in the meantime."""
-        for dialect in (self._dialect, *self._dialect.others()):
-            yield self._dialect
-            yield dialect
+        def body_of(dialect: Dialect) -> dict[str, Any]:
+            return request_body(
+                self.model,
+                messages,
+                dialect,
+                seed=seed,
+                temperature=self.temperature,
+                limit=limit,
+                count=count,
+            )
+
+        def send(body: dict[str, Any]) -> Awaitable[Any]:
+            return self.api.post(self._call(ask, body, limit), usage=usage_of, keep=self._keep(ask))
+
+        return await self._spoken.ask(body_of, send)
 
     def _call(self, ask: Ask, body: dict[str, Any], limit: int) -> Call:
         return Call(

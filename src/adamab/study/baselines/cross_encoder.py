@@ -13,10 +13,10 @@ from scipy.special import softmax
 from adamab.errors import EmbedderError, MissingExtraError, TaskError
 from adamab.providers.embedders.base import Item
 from adamab.providers.embedders.model_files import ModelFiles, check_name, find_model, quiet
+from adamab.providers.embedders.sentence_transformers import open_model
 from adamab.providers.presets import expand
 from adamab.study.baselines.base import Baseline, Floats, TrainingData
 from adamab.study.baselines.remote import Wording
-from adamab.task.messages import one_line
 from adamab.task.specs import split_spec
 
 SCHEME = "cross-encoder"
@@ -90,26 +90,8 @@ class CrossEncoderBaseline(Baseline):
 
 
 def _load(files: ModelFiles, device: str, name: str) -> Any:
-    import sentence_transformers
-    import torch
-
     files.check()
-    library: Any = sentence_transformers
-    try:
-        with quiet():
-            model = library.CrossEncoder(
-                str(files.directory),
-                device=None if device == "auto" else device,
-                local_files_only=True,
-                trust_remote_code=False,
-                # Half precision would make a score depend on its neighbours in the batch.
-                model_kwargs={"use_safetensors": True, "dtype": torch.float32},
-            )
-    except Exception as error:  # whatever a damaged file makes transformers raise
-        reason = one_line(error)[:160]
-        raise EmbedderError(
-            f"{name}: the model cannot be loaded ({type(error).__name__}: {reason})"
-        ) from None
+    model = open_model("CrossEncoder", files, device, name)
     if model.num_labels != 1:
         raise EmbedderError(
             f"{name}: gives {model.num_labels} scores a pair, so it is no reranker; use a model with one"

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from adamab.errors import ApiError, RecipeError, TaskError
 from adamab.providers.embedders.base import Item
@@ -49,6 +49,13 @@ class Wording:
         return [self.prompts.rerank_class_text(spec, self.examples.get(spec.name, ())) for spec in self.specs]
 
 
+class Halves(NamedTuple):
+    """A question in two smaller ones, and how their answers become its own."""
+
+    questions: Callable[[], Sequence[Question]]
+    joined: Callable[[Sequence[Reply]], Reply]
+
+
 @dataclass(frozen=True)
 class Question:
     """One request: what it is kept under, what it may cost, how it is bought, how it can be halved."""
@@ -57,7 +64,7 @@ class Question:
     expected: Usage
     most: Usage
     buy: Callable[[Keep], Awaitable[Reply]]
-    halves: Callable[[], Sequence[Question]] | None = None
+    halves: Halves | None = None
 
     @property
     def ask(self) -> Ask:
@@ -66,7 +73,7 @@ class Question:
 
 
 class RemoteBaseline(Baseline):
-    """A baseline that sends samples to an API. An implementation writes `_questions` and `_joined`.
+    """A baseline that sends samples to an API. An implementation writes `_questions`.
 
     Nothing is trained. Every answer is looked for in `replies` before it is bought, and kept there before
     it is used; `metered` puts the calls under a budget.
@@ -88,10 +95,6 @@ class RemoteBaseline(Baseline):
     @abstractmethod
     def _questions(self, wording: Wording, item: Item) -> Iterator[Question]:
         """What is asked about a sample."""
-
-    def _joined(self, replies: Sequence[Reply]) -> Reply:
-        """The answer to a question that had to be halved."""
-        raise NotImplementedError
 
     def _fit(self, data: TrainingData) -> None:
         self.wording_ = Wording.of(data)
@@ -149,7 +152,8 @@ class RemoteBaseline(Baseline):
             if question.halves is None:
                 remedy = "show fewer or shorter examples, or use a model that takes more"
                 raise ApiError(f"{error}; {remedy}", status=error.status, too_large=True) from None
-        reply = self._joined([await self._answer(half) for half in question.halves()])
+        halves = question.halves
+        reply = halves.joined([await self._answer(half) for half in halves.questions()])
         self.replies.put(question.ask, reply)
         return reply
 

@@ -18,7 +18,7 @@ from adamab.providers.rerankers.cohere import CohereReranker
 from adamab.providers.rerankers.jina import JinaReranker
 from adamab.providers.rerankers.voyage import VoyageReranker
 from adamab.study.baselines.base import Baseline, Floats
-from adamab.study.baselines.remote import Keep, Question, RemoteBaseline, Wording
+from adamab.study.baselines.remote import Halves, Keep, Question, RemoteBaseline, Wording
 from adamab.task.messages import short, suggestion
 from adamab.task.specs import split_spec
 
@@ -56,7 +56,7 @@ class RerankBaseline(RemoteBaseline):
 
     def _question(self, query: Query, documents: tuple[str, ...]) -> Question:
         expected, most = self.reranker.usage(query, documents)
-        halves = partial(self._halves, query, documents) if len(documents) > 1 else None
+        halves = Halves(partial(self._halves, query, documents), joined) if len(documents) > 1 else None
         buy = partial(self._ask, query, documents)
         return Question(self.reranker.digest(query, documents), expected, most, buy, halves)
 
@@ -66,9 +66,6 @@ class RerankBaseline(RemoteBaseline):
     def _halves(self, query: Query, documents: tuple[str, ...]) -> list[Question]:
         middle = len(documents) // 2
         return [self._question(query, part) for part in (documents[:middle], documents[middle:])]
-
-    def _joined(self, replies: Sequence[Reply]) -> Reply:
-        return joined(replies)
 
     def _predict_proba(self, views: Mapping[str, Floats], texts: Sequence[Item]) -> NDArray[np.float64]:
         self._needs(texts, views)

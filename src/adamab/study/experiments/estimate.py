@@ -6,16 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import urlsplit
 
-from adamab.errors import ApiError
 from adamab.providers.embedders.api import ApiEmbedder
-from adamab.providers.http import ApiClient
-from adamab.providers.prices import Price, find_price
+from adamab.providers.prices import Price
 from adamab.providers.registry import resolve_embedder
-from adamab.providers.usage import Usage
 from adamab.run.fit_run import Order
-from adamab.run.plan import Amount, Party, plan_fit
+from adamab.run.plan import Amount, Party, plan_fit, remote_party
 from adamab.run.resolve import open_embedder, open_generator
 from adamab.study.baselines.base import TrainingData
 from adamab.study.baselines.registry import make_baseline
@@ -110,7 +106,7 @@ def _vectors(runner: Runner, todo: Sequence[Cell], prices: Mapping[str, Price]) 
         if isinstance(embedder, ApiEmbedder) and embedder.api is not None:
             draws = [runner.draws[key] for key in keys if key.set == name]
             texts = dict.fromkeys(text for draw in draws for text in texts_of(draw))
-            yield _party(
+            yield remote_party(
                 "embed the texts", embedder.api, ("the texts",), embedder.requests_for(list(texts)), prices
             )
 
@@ -161,7 +157,7 @@ def _asked(runner: Runner, todo: Sequence[Cell], prices: Mapping[str, Price]) ->
             task = materials.task(cell.draw, cell.setting)
             texts = [sample.text for sample in runner.draws[cell.draw].test]
             sends = ("the classes' wordings", "the test samples")
-            yield _party(cell.method, baseline.api, sends, baseline.planned(_data(task), texts), prices)
+            yield remote_party(cell.method, baseline.api, sends, baseline.planned(_data(task), texts), prices)
 
 
 def _data(task: Task) -> TrainingData:
@@ -170,25 +166,6 @@ def _data(task: Task) -> TrainingData:
     return TrainingData(
         {}, labels, task.class_names, texts, specs=task.classes, prompts=task.prompts, items=texts
     )
-
-
-def _party(
-    purpose: str,
-    api: ApiClient,
-    sends: tuple[str, ...],
-    usages: Iterable[tuple[Usage, Usage]],
-    prices: Mapping[str, Price],
-) -> Party:
-    price = find_price(api.service.name, api.model, prices, address=api.service.base_url)
-    expected, most, lacking = Amount(), Amount(), None
-    for usual, bound in usages:
-        expected, most = expected + Amount.of(usual, price), most + Amount.of(bound, price)
-    try:
-        api.check()
-    except ApiError as error:
-        lacking = str(error)
-    spec, host = f"{api.service.name}:{api.model}", urlsplit(api.service.base_url).netloc
-    return Party(purpose, spec, sends, host, price, lacking=lacking, expected=expected, at_most=most)
 
 
 def _merged(parties: Iterable[Party]) -> Iterator[Party]:
