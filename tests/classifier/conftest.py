@@ -16,7 +16,7 @@ TEXTS = ["refund my order", "where is my parcel", "the parcel is late", "refund 
 def random_head(
     rng: np.random.Generator, *, view: str = "pooled", classes: int = 3, width: int = 7, **options: object
 ) -> Head:
-    """`options`: layers (hidden widths), rank, centre, normalise, activation."""
+    """`options`: layers (hidden widths), rank, bias, centre, normalise, activation."""
 
     def array(*shape: int) -> NDArray[np.float32]:
         return rng.standard_normal(shape).astype(np.float32)
@@ -27,6 +27,7 @@ def random_head(
         view=view,
         linear=array(classes, sizes[0]),  # type: ignore[arg-type]
         hidden=array(classes, sizes[-1]) if len(sizes) > 1 else None,  # type: ignore[arg-type]
+        bias=array(classes) if options.get("bias") else None,
         tower=tuple(array(b, a) for a, b in itertools.pairwise(sizes)),  # type: ignore[arg-type]
         activation=options.get("activation", "relu"),  # type: ignore[arg-type]
         centre=array(width) if options.get("centre") else None,
@@ -51,7 +52,7 @@ def model() -> Classifier:
         classes=("billing", "délai", "配送"),
         heads=(
             random_head(rng, layers=(4, 5), centre=True, normalise=True),
-            random_head(rng, view="layers", width=5, rank=2, normalise=True),
+            random_head(rng, view="layers", width=5, rank=2, bias=True, normalise=True),
             random_head(rng, view="words", width=words, rank=3, layers=(2,), centre=True, activation="silu"),
         ),
         vocabulary=vocabulary,

@@ -30,6 +30,8 @@ def formula(head: Head, x: NDArray[np.float32]) -> NDArray[np.float64]:
         z = z / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-12)
     q = z if head.basis is None else z @ head.basis
     logits = q @ head.linear.T.astype(np.float64)
+    if head.bias is not None:
+        logits += head.bias
     a = q
     for layer in head.tower:
         a = ACTIVATIONS[head.activation](a @ layer.T)
@@ -46,6 +48,7 @@ def random_case(seed: int, **options: Any) -> tuple[Head, NDArray[np.float32]]:
         view="words",
         linear=f(k, r),
         hidden=f(k, sizes[-1]) if options["layers"] else None,
+        bias=f(k) if options["bias"] else None,
         tower=tuple(f(b, a) for a, b in itertools.pairwise(sizes)),
         activation=options["activation"],
         centre=f(d) / 3 if options["centre"] else None,
@@ -67,6 +70,7 @@ CASES = st.fixed_dictionaries(
         "activation": st.sampled_from(sorted(ACTIVATIONS)),
         "centre": st.booleans(),
         "normalise": st.booleans(),
+        "bias": st.booleans(),
     }
 )
 
@@ -135,6 +139,8 @@ F = np.float32
         ({"basis": np.ones((9, 6), F)}, "linear is 7 wide where 6"),
         ({"tower": (np.ones((4, 6), F),)}, "tower.0 is 6 wide where 7"),
         ({"hidden": np.ones((3, 5), F)}, "hidden is 5 wide where 4"),
+        ({"bias": np.ones(2, F)}, "linear and bias differ"),
+        ({"bias": np.ones((3, 1), F)}, "shape"),
     ],
 )
 def test_what_does_not_fit_is_refused(

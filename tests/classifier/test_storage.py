@@ -239,7 +239,7 @@ def test_hostile_bytes_for_a_document(saved: Path, content: bytes, message: str)
         (lambda d: d["heads"][0].update(normalise=1), "'normalise' is of type int"),
         (lambda d: d["heads"][0].update(activation="eval"), "activation 'eval' is unknown"),
         (lambda d: d["heads"][0].update(arrays=["linear"]), "not expected"),
-        (lambda d: d["heads"][1]["arrays"].insert(1, "centre"), "tensor '1.centre' is missing"),
+        (lambda d: d["heads"][1]["arrays"].insert(2, "centre"), "tensor '1.centre' is missing"),
         (lambda d: d["heads"][0].update(arrays=["linear", "linear"]), "not those of a head"),
         (lambda d: d["heads"][0].update(arrays=["tower.0"]), "not those of a head"),
         (lambda d: d["heads"][0].update(arrays=[[], {}, None]), "not those of a head"),

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from adamab.method.calibrator import ACTIVATIONS, Architecture, Calibrator
+from adamab.method.calibrator import ACTIVATIONS, Architecture, Calibrator, dropout_mask
 
 
 def made(width: int, n_classes: int = 3, *, seed: int = 0, **options: object) -> Calibrator:
@@ -112,3 +112,15 @@ def test_members_train_independently() -> None:
         train(one, x[i], t[i], y[i])
         for mine, theirs in zip(one.parameters(), together.parameters(), strict=True):
             torch.testing.assert_close(mine, theirs[i], atol=2e-5, rtol=1e-4)
+
+
+def test_dropout_keeps_the_mean_and_drops_the_share():
+    for share in (0.25, 0.5, 0.9):
+        torch.manual_seed(0)
+        mask = dropout_mask(torch.Size([3, 1001]), share)
+        assert mask.mean() == pytest.approx(1, abs=0.12)
+        assert (mask == 0).float().mean() == pytest.approx(share, abs=0.03)
+        assert not torch.equal(mask[0], mask[1])
+        torch.manual_seed(0)
+        assert torch.equal(mask, dropout_mask(torch.Size([3, 1001]), share))
+    assert not dropout_mask(torch.Size([4, 4]), 0.999).any()

@@ -3,6 +3,7 @@ import pytest
 
 from adamab.method.evidence import (
     Component,
+    best_scale,
     choose_shares,
     estimate_accuracy,
     stack_weights,
@@ -61,12 +62,26 @@ def test_the_pull_brings_weights_together():
     assert abs(np.diff(pulled)) < 0.2 * abs(np.diff(free))
 
 
+def test_the_pull_counts_in_samples():
+    y = np.arange(40) % 4
+    logits = [informative(y, 4, 3), informative(y, 4, 1)]
+    components = [Component(v, "similarity", (0,), rows[None]) for v, rows in zip("ab", logits, strict=True)]
+    scales = [best_scale(rows, y)[1] for rows in logits]
+    scaled = np.stack([scale * rows for scale, rows in zip(scales, logits, strict=True)])
+    expected = stack_weights(scaled, y, 8 / 40) * scales
+    found = [share.weight for share in choose_shares(components, y, 8.0)]
+    np.testing.assert_allclose(found, expected)
+    assert not np.allclose(found, stack_weights(scaled, y, 8.0) * scales, rtol=1e-2)
+
+
 def test_steps_and_scale_come_from_held_out_loss():
     y = np.arange(90) % 3
     good = informative(y, 3, 1)
-    component = Component("pooled", False, (0, 6, 12), np.stack([good * 0, 30 * good, informative(y, 3, 0)]))
-    (share,) = choose_shares([component], y, 0.01)
-    assert share.step == 6
+    component = Component(
+        "pooled", "calibrator", (0, 6, 12), np.stack([good * 0, 30 * good, informative(y, 3, 0)])
+    )
+    (share,) = choose_shares([component], y, 1.0)
+    assert share.option == 6
     assert cross_entropy(share.weight * 30 * good, y) < cross_entropy(30 * good, y)
 
 
@@ -99,8 +114,8 @@ def test_estimate_judges_each_fold_by_the_others():
     y = np.arange(40) % 2
     folds = np.repeat([0, 1], 20)
     right, wrong = np.eye(2, dtype=np.float32)[y] * 9, np.eye(2, dtype=np.float32)[1 - y] * 9
-    a = Component("a", False, (0,), np.where((folds == 0)[:, None], right, wrong)[None])
-    b = Component("b", False, (0,), np.where((folds == 1)[:, None], right, wrong)[None])
+    a = Component("a", "calibrator", (0,), np.where((folds == 0)[:, None], right, wrong)[None])
+    b = Component("b", "calibrator", (0,), np.where((folds == 1)[:, None], right, wrong)[None])
     assert estimate_accuracy([a, b], y, folds, 0.0).accuracy < 0.5
 
 
@@ -109,7 +124,7 @@ def test_without_a_second_example_there_is_no_estimate():
         [view_of(np.eye(4, dtype=np.float32))], np.arange(4), np.ones(4, dtype=bool), 4, FAST, seed=0
     )
     assert fitted.estimate is None
-    assert [share.weight > 0 for share in fitted.shares] == [True]
+    assert [share.kind for share in fitted.shares if share.weight] == ["calibrator"]
 
 
 def test_synthetic_samples_are_never_held_out():
@@ -124,8 +139,8 @@ def test_synthetic_samples_are_never_held_out():
 @pytest.mark.parametrize("n", [12, 60, 600])
 def test_a_perfect_record_is_not_certainty(n):
     y = np.arange(n) % 3
-    component = Component("pooled", False, (0,), 50 * np.eye(3, dtype=np.float32)[y][None])
-    (share,) = choose_shares([component], y, 0.01)
+    component = Component("pooled", "calibrator", (0,), 50 * np.eye(3, dtype=np.float32)[y][None])
+    (share,) = choose_shares([component], y, 1.0)
     logits = share.weight * component.logits[0]
     probability = np.exp(logits[:, :].max(axis=1)) / np.exp(logits).sum(axis=1)
     np.testing.assert_allclose(1 - probability, 2 / 3 / (n + 2), rtol=0.1)

@@ -53,7 +53,7 @@ def test_same_seed_same_heads_other_seed_other_heads():
     views = [DenseView("pooled", X, lambda _: None)]
 
     def linear(seed):
-        recipe = Recipe(checkpoints=(20,))
+        recipe = Recipe(checkpoints=(20,), discriminants=False)
         (head,) = heads_of_fit(fit_views(views, Y, GIVEN, 3, recipe, seed=seed), recipe)
         return head.linear
 
@@ -73,7 +73,19 @@ def test_training_stops_when_held_out_loss_has_risen_twice():
 
 def test_untrained_similarity_is_a_component_of_its_own():
     fitted = fit_views([described_view(X, np.eye(3, 20, dtype=np.float32))], Y, GIVEN, 3, FAST, seed=0)
-    assert [(s.view, s.similarity) for s in fitted.shares] == [("pooled", False), ("pooled", True)]
+    assert [s.kind for s in fitted.shares] == ["calibrator", "similarity", "discriminant"]
+
+
+def test_wide_views_have_a_discriminant_in_place_of_a_calibrator():
+    views = [DenseView("pooled", X, lambda _: None), DenseView("layers", X, lambda _: None, wide=True)]
+
+    def kinds(**options):
+        fitted = fit_views(views, Y, GIVEN, 3, FAST.with_options(**options), seed=0)
+        return [(s.view, s.kind) for s in fitted.shares]
+
+    of_pooled = [("pooled", "calibrator"), ("pooled", "discriminant")]
+    assert kinds() == [*of_pooled, ("layers", "discriminant")]
+    assert kinds(discriminants=False) == [("pooled", "calibrator"), ("layers", "calibrator")]
 
 
 def test_descriptions_alone_give_a_zero_shot_classifier():
@@ -91,12 +103,12 @@ def test_large_tasks_get_fewer_folds(monkeypatch):
 
 
 def test_folded_heads_compute_what_the_calibrators_compute():
-    recipe = Recipe(checkpoints=(20,), pull=100.0, layers=4, activation="gelu")
+    recipe = Recipe(checkpoints=(20,), pull=2400.0, layers=4, activation="gelu")
     vectors = np.eye(3, 20, dtype=np.float32)
     fitted = fit_views([described_view(X, vectors)], Y, GIVEN, 3, recipe, seed=3)
-    trained, untrained = fitted.shares
-    (head,) = heads_of_fit(fitted, recipe)
-    state, prepared = fitted.heads[0].states[trained.step], fitted.heads[0].prepared
+    trained, untrained, closed = fitted.shares
+    head, linear = heads_of_fit(fitted, recipe)
+    state, prepared = fitted.heads[0].states[trained.option], fitted.heads[0].prepared
     q = prepared.queries
     padded = np.pad(q, ((0, 0), (0, state.class_vectors.shape[1] - q.shape[1])))
     hidden = torch.from_numpy(padded)
@@ -106,10 +118,13 @@ def test_folded_heads_compute_what_the_calibrators_compute():
     expected = trained.weight * calibrated @ state.class_vectors.T
     expected += untrained.weight * recipe.similarity_scale * q @ prepared.described.T
     np.testing.assert_allclose(head.logits(X), expected, rtol=1e-4, atol=1e-4)
+    (discriminant,) = fitted.discriminants
+    expected = closed.weight * discriminant.states[closed.option].logits(discriminant.prepared.queries)
+    np.testing.assert_allclose(linear.logits(X), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_a_single_layer_folds_into_a_linear_head():
-    recipe = Recipe(checkpoints=(20,), layers=1)
+    recipe = Recipe(checkpoints=(20,), layers=1, discriminants=False)
     fitted = fit_views([DenseView("pooled", X, lambda _: None)], Y, GIVEN, 3, recipe, seed=0)
     (head,) = heads_of_fit(fitted, recipe)
     assert head.tower == ()

@@ -68,7 +68,7 @@ class Head:
         z = z / max(‖z‖, 1e-12)             (if `normalise`)
         q = basisᵀ z                        (without a basis: z)
         a = act(Wm ... act(W1 q))
-        logits = linear q + hidden a        (without a tower: linear q)
+        logits = linear q + hidden a + bias (without a tower or a bias: without those terms)
 
     `tower` lacks the query tower's last layer: that, the class vectors, the view's weight, the
     temperature and the untrained similarity are multiplied into `linear` and `hidden` already.
@@ -82,6 +82,7 @@ class Head:
     view: str
     linear: Array  # (K, r)
     hidden: Array | None = None  # (K, h)
+    bias: Array | None = None  # (K,)
     tower: tuple[Array, ...] = ()  # (h1, r), (h2, h1), ...
     activation: str = "relu"
     centre: Array | None = None  # (d,)
@@ -98,7 +99,7 @@ class Head:
         if bool(self.tower) != (self.hidden is not None):
             raise ValueError(f"{where}: a tower and hidden weights go together")
         for name, array in self.arrays.items():
-            check_array(array, f"{where}: {name}", 1 if name == "centre" else 2)
+            check_array(array, f"{where}: {name}", 1 if name in ("centre", "bias") else 2)
         self._check_widths(where)
 
     def _check_widths(self, where: str) -> None:
@@ -106,6 +107,8 @@ class Head:
             check_width(f"{where}: linear", self.linear.shape[1], self.basis.shape[1])
         if self.centre is not None:
             check_width(f"{where}: centre", len(self.centre), self.width)
+        if self.bias is not None and len(self.bias) != self.classes:
+            raise ValueError(f"{where}: linear and bias differ in their number of classes")
         width = self.linear.shape[1]
         for number, layer in enumerate(self.tower):
             check_width(f"{where}: tower.{number}", layer.shape[1], width)
@@ -118,7 +121,13 @@ class Head:
     @property
     def arrays(self) -> dict[str, Array]:
         """The arrays that are there, by name; layer i of the tower is `tower.i`."""
-        single = {"linear": self.linear, "hidden": self.hidden, "centre": self.centre, "basis": self.basis}
+        single = {
+            "linear": self.linear,
+            "hidden": self.hidden,
+            "bias": self.bias,
+            "centre": self.centre,
+            "basis": self.basis,
+        }
         layers = {f"tower.{number}": layer for number, layer in enumerate(self.tower)}
         return {name: array for name, array in single.items() if array is not None} | layers
 
@@ -149,6 +158,8 @@ class Head:
             if divisors is not None:
                 products /= divisors
             out[rows] += products[:, : self.classes]
+            if self.bias is not None:
+                out[rows] += self.bias
             if self.hidden is not None:
                 out[rows] += self._features(products[:, self.classes :]) @ self.hidden.T
 

@@ -48,7 +48,7 @@ _DOCUMENT_KEYS: dict[str, type] = {
 _EMBEDDER_KEYS: dict[str, type] = {"spec": str, "fingerprint": str}
 _HEAD_KEYS: dict[str, type] = {"view": str, "activation": str, "normalise": bool, "arrays": list}
 _WEIGHTS_KEYS: dict[str, type] = {"sha256": str, "bytes": int}
-_SINGLE_ARRAYS = ("linear", "hidden", "centre", "basis")
+_SINGLE_ARRAYS = ("linear", "hidden", "bias", "centre", "basis")
 
 
 def save(classifier: Classifier, directory: str | PathLike[str]) -> None:

@@ -41,6 +41,18 @@ class Architecture:
         return [width] + [hidden] * (self.layers - 1) + [width]
 
 
+def dropout_mask(shape: torch.Size, share: float) -> Tensor:
+    """Zeros for `share` of the places, to the nearest 256th, and what keeps the mean for the others.
+
+    Eight places from each random number: torch's own dropout draws one a place, which took a quarter
+    of a fit.
+    """
+    dropped = round(256 * share)
+    draws = torch.empty((shape.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
+    kept = draws.view(torch.uint8)[: shape.numel()].view(shape) >= dropped
+    return kept * (256 / (256 - dropped)) if dropped < 256 else torch.zeros(shape)
+
+
 class Tower(nn.Module):
     """x + f(x), where f is a stack of linear layers without biases.
 
@@ -69,7 +81,9 @@ class Tower(nn.Module):
         for i, weight in enumerate(self.weights):
             hidden = hidden @ weight.mT
             if i < last:
-                hidden = functional.dropout(self.activation(hidden), self.dropout, self.training)
+                hidden = self.activation(hidden)
+                if self.training and self.dropout:
+                    hidden = hidden * dropout_mask(hidden.shape, self.dropout)
         return x + hidden
 
 

@@ -1,7 +1,8 @@
 """What the folds say: how long each head trains, how steep it is, and how much each view counts.
 
-A component is anything that has logits: a trained view at one of its checkpoints, or an untrained
-similarity. Its out-of-fold logits on the given samples, and nothing else, decide here.
+A component is anything that has logits: a view's calibrator at one of its checkpoints, its discriminant
+at one of its shrinkages, or its untrained similarity. Its out-of-fold logits on the given samples, and
+nothing else, decide here.
 
 Losses count a share 1/(n+2) of each of the n held-out samples as spread over all classes. A perfect
 record of n samples proves no better odds than that (Laplace's rule), and without it separable folds
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,30 +22,34 @@ from scipy.optimize import minimize
 from adamab.method.statistics import wilson
 
 Floats: TypeAlias = NDArray[np.float32]
+Kind: TypeAlias = Literal["calibrator", "discriminant", "similarity"]
 SCALES = np.exp(np.linspace(np.log(0.02), np.log(20), 40))  # temperatures tried, as factors of logits
 
 
 @dataclass(frozen=True)
 class Component:
-    """Out-of-fold logits of one component, at each of its checkpoints."""
+    """Out-of-fold logits of one component, at each of its options.
+
+    An option is a number of steps (calibrator) or a shrinkage in percent (discriminant).
+    """
 
     view: str
-    similarity: bool
-    steps: tuple[int, ...]  # (S,)
+    kind: Kind
+    options: tuple[int, ...]  # (S,)
     logits: Floats  # (S, n, K), rows of the held-out samples
 
     def rows(self, keep: NDArray[np.bool_]) -> Component:
         """The same with some of the samples."""
-        return Component(self.view, self.similarity, self.steps, self.logits[:, keep])
+        return Component(self.view, self.kind, self.options, self.logits[:, keep])
 
 
 @dataclass(frozen=True)
 class Share:
-    """How one component enters the classifier: logits at `step`, times `weight`."""
+    """How one component enters the classifier: logits at `option`, times `weight`."""
 
     view: str
-    similarity: bool
-    step: int
+    kind: Kind
+    option: int
     weight: float
 
 
@@ -73,12 +78,15 @@ def stratified_folds(
 def choose_shares(
     components: Sequence[Component], class_index: NDArray[np.int64], pull: float
 ) -> list[Share]:
-    """Steps and temperature component by component, then one non-negative weight each."""
-    chosen = [_best_checkpoint(component, class_index) for component in components]
+    """Option and temperature component by component, then one non-negative weight each.
+
+    `pull` counts in samples: it weighs as much in the choice of weights as so many of them.
+    """
+    chosen = [_best_option(component, class_index) for component in components]
     logits = np.stack([scale * c.logits[i] for c, (i, scale) in zip(components, chosen, strict=True)])
-    weights = stack_weights(logits, class_index, pull)
+    weights = stack_weights(logits, class_index, pull / len(class_index))
     return [
-        Share(c.view, c.similarity, c.steps[i], float(weight * scale))
+        Share(c.view, c.kind, c.options[i], float(weight * scale))
         for c, (i, scale), weight in zip(components, chosen, weights, strict=True)
     ]
 
@@ -135,15 +143,15 @@ def best_scale(logits: Floats, class_index: NDArray[np.int64]) -> tuple[float, f
     return min((_cross_entropy(float(s) * logits, class_index), float(s)) for s in SCALES)
 
 
-def _best_checkpoint(component: Component, class_index: NDArray[np.int64]) -> tuple[int, float]:
-    """Checkpoint and scale with the smallest cross-entropy; the earlier on a tie."""
+def _best_option(component: Component, class_index: NDArray[np.int64]) -> tuple[int, float]:
+    """Option and scale with the smallest cross-entropy; the earlier on a tie."""
     best = [best_scale(logits, class_index) for logits in component.logits]
-    checkpoint = min(range(len(best)), key=lambda i: best[i][0])
-    return checkpoint, best[checkpoint][1]
+    option = min(range(len(best)), key=lambda i: best[i][0])
+    return option, best[option][1]
 
 
 def _of_share(component: Component, share: Share) -> Floats:
-    scaled: Floats = share.weight * component.logits[component.steps.index(share.step)]
+    scaled: Floats = share.weight * component.logits[component.options.index(share.option)]
     return scaled
 
 

@@ -1,8 +1,8 @@
-"""Fit the head of every view: folds and the final member trained as one batch."""
+"""Fit the heads of every view: its calibrator, its discriminant, and its untrained similarity."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,9 +10,11 @@ import torch
 from numpy.typing import NDArray
 
 from adamab.method.calibrator import Calibrator
+from adamab.method.discriminant import LinearState, discriminants, held_out_logits
 from adamab.method.evidence import (
     Component,
     Estimate,
+    Kind,
     Share,
     best_scale,
     choose_shares,
@@ -28,7 +30,7 @@ MEMBER_NUMBERS = 50_000_000  # logits of all members at once: 200 MB
 PATIENCE = 2  # checkpoints without a gain after which a training stops
 
 # Without folds there is no evidence. These factors are typical of what folds choose where there are
-# some: trained logits of few samples are too steep, wide views most of all.
+# some: trained logits of few samples are too steep.
 PRIOR_SCALE = {"pooled": 0.9, "words": 0.6}
 PRIOR_SCALE_WIDE = 0.15
 PRIOR_SCALE_SIMILARITY = 2.0
@@ -36,7 +38,7 @@ PRIOR_SCALE_SIMILARITY = 2.0
 
 @dataclass(frozen=True)
 class HeadState:
-    """A trained head as plain arrays.
+    """A trained calibrator as plain arrays.
 
     Its width may exceed that of the prepared view: members are padded to the widest with zeros.
     """
@@ -47,7 +49,10 @@ class HeadState:
 
 @dataclass(frozen=True)
 class TrainedHead:
-    """One view: how it is prepared, and its head at each checkpoint."""
+    """One view's calibrator: how the view is prepared for it, and its state at each checkpoint.
+
+    Without states it stands for the untrained similarity alone.
+    """
 
     name: str
     prepared: PreparedView
@@ -55,16 +60,50 @@ class TrainedHead:
 
 
 @dataclass(frozen=True)
+class TrainedDiscriminant:
+    """One view's discriminant: how the view is prepared for it, and its state at each shrinkage."""
+
+    name: str
+    prepared: PreparedView
+    states: dict[int, LinearState]
+
+
+@dataclass(frozen=True)
 class FittedViews:
     """Heads and shares; `estimate` is None where there were no folds."""
 
     heads: tuple[TrainedHead, ...]
+    discriminants: tuple[TrainedDiscriminant, ...]
     shares: tuple[Share, ...]
     estimate: Estimate | None
 
-    def shares_of(self, view: str) -> tuple[Share, ...]:
-        """The trained and the untrained share of a view."""
-        return tuple(share for share in self.shares if share.view == view)
+    def share(self, view: str, kind: Kind) -> Share | None:
+        """What a view counts by its calibrator, discriminant or similarity; None if nothing."""
+        found = (s for s in self.shares if (s.view, s.kind) == (view, kind) and s.weight)
+        return next(found, None)
+
+    def weights(self, kind: Kind) -> dict[str, float]:
+        """Weights by view of all components of a kind."""
+        return {share.view: share.weight for share in self.shares if share.kind == kind}
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """What all views of a fit share."""
+
+    class_index: NDArray[np.int64]  # (n,)
+    held: Sequence[NDArray[np.bool_]]  # by each fold
+    seen: NDArray[np.bool_]  # (n,) what folds may train on
+    weight: Floats  # (n,)
+    n_classes: int
+
+    def learned_from(self) -> list[NDArray[np.bool_]]:
+        """(n,) what each fold may learn from."""
+        return [self.seen & ~out for out in self.held]
+
+    def weights(self) -> Floats:  # (folds + 1, n)
+        """Weights in every fold, and of the final member, which sees every sample."""
+        return np.stack([self.weight * learned for learned in self.learned_from()] + [self.weight])
 
 
 def fit_views(
@@ -77,7 +116,7 @@ def fit_views(
     seed: int,
     copies: bool = False,
 ) -> FittedViews:
-    """Train every view's head and weigh the views by out-of-fold evidence on the given samples.
+    """Train every view's heads and weigh them by out-of-fold evidence on the given samples.
 
     Where the other samples are near copies of given ones (`copies`), no fold trains on them: a copy of
     a held-out sample would give it away.
@@ -86,17 +125,25 @@ def fit_views(
     held = [folds == k for k in range(folds.max(initial=-1) + 1)]
     seen = given if copies else np.ones(len(class_index), dtype=np.bool_)
     weight = np.where(given, 1.0, recipe.synthetic_weight).astype(np.float32)
-    heads, components = [], []
+    samples = _Samples(class_index, held, seen, weight, n_classes)
+    heads, closed, components = [], [], []
     for view in views:
-        head, of_view = _fit_view(view, class_index, held, seen, weight, n_classes, recipe, seed)
-        heads.append(head)
-        components += of_view
+        folded = _FoldedView(view, samples, recipe)
+        if not (view.wide and recipe.discriminants):
+            head, of_view = _fit_calibrator(folded, samples, recipe, seed)
+            heads.append(head)
+            components += of_view
+        if recipe.discriminants and len(class_index):
+            discriminant, component = _fit_discriminant(folded, samples, recipe)
+            closed.append(discriminant)
+            components.append(component)
     if not held:
-        return FittedViews(tuple(heads), tuple(_prior_shares(components, recipe)), None)
-    judged = folds >= 0
-    shares = choose_shares(components, class_index[judged], recipe.pull)
-    estimate = estimate_accuracy(components, class_index[judged], folds[judged], recipe.pull)
-    return FittedViews(tuple(heads), tuple(shares), estimate)
+        shares, estimate = _prior_shares(components, recipe), None
+    else:
+        judged = folds >= 0
+        shares = choose_shares(components, class_index[judged], recipe.pull)
+        estimate = estimate_accuracy(components, class_index[judged], folds[judged], recipe.pull)
+    return FittedViews(tuple(heads), tuple(closed), tuple(shares), estimate)
 
 
 def _folds(
@@ -112,23 +159,47 @@ def _folds(
     return folds
 
 
-def _fit_view(
-    view: RawView,
-    class_index: NDArray[np.int64],
-    held: Sequence[NDArray[np.bool_]],
-    seen: NDArray[np.bool_],  # (n,) what folds may train on
-    weight: Floats,
-    n_classes: int,
-    recipe: Recipe,
-    seed: int,
+class _FoldedView:
+    """A view's rows as each fold may see them, and as the final member does."""
+
+    def __init__(self, view: RawView, samples: _Samples, recipe: Recipe) -> None:
+        self.name = view.name
+        self._samples, self._recipe = samples, recipe
+        everything = np.ones(len(samples.class_index), dtype=np.bool_)
+        self._final = view.rows(everything)
+        self._folds: list[tuple[Rows, Rows | None]] = []
+        raw: tuple[Rows, Rows | None] | None = None
+        for learned in samples.learned_from():
+            rows = view.rows(learned)
+            # Rotated once where all folds start from the same rows.
+            if raw is None or rows[0] is not raw[0] or rows[1] is not raw[1]:
+                raw, rotated = rows, isometric(*rows)
+            self._folds.append(rotated)
+
+    def members(self, width: int | None) -> list[PreparedView]:
+        """The view prepared for heads of at most `width` columns, fold by fold; the last for all samples."""
+        recipe = self._recipe.model_copy(update={"max_width": width})
+        reduce = too_wide(self._final[0], recipe)  # as the final head does, whatever the rotation saved
+        index, n_classes = self._samples.class_index, self._samples.n_classes
+        folds = [
+            prepare(*rows, index, learned, n_classes, recipe, reduce=reduce)
+            for rows, learned in zip(self._folds, self._samples.learned_from(), strict=True)
+        ]
+        everything = np.ones(len(index), dtype=np.bool_)
+        return [*folds, prepare(*self._final, index, everything, n_classes, recipe)]
+
+
+def _fit_calibrator(
+    view: _FoldedView, samples: _Samples, recipe: Recipe, seed: int
 ) -> tuple[TrainedHead, list[Component]]:
-    """Train one view's members; the last one sees every sample and becomes the head."""
-    everything = np.ones(len(class_index), dtype=np.bool_)
-    final = prepare(*view.rows(everything), class_index, everything, n_classes, recipe)
-    members = [*_fold_members(view, class_index, [seen & ~out for out in held], n_classes, recipe), final]
-    head = TrainedHead(view.name, final)
+    """Train one view's members as one batch; the last one sees every sample and becomes the head."""
+    members, held = view.members(recipe.max_width), samples.held
+    head = TrainedHead(view.name, members[-1])
+    similarity = list(_similarity(view.name, members, held, recipe))
+    if not len(samples.class_index):  # descriptions only: there is nothing to train on
+        return head, similarity
     logits: list[Floats] = []
-    patience = _Patience(class_index, held, last=max(recipe.checkpoints))
+    patience = _Patience(samples.class_index, held, last=max(recipe.checkpoints))
 
     def at_checkpoint(step: int, model: Calibrator) -> bool:
         head.states[step] = _state(model, classes)
@@ -136,38 +207,32 @@ def _fit_view(
         return patience.goes_on(step, logits[-1])
 
     queries, classes = _batch([m.queries for m in members]), _batch([m.classes for m in members])
-    if not len(class_index):  # descriptions only: there is nothing to train on
-        return head, _similarity(view.name, members, held, recipe)
     train_heads(
         queries,
         classes,
-        as_tensor(class_index),
-        as_tensor(np.stack([weight * (seen & ~out) for out in held] + [weight])),
+        as_tensor(samples.class_index),
+        as_tensor(samples.weights()),
         recipe,
         seed=seed,
         at_checkpoint=at_checkpoint,
     )
-    trained = Component(view.name, False, tuple(head.states), np.stack(logits))
-    return head, [trained, *_similarity(view.name, members, held, recipe)]
+    trained = Component(view.name, "calibrator", tuple(head.states), np.stack(logits))
+    return head, [trained, *similarity]
 
 
-def _fold_members(
-    view: RawView,
-    class_index: NDArray[np.int64],
-    learned_from: Sequence[NDArray[np.bool_]],  # by each fold
-    n_classes: int,
-    recipe: Recipe,
-) -> list[PreparedView]:
-    """The view as each fold sees it; rotated once where all folds start from the same rows."""
-    members: list[PreparedView] = []
-    raw: tuple[Rows, Rows | None] | None = None
-    for learned in learned_from:
-        rows = view.rows(learned)
-        if raw is None or rows[0] is not raw[0] or rows[1] is not raw[1]:
-            raw, rotated = rows, isometric(*rows)
-        reduce = too_wide(rows[0], recipe)  # as the final head does, whatever the rotation saved
-        members.append(prepare(*rotated, class_index, learned, n_classes, recipe, reduce=reduce))
-    return members
+def _fit_discriminant(
+    view: _FoldedView, samples: _Samples, recipe: Recipe
+) -> tuple[TrainedDiscriminant, Component]:
+    members = view.members(recipe.discriminant_width)
+    states = [
+        discriminants(member, samples.class_index, weight, samples.n_classes, recipe.shrinkages)
+        for member, weight in zip(members, samples.weights(), strict=True)
+    ]
+    fitted = TrainedDiscriminant(view.name, members[-1], states[-1])
+    logits = [of_one for _, of_one in held_out_logits(members[:-1], states[:-1], samples.held)]
+    empty = np.zeros((len(recipe.shrinkages), 0, samples.n_classes), np.float32)
+    found = np.stack(logits) if logits else empty
+    return fitted, Component(view.name, "discriminant", tuple(recipe.shrinkages), found)
 
 
 class _Patience:
@@ -191,12 +256,11 @@ class _Patience:
 
 def _similarity(
     view: str, members: Sequence[PreparedView], held: Sequence[NDArray[np.bool_]], recipe: Recipe
-) -> list[Component]:
+) -> Iterator[Component]:
     """The untrained match with the descriptions, where the view has some."""
     logits = [recipe.similarity_scale * m.queries @ m.described.T for m in members if m.described is not None]
-    if not recipe.similarity or not logits:
-        return []
-    return [Component(view, True, (0,), _held_out(np.stack(logits), held)[None])]
+    if recipe.similarity and logits:
+        yield Component(view, "similarity", (0,), _held_out(np.stack(logits), held)[None])
 
 
 def _held_out(logits: Floats, held: Sequence[NDArray[np.bool_]]) -> Floats:  # (M, n, K) -> (judged, K)
@@ -223,10 +287,19 @@ def _state(model: Calibrator, classes: torch.Tensor) -> HeadState:
 
 
 def _prior_shares(components: Sequence[Component], recipe: Recipe) -> list[Share]:
-    """Equal weights of views brought to a like steepness."""
+    """Fixed weights that bring the components to a like steepness.
+
+    A view with a calibrator needs no discriminant here: without scatter they say nearly the same.
+    """
     step = min(recipe.checkpoints, key=lambda s: abs(s - recipe.default_steps))
+    trained = {c.view for c in components if c.kind == "calibrator"}
     shares = []
     for c in components:
-        scale = PRIOR_SCALE_SIMILARITY if c.similarity else PRIOR_SCALE.get(c.view, PRIOR_SCALE_WIDE)
-        shares.append(Share(c.view, c.similarity, 0 if c.similarity else step, scale / len(components)))
+        if c.kind == "similarity":
+            option, scale = 0, PRIOR_SCALE_SIMILARITY
+        elif c.kind == "calibrator":
+            option, scale = step, PRIOR_SCALE.get(c.view, PRIOR_SCALE_WIDE)
+        else:
+            option, scale = c.options[0], 0.0 if c.view in trained else PRIOR_SCALE_WIDE
+        shares.append(Share(c.view, c.kind, option, scale / len(components)))
     return shares

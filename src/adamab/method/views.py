@@ -31,6 +31,13 @@ class RawView(Protocol):
     def name(self) -> str:
         """The view's name."""
 
+    @property
+    def wide(self) -> bool:
+        """Whether it is one of many columns beside the pooled embedding: layers, single tokens.
+
+        A discriminant does as well there as a calibrator, in a fraction of the time.
+        """
+
     def rows(self, learned_from: NDArray[np.bool_]) -> tuple[Rows, Rows | None]:
         """Vectors of all samples (n, d) and of the class descriptions (K, d), if it has those."""
 

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adamab.classifier import Head
-from adamab.method.heads import FittedViews, HeadState
+from adamab.method.evidence import Share
+from adamab.method.heads import FittedViews, HeadState, TrainedDiscriminant
 from adamab.method.training import as_tensor
 from adamab.method.views import PreparedView
 from adamab.run.joint_model import JointModel
@@ -22,14 +23,28 @@ def heads_of_fit(fitted: FittedViews, recipe: Recipe) -> tuple[Head, ...]:
     heads = []
     for trained in fitted.heads:
         linear, state, weight = None, None, 0.0
-        for share in fitted.shares_of(trained.name):
-            if share.similarity and share.weight and trained.prepared.described is not None:
-                linear = share.weight * recipe.similarity_scale * trained.prepared.described
-            elif not share.similarity and share.weight:
-                state, weight = trained.states[share.step], share.weight
+        if (share := fitted.share(trained.name, "similarity")) and trained.prepared.described is not None:
+            linear = share.weight * recipe.similarity_scale * trained.prepared.described
+        if share := fitted.share(trained.name, "calibrator"):
+            state, weight = trained.states[share.option], share.weight
         if linear is not None or state is not None:
             heads.append(_head(trained.name, trained.prepared, recipe, state, weight, linear))
+    for discriminant in fitted.discriminants:
+        if share := fitted.share(discriminant.name, "discriminant"):
+            heads.append(_linear_head(discriminant, share))
     return tuple(heads)
+
+
+def _linear_head(discriminant: TrainedDiscriminant, share: Share) -> Head:
+    state, transform = discriminant.states[share.option], discriminant.prepared.transform
+    return Head(
+        view=discriminant.name,
+        centre=transform.centre,
+        normalise=transform.normalise,
+        basis=transform.basis,
+        linear=_plain(share.weight * state.vectors),
+        bias=_plain(share.weight * state.bias),
+    )
 
 
 def heads_of_loop(model: JointModel, recipe: Recipe) -> tuple[Head, ...]:

@@ -201,11 +201,11 @@ def _weights(fitted: FittedViews | None) -> dict[str, float]:
     """Weights of the trained views; all equal if the evidence silenced every one of them."""
     if fitted is None:
         return {}
-    weights = {share.view: share.weight for share in fitted.shares if not share.similarity}
+    weights = fitted.weights("calibrator")
     if not any(weights.values()):
         return dict.fromkeys(weights, 1 / len(weights))
     return weights
 
 
 def _similarity_weights(fitted: FittedViews | None) -> dict[str, float]:
-    return {} if fitted is None else {s.view: s.weight for s in fitted.shares if s.similarity}
+    return {} if fitted is None else fitted.weights("similarity")

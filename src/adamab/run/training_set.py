@@ -111,7 +111,9 @@ class TrainingSet:
         """The views that heads are trained on: the embedder's, then the words."""
         described = self.pooled
         views: list[RawView] = [
-            DenseView(name, matrix, self.class_side if name == described else _no_class_side)
+            DenseView(
+                name, matrix, self.class_side if name == described else _no_class_side, name != described
+            )
             for name, matrix in self.views.items()
             if len(matrix) or name == described  # descriptions alone make no other view
         ]
@@ -132,6 +134,7 @@ class DenseView:
     name: str
     matrix: Floats  # (n, d)
     class_side: ClassSide
+    wide: bool = False
 
     def rows(self, learned_from: NDArray[np.bool_]) -> tuple[Rows, Rows | None]:
         """The embedder's vectors; they depend on no sample but their own."""
@@ -146,6 +149,7 @@ class WordsView:
     texts: tuple[str, ...]
     class_side: ClassSide
     name: str = WORDS
+    wide: bool = False
 
     def vocabulary(self, learned_from: NDArray[np.bool_]) -> Vocabulary:
         """The vocabulary that those samples give."""

@@ -1,0 +1,70 @@
+import numpy as np
+import pytest
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+from adamab.method.discriminant import LENGTH, discriminants, held_out_logits
+from adamab.method.views import PreparedView, ViewTransform
+
+RNG = np.random.default_rng(4)
+Y = np.arange(60) % 3
+X = (np.eye(3, 12)[Y] + RNG.standard_normal((60, 12)) * np.linspace(0.1, 2, 12)).astype(np.float32)
+ALL = np.ones(60, np.float32)
+
+
+def prepared(queries):
+    return PreparedView(ViewTransform(None, False, None), queries, queries[:3], None)
+
+
+def test_it_is_the_textbooks_discriminant():
+    (state,) = discriminants(prepared(X), Y, ALL, 3, (30,)).values()
+    residuals = X - np.stack([X[c == Y].mean(axis=0) for c in range(3)])[Y]
+    scatter = residuals.T @ residuals / 57
+    shrunk = 0.7 * scatter + 0.3 * np.trace(scatter) / 12 * np.eye(12)
+    means = np.stack([X[c == Y].mean(axis=0) for c in range(3)])
+    vectors = np.linalg.solve(shrunk, means.T).T
+    expected = X @ vectors.T - 0.5 * (vectors * means).sum(axis=1)
+    scale = state.logits(X).std() / expected.std()
+    np.testing.assert_allclose(state.logits(X), scale * expected, rtol=1e-3, atol=1e-3)
+    library = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.3).fit(X, Y)
+    assert (state.logits(X).argmax(axis=1) == library.predict(X)).mean() > 0.98
+
+
+@pytest.mark.parametrize("shrinkage", [5, 40, 100])
+def test_class_vectors_have_one_length_whatever_the_shrinkage(shrinkage):
+    (state,) = discriminants(prepared(X), Y, ALL, 3, (shrinkage,)).values()
+    around = state.vectors - state.vectors.mean(axis=0)
+    assert np.sqrt((around**2).sum(axis=1).mean()) == pytest.approx(LENGTH, rel=1e-4)
+
+
+def test_one_sample_a_class_leaves_the_class_means():
+    first = (np.arange(60) < 3).astype(np.float32)
+    low, full = discriminants(prepared(X), Y, first, 3, (20, 100)).values()
+    np.testing.assert_allclose(low.vectors, full.vectors)
+    assert (full.bias == 0).all()
+    assert (low.logits(X[:3]).argmax(axis=1) == Y[:3]).all()
+
+
+def test_of_a_class_without_samples_nothing_is_said():
+    (state,) = discriminants(prepared(X), Y, ALL, 4, (20,)).values()
+    logits = state.logits(X)
+    np.testing.assert_allclose(logits[:, 3], logits[:, :3].mean(axis=1), rtol=1e-3, atol=1e-3)
+
+
+def test_a_sample_of_weight_zero_changes_nothing():
+    weight = ALL.copy()
+    weight[:10] = 0
+    changed = X.copy()
+    changed[:10] = 100
+    (state,) = discriminants(prepared(X), Y, weight, 3, (20,)).values()
+    (same,) = discriminants(prepared(changed), Y, weight, 3, (20,)).values()
+    np.testing.assert_array_equal(state.vectors, same.vectors)
+
+
+def test_held_out_samples_are_judged_by_the_member_that_did_not_see_them():
+    held = [np.arange(60) < 20, (np.arange(60) >= 20) & (np.arange(60) < 40)]
+    members = [prepared(X), prepared(X)]
+    states = [discriminants(prepared(X), Y, ALL * ~out, 3, (20, 70)) for out in held]
+    found = dict(held_out_logits(members, states, held))
+    assert list(found) == [20, 70]
+    expected = np.concatenate([s[70].logits(X)[out] for s, out in zip(states, held, strict=True)])
+    np.testing.assert_allclose(found[70], expected)
