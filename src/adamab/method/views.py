@@ -117,10 +117,11 @@ def class_means(
     queries: Floats, class_index: NDArray[np.int64], learned_from: NDArray[np.bool_], n_classes: int
 ) -> Floats:
     """(K, r) mean of the learned-from rows of each class; zero where there is none."""
-    sums = np.zeros((n_classes, queries.shape[1]), dtype=np.float64)
-    np.add.at(sums, class_index[learned_from], queries[learned_from])
-    counts = np.bincount(class_index[learned_from], minlength=n_classes)
-    return (sums / np.maximum(counts, 1)[:, None]).astype(np.float32)
+    rows = np.flatnonzero(learned_from)
+    counts = np.bincount(class_index[rows], minlength=n_classes)
+    share = 1 / np.maximum(counts, 1)[class_index[rows]]
+    averaging = sp.csr_matrix((share, (class_index[rows], rows)), shape=(n_classes, len(queries)))
+    return np.asarray(averaging @ queries, dtype=np.float32)
 
 
 def span_basis(rows: Floats, width: int) -> Floats:  # (n, d) -> (d, r), r <= width

@@ -104,9 +104,14 @@ class Loop:
 
     def _catch_up(self) -> None:
         """A new segment learns anew from all samples, for as many rounds as lie behind it."""
-        for round_ in range(1, self.done + 1):
-            if self.model is not None:
+        if self.model is not None and self._is_consulted():
+            for round_ in range(1, self.done + 1):
                 self.model.epoch(round_)
+
+    def _is_consulted(self) -> bool:
+        """Whether anybody looks at the model: where the heads are trained anew, only δ² and the gate do."""
+        choosing = self.policy is not None and self.policy.needs_shift
+        return choosing or not self.recipe.refit or self.recipe.consistent is not None
 
     def _make_model(self) -> None:
         self.model, self.n_model = self.make_model(), len(self.samples)
@@ -179,7 +184,7 @@ class Loop:
         return self._told(record, choice, added, known)
 
     def _train(self, round_: int, clock: Clock) -> EpochReport | None:
-        if self.model is None:
+        if self.model is None or not self._is_consulted():
             return None
         self.model.follow()
         trained = self.model.epoch(round_)
