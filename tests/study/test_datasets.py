@@ -8,8 +8,12 @@ import pytest
 
 from adamab.errors import TaskError
 from adamab.providers.sync import run_sync
+from adamab.run.holdout import Holdout
 from adamab.study.datasets.base import (
     NAMES,
+    PICTURE_SETS,
+    DataSet,
+    Material,
     check_counts,
     data_directory,
     described_classes,
@@ -17,12 +21,14 @@ from adamab.study.datasets.base import (
     load_data_set,
     ordered,
 )
-from adamab.study.datasets.feature_sets import load_feature_set
-from adamab.study.datasets.forbidden import HEADER, load_forbidden
-from adamab.study.datasets.hwu64 import load_hwu64
-from adamab.study.datasets.multiwd import LABELS, load_multiwd, repaired
-from adamab.study.datasets.trec import load_trec
-from adamab.task import folded
+from adamab.study.datasets.demo import load_demo
+from adamab.study.datasets.feature_sets import PROMPTS, load_feature_set
+from adamab.study.datasets.forbidden import HEADER, ForbiddenSet, load_forbidden
+from adamab.study.datasets.hwu64 import Hwu64Set, load_hwu64
+from adamab.study.datasets.multiwd import LABELS, MultiWDSet, load_multiwd, repaired
+from adamab.study.datasets.trec import TrecSet, load_trec
+from adamab.study.datasets.wording import picture_prompts, text_prompts
+from adamab.task import ClassSpec, Prompts, Sample, bare, folded
 
 TREC = [spec.name for spec in described_classes("trec")]
 
@@ -38,6 +44,9 @@ def apart(draw):
     assert len(parts["test"]) == len(draw.test) > 0
     assert not parts["test"] & (parts["given"] | parts["pool"] | parts["recorded"])
     assert not parts["given"] & (parts["pool"] | parts["recorded"])
+    held_back = Holdout(sample.text for sample in draw.test)
+    assert len(held_back) == len(draw.test)  # no near copies among them either
+    assert not [text for name in ("given", "pool", "recorded") for text in parts[name] if text in held_back]
     return parts
 
 
@@ -173,12 +182,71 @@ def test_a_recording_that_does_not_belong_to_the_files_is_refused(tmp_path):
         load_trec(tmp_path, expected=None)
 
 
-def test_a_recording_that_holds_a_scored_text_is_refused(tmp_path):
-    folder = put_trec(tmp_path, *trec_lines(), [f"{TREC[0]} tested ?"])
+def test_recorded_copies_of_test_and_development_questions_are_left_out(tmp_path):
+    first, after = trec_lines()
+    folder = put_trec(tmp_path, first, after, [f"{TREC[0]} tested ?"])
     seen = {name: [f"question {n} ?"] for n, name in enumerate(TREC)}
-    put_recording(folder, seen, {TREC[0]: ["Tested  ?"]})
-    with pytest.raises(TaskError, match="1 scored texts are in the recording"):
-        load_trec(tmp_path, expected=None).draw(0, generator="recorded", given=1)
+    developed = load_trec(tmp_path, expected=None).draw(0, part="development").test[0]
+    near = [f"{developed.text.rstrip(' ?')}!", "Tested", "question, 40?"]
+    put_recording(folder, seen, {TREC[0]: [*near, "new"], **{name: ["another"] for name in TREC[1:2]}})
+    for part in ("test", "development"):
+        draw = load_trec(tmp_path, expected=None).draw(0, generator="recorded", given=1, part=part)
+        apart(draw)
+        assert draw.recorded[TREC[0]] == ("new",)
+        assert draw.recorded[TREC[1]] == ("another",)
+
+
+def test_near_copies_of_tested_questions_are_drawn_from_nowhere(tmp_path):
+    first, after = trec_lines()
+    long = "which of the many rivers of the world is the longest ?"
+    first[0], first[30] = f"{TREC[0]} {long}", f"{TREC[0]} What's new ?"
+    first[60] = f"{TREC[0]} whats new"  # a near copy among the tested ones
+    copies = ["WHICH of the many rivers of the world is the longest", f"Tell me , {long}", "Whats new ?!"]
+    after += [f"{TREC[0]} {copy}" for copy in copies]
+    after += [f"{TREC[1]} twice in the later lines ?", f"{TREC[1]} Twice , in the later lines"]
+    after += [
+        f"{TREC[2]} the label of this is not certain ?",
+        f"{TREC[3]} the label of this is not certain !",
+    ]
+    put_trec(tmp_path, first, after, [f"{TREC[0]} tested ?"])
+    found = load_trec(tmp_path, expected=None)
+    test, development = found.draw(0), found.draw(0, part="development")
+    assert len(test.test) == 1000 - 1 + 1
+    everything = [*texts_of(test), *texts_of(development)]
+    assert not [text for text in everything if "label of this" in text]
+    trained = {bare(t) for d in (test, development) for p in ("given", "pool") for t in apart(d)[p]}
+    trained |= {bare(sample.text) for sample in development.test}
+    assert len(trained) == 30 * 12 + 1
+    assert sum("twiceinthelater" in text for text in trained) == 1
+
+
+class Leaky(DataSet):
+    """A set whose loader lets a scored text through."""
+
+    name = title = "leaky"
+    specs = (ClassSpec("a"), ClassSpec("b"))
+
+    def __init__(self, copy):
+        self.copy = copy
+
+    def material(self, generator, split):
+        test = (Sample("Where is the parcel that I sent last week?", "a"), Sample("other", "b"))
+        return Material({"a": ("one", "two", self.copy), "b": ("three",)}, test)
+
+
+@pytest.mark.parametrize(
+    "copy",
+    [
+        "Where is the parcel that I sent last week?",
+        "where is the par-cel, that I sent last week",
+        "Hello! Where is the parcel that I sent last week? Thanks",
+        "OTHER.",
+    ],
+)
+def test_a_scored_text_that_could_be_trained_on_is_refused(copy):
+    with pytest.raises(TaskError, match=r"leaky: 1 scored texts are in the (pool|given examples)"):
+        Leaky(copy).draw(0, given=1)
+    assert Leaky("where is the parcel").draw(0, given=1).test
 
 
 def test_a_malformed_or_missing_trec_file_is_one_line(tmp_path):
@@ -249,6 +317,23 @@ def test_multiwd_keeps_posts_with_one_label_that_is_certain(multiwd):
     assert folded("I can’t, she said “no” é Ö") in trained
 
 
+def test_near_copies_of_multiwd_posts_are_left_out(tmp_path):
+    training = [(f"made up post {n} {name}", name) for name in LABELS for n in range(10)]
+    training += [("Tested, post!", "Social"), ("sure?", "Social"), ("Sure.", "Physical")]
+    training += [("a made-up post 3 Social", "Social"), ("A made up post 3: social", "Social")]
+    testing = [(f"other {n} {name}", name) for name in LABELS for n in range(3)] + [("tested post", "Social")]
+    put_multiwd(tmp_path, training, testing)
+    seen = {name: [f"Made up post: {n} {name}" for n in range(5)] for name in LABELS}
+    found = load_multiwd(tmp_path, expected=None)
+    developed = next(s.text for s in found.draw(0, part="development").test if s.class_name == "Social")
+    put_recording(tmp_path / "multiwd", seen, {"Social": ["Tested post...", f"{developed}!", "own words"]})
+    found = load_multiwd(tmp_path, expected=None)
+    draw, development = found.draw(0), found.draw(0, part="development")
+    trained = apart(draw)["given"] | apart(draw)["pool"] | apart(development)["test"]
+    assert len(trained) == len({bare(text) for text in trained}) == 61
+    assert found.draw(0, generator="recorded").recorded["Social"] == ("own words",)
+
+
 @pytest.mark.parametrize(
     ("broken", "mended"),
     [("‚Äô", "’"), ("\uf8ffüò¢", "😢"), ("plain", "plain"), ("é", "é"), ("a‚Äôb Ö", "a’b Ö")],
@@ -301,7 +386,9 @@ def put_forbidden(data, *, questions=30, change=None):
     folder = data / "forbidden_question"
     folder.mkdir(parents=True, exist_ok=True)
     specs = described_classes("forbidden")
-    rows = [[c, spec.name, n, f"made up {c} {n}"] for c, spec in enumerate(specs) for n in range(questions)]
+    rows = [
+        [c, spec.name, n, f"made up {c} of {n}"] for c, spec in enumerate(specs) for n in range(questions)
+    ]
     for place, value in (change or {}).items():
         rows[place[0]][place[1]] = value
     with (folder / "forbidden_question_set.csv").open("w", newline="", encoding="utf-8") as handle:
@@ -346,7 +433,7 @@ def test_a_forbidden_file_that_is_not_the_original_is_refused(tmp_path):
     put_forbidden(tmp_path, questions=29)
     with pytest.raises(TaskError, match="377 questions instead of 390"):
         load_forbidden(tmp_path)
-    put_forbidden(tmp_path, change={(1, 3): "MADE up 0 0"})
+    put_forbidden(tmp_path, change={(1, 3): "MADE up 0  of 0"})
     with pytest.raises(TaskError, match="1 repeated questions instead of 0"):
         load_forbidden(tmp_path)
     assert len(load_forbidden(tmp_path, expected=None).draw(0, split="paper").test) == 324
@@ -357,6 +444,14 @@ def test_a_forbidden_file_that_is_not_the_original_is_refused(tmp_path):
     put_forbidden(tmp_path, change={(4, 3): " "})
     with pytest.raises(TaskError, match=r"set\.csv:6: the question is empty"):
         load_forbidden(tmp_path)
+
+
+def test_near_copies_of_forbidden_questions_are_one_question(tmp_path):
+    put_forbidden(tmp_path, change={(1, 3): "Made-up 0, of: 0?"})
+    found = load_forbidden(tmp_path)  # a copy by its letters alone is no defect that the file is known for
+    draw = found.draw(0, split="paper")
+    assert len(draw.task.samples) + len(draw.test) == 389
+    apart(draw)
 
 
 # HWU64
@@ -387,6 +482,40 @@ def test_hwu64_keeps_a_text_of_several_files_for_the_test(tmp_path):
         load_hwu64(tmp_path)
     with pytest.raises(TaskError, match="the paper does not use this set"):
         found.draw(0, split="paper")
+
+
+def test_near_copies_of_hwu64_texts_stay_in_the_test(tmp_path):
+    names = [spec.name for spec in described_classes("hwu64")]
+    put_hwu64(
+        tmp_path,
+        train=[(n, f"train {n} {k}") for n in names for k in range(6)] + [(names[0], "Wake me, up")],
+        valid=[(names[0], "wake me up!"), (names[0], "play list"), (names[1], "fine")],
+        test=[(names[0], "wake me up"), (names[1], "playlist"), (names[1], "on my own")],
+    )
+    found = load_hwu64(tmp_path, expected=None)
+    assert [s.text for s in found.draw(0).test] == ["wake me up", "on my own"]  # one has two labels
+    assert [s.text for s in found.draw(0, part="development").test] == ["fine"]
+    assert set(found.pool_sizes(5).values()) == {1}
+
+
+def test_hwu64_keeps_a_part_for_the_analysis_that_is_in_no_draw(tmp_path):
+    names = [spec.name for spec in described_classes("hwu64")]
+    many = {"alarm_set": 100, "play_music": 80, "play_radio": 79, "qa_maths": 100}
+    put_hwu64(
+        tmp_path,
+        train=[(n, f"train {n} {k}") for n in names for k in range(many.get(n, 6))],
+        valid=[(names[0], "valid")],
+        test=[(names[0], "test")],
+    )
+    found = load_hwu64(tmp_path, expected=None)
+    assert {name: len(texts) for name, texts in found.analysis.items()} == {"alarm_set": 40, "play_music": 40}
+    kept = {folded(text) for texts in found.analysis.values() for text in texts}
+    for part in ("test", "development"):
+        assert not kept & texts_of(found.draw(3, part=part))
+    assert {name: found.pool_sizes(5)[name] for name in many} == {
+        "alarm_set": 55, "play_music": 35, "play_radio": 74, "qa_maths": 95,
+    }  # fmt: skip
+    assert not load_data_set("demo", None).analysis
 
 
 # The built-in set
@@ -515,15 +644,60 @@ def test_every_class_is_described_by_its_own_words(name, count):
     assert all(spec.description for spec in specs)
 
 
+# Prompts
+
+
+def test_prompts_say_what_the_texts_are_and_leave_what_is_embedded_alone():
+    made, plain = text_prompts("The texts are riddles.", "What is it?"), Prompts()
+    spec = ClassSpec("fire", "it eats and never drinks")
+    assert made.generate_text(spec, ["old"], [], 2) == (
+        "The texts are riddles.\n\n" + plain.generate_text(spec, ["old"], [], 2)
+    )
+    assert made.classify_text([spec], "x", {}) == "The texts are riddles.\n\n" + plain.classify_text(
+        [spec], "x", {}
+    )
+    assert made.rerank_query_text("x") == "What is it? x"
+    assert (made.query, made.described) == (plain.query, plain.described)
+
+
+def test_pictures_are_described_by_their_sentence_alone():
+    made = picture_prompts("The photos show fires.", "Which fire is it?")
+    spec = ClassSpec("fire", "a photo that shows a fire")
+    assert made.class_text(spec) == made.rerank_class_text(spec) == "a photo that shows a fire"
+    assert made.draw_text(spec, 1, seed=0).startswith("The photos show fires.\n\nA photograph")
+
+
+def test_every_set_has_prompts_of_its_own_and_hands_them_on(tmp_path, pictures):
+    put_forbidden(tmp_path)
+    sets = [MultiWDSet, ForbiddenSet, TrecSet, Hwu64Set]
+    texts = [found.prompts for found in sets] + [load_data_set("demo", None).prompts]
+    assert len({prompts.generate for prompts in texts} - {Prompts().generate}) == 5
+    assert {(prompts.query, prompts.described) for prompts in texts} == {("{text}", "{name}: {description}")}
+    assert len({prompts.draw for prompts in PROMPTS.values()} - {Prompts().draw}) == 3
+    for found in (
+        load_data_set("forbidden", tmp_path),
+        load_data_set("demo", None),
+        load_feature_set("pets", pictures, expected=None),
+    ):
+        assert found.draw(0, given=3).task.prompts == found.prompts
+    assert load_demo().task.prompts == load_data_set("demo", None).prompts
+
+
+@pytest.mark.parametrize("name", sorted(PROMPTS))
+def test_requests_for_pictures_stay_short(name):
+    spec = ClassSpec("x" * 30, "y" * 150)  # some image models take a thousand characters
+    assert max(len(PROMPTS[name].draw_text(spec, 100, seed=seed)) for seed in range(20)) < 1000
+
+
 # The original files: seed 0 of every combination, so that no split changes silently.
 # (set, given a class, generator, part, split): (given, pool or recorded, least of a class, scored, digest)
 ORIGINAL = {
-    ("trec", 5, "pool", "test", "readme"): (150, 2316, 1, 1380, "0944cb3c4e0d99b5"),
-    ("trec", 5, "pool", "development", "readme"): (150, 2316, 1, 1624, "2884bc608d64ef78"),
-    ("trec", 5, "pool", "test", "paper"): (150, 2466, 6, 796, "ab5822bbde4f9c98"),
-    ("trec", 5, "recorded", "test", "readme"): (150, 883, 26, 1230, "ca7331bafa0d8daa"),
-    ("trec", 5, "recorded", "development", "readme"): (150, 883, 26, 1624, "e50c70f323714362"),
-    ("trec", 5, "recorded", "test", "paper"): (150, 883, 26, 796, "30c753b1ae4afb50"),
+    ("trec", 5, "pool", "test", "readme"): (150, 2312, 1, 1380, "16ee4da42e425af5"),
+    ("trec", 5, "pool", "development", "readme"): (150, 2312, 1, 1623, "bffb12d0b5e8b703"),
+    ("trec", 5, "pool", "test", "paper"): (150, 2462, 6, 796, "5662550d3264af0b"),
+    ("trec", 5, "recorded", "test", "readme"): (150, 882, 26, 1230, "cbac4bf785e6904d"),
+    ("trec", 5, "recorded", "development", "readme"): (150, 882, 26, 1623, "5e070d2bc094c3a9"),
+    ("trec", 5, "recorded", "test", "paper"): (150, 882, 26, 796, "ca0fbb69c9238bbf"),
     ("multiwd", 5, "pool", "test", "readme"): (30, 586, 21, 257, "e89be8b3870a50ae"),
     ("multiwd", 5, "pool", "development", "readme"): (30, 586, 21, 405, "3dd9c4372e493411"),
     ("multiwd", 5, "pool", "test", "paper"): (30, 616, 26, 227, "2d6060c3f8fceb72"),
@@ -532,8 +706,8 @@ ORIGINAL = {
     ("forbidden", 5, "pool", "test", "readme"): (65, 130, 10, 195, "cc43c1dd53bb612b"),
     ("forbidden", 5, "pool", "development", "readme"): (65, 52, 4, 78, "a5ef7c1d2f38e85d"),
     ("forbidden", 5, "pool", "test", "paper"): (65, 0, 0, 325, "ba4853af23869ba0"),
-    ("hwu64", 5, "pool", "test", "readme"): (320, 8631, 28, 1076, "05d7a03146f5021d"),
-    ("hwu64", 5, "pool", "development", "readme"): (320, 8631, 28, 1006, "6b65a51270bcb5fc"),
+    ("hwu64", 5, "pool", "test", "readme"): (320, 7624, 28, 1075, "34d7fc276c89d21e"),
+    ("hwu64", 5, "pool", "development", "readme"): (320, 7624, 28, 1005, "c2de984ec41c0792"),
     ("demo", 5, "pool", "test", "readme"): (60, 180, 15, 300, "375dce8c90931466"),
     ("demo", 5, "pool", "development", "readme"): (60, 84, 7, 96, "d7ad7d0a03d93ed9"),
     ("demo", 5, "recorded", "test", "readme"): (60, 360, 30, 480, "40799b2e4b846822"),
@@ -571,7 +745,7 @@ def test_original_files_give_these_parts(case):
     assert (*counts, draw.digest[:16]) == ORIGINAL[case]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in PICTURE_SETS])
 def test_development_and_test_parts_of_the_original_files_share_nothing(name):
     found = original(name)
     tested = apart(found.draw(0))["test"]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adamab.errors import ModelFileError
-from adamab.task.words import Vocabulary, _tokens, folded, terms
+from adamab.task.words import Vocabulary, _tokens, bare, folded, terms
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,14 @@ from adamab.task.words import Vocabulary, _tokens, folded, terms
 )
 def test_folded_unifies_what_looks_the_same(text: str, expected: str) -> None:
     assert folded(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("What's  new ?", "whatsnew"), ("«Ça va» !", "çava"), ("?!", "?!"), ("a-b_c", "abc"), ("", "")],
+)
+def test_bare_drops_white_space_and_punctuation_but_never_everything(text: str, expected: str) -> None:
+    assert bare(text) == expected
 
 
 @given(st.text())

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 
 from adamab.task.image_samples import read_images
 from adamab.task.samples import read_texts
 from adamab.task.spec import Modality
-from adamab.task.words import folded
+from adamab.task.words import bare
 
 # A held-out text of so many characters is also found inside a longer sample. A shorter one may be there
 # by chance: 'how do I cancel' begins many messages.
@@ -30,7 +29,7 @@ class Holdout:
     """
 
     def __init__(self, texts: Iterable[str]) -> None:
-        self._keys = frozenset(_key(text) for text in texts)
+        self._keys = frozenset(bare(text) for text in texts)
         # The beginnings of long texts, and how long the texts are that begin so: to look for all of
         # them in a sample takes one look-up a character, however many there are.
         self._lengths: dict[str, set[int]] = {}
@@ -53,7 +52,7 @@ class Holdout:
         return len(self._keys)
 
     def __contains__(self, text: str) -> bool:
-        key = _key(text)
+        key = bare(text)
         return key in self._keys or any(self._found_at(key, start) for start in range(len(key)))
 
     def _found_at(self, key: str, start: int) -> bool:
@@ -65,16 +64,3 @@ class Holdout:
         """sha256 of the set: the same whatever order, format or repeats the file has."""
         digests = sorted(hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest() for key in self._keys)
         return hashlib.sha256(b"".join(digests)).hexdigest()
-
-
-def _key(text: str) -> str:
-    """What of a text is compared; of one that is punctuation only, all of it."""
-    whole = folded(text)
-    return "".join(c for c in whole if not _is_punctuation(c)) or whole
-
-
-def _is_punctuation(char: str) -> bool:
-    # Separators and punctuation, with the lone accents that some write as quotes. Marks stay: in
-    # many scripts they are vowels.
-    category = unicodedata.category(char)
-    return category[0] in "PZ" or category == "Sk"

@@ -5,7 +5,7 @@ from adamab.task.images import Image
 from adamab.task.prompts import Prompts
 from adamab.task.readers import TextRow, load_task, read_samples, read_text_stream, read_texts
 from adamab.task.spec import ClassSpec, Sample, Task
-from adamab.task.words import Vocabulary, folded, terms
+from adamab.task.words import Vocabulary, bare, folded, terms
 
 __all__ = [
     "ClassSpec",
@@ -15,6 +15,7 @@ __all__ = [
     "Task",
     "TextRow",
     "Vocabulary",
+    "bare",
     "folded",
     "load_task",
     "missing_pictures",

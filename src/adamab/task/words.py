@@ -104,6 +104,26 @@ def folded(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
+def bare(text: str) -> str:
+    """`text` as near copies are recognised by: folded, without white space and punctuation.
+
+    Of a text that is punctuation only, all of it.
+
+    Example:
+        >>> bare("Where is  my parcel?") == bare("where is my Par-cel")
+        True
+    """
+    whole = folded(text)
+    return "".join(char for char in whole if not _is_punctuation(char)) or whole
+
+
+def _is_punctuation(char: str) -> bool:
+    # Separators and punctuation, with the lone accents that some write as quotes. Marks stay: in
+    # many scripts they are vowels.
+    category = unicodedata.category(char)
+    return category[0] in "PZ" or category == "Sk"
+
+
 def terms(text: str) -> list[str]:
     """Words and pairs of adjacent words; character pairs and triples in scripts without spaces.
 

@@ -11,14 +11,18 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, get_args
 
 from adamab.errors import TaskError
-from adamab.task import ClassSpec, Sample, Task, folded
+from adamab.run.holdout import Holdout
+from adamab.task import ClassSpec, Image, Prompts, Sample, Task, bare, folded
 from adamab.task.messages import short, suggestion
+from adamab.task.spec import Modality
 
 if TYPE_CHECKING:
     from adamab.providers.embedders.base import Embedder
@@ -28,7 +32,9 @@ Part = Literal["test", "development"]
 Split = Literal["readme", "paper"]
 ByClass = Mapping[str, tuple[str, ...]]
 
-NAMES = ("trec", "multiwd", "forbidden", "hwu64", "demo", "pets", "flowers102", "cub200")
+_PICTURES = "-pictures"  # behind the name that an image set has as stored vectors
+PICTURE_SETS = tuple(f"{name}{_PICTURES}" for name in ("pets", "flowers102", "cub200"))
+NAMES = ("trec", "multiwd", "forbidden", "hwu64", "demo", "pets", "flowers102", "cub200", *PICTURE_SETS)
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,7 @@ class Draw:
     recorded: ByClass  # recorded synthetic texts in the draw's order; {} unless they were asked for
     test: tuple[Sample, ...]  # what is scored: the test part, or the development part if asked for
     digest: str  # sha256 of all of it, texts and labels
+    images: Mapping[str, Image] = field(default_factory=dict)  # what `pool` names, where that is pictures
 
 
 @dataclass(frozen=True)
@@ -59,15 +66,20 @@ class Material:
 class DataSet(ABC):
     """A set of labelled samples with fixed parts.
 
-    An implementation sets the attributes and writes `material`. `content` identifies what the samples'
-    names stand for, where samples are not texts.
+    An implementation sets the attributes and writes `material`. `prompts` say what kind of samples these
+    are; `content` identifies what the samples' names stand for, where samples are not texts; `images` are
+    the pictures by reference, where they are pictures. `analysis` holds texts that are in no part: they
+    serve a study which reports no accuracy.
     """
 
     name: str
     title: str
     specs: tuple[ClassSpec, ...]
+    prompts: Prompts = Prompts()
     generators: tuple[Source, ...] = ("pool",)
     content: str = ""
+    images: Mapping[str, Image] = MappingProxyType({})
+    analysis: ByClass = MappingProxyType({})
 
     @abstractmethod
     def material(self, generator: Source, split: Split) -> Material:
@@ -104,17 +116,23 @@ class DataSet(ABC):
         recorded = {
             name: ordered(texts, *key, "recorded", name) for name, texts in (material.recorded or {}).items()
         }
-        samples = tuple(Sample(text, name) for name, texts in examples.items() for text in texts)
+        samples = samples_of(examples)
         self._check_apart(scored, samples, pool, recorded)
+        modality: Modality = "image" if self.images else "text"
         return Draw(
             set=self.name,
             seed=seed,
-            task=Task(self.specs, samples, name=self.title),
+            task=Task(self.specs, self._shown(samples), self.prompts, name=self.title, modality=modality),
             pool=pool,
             recorded=recorded,
-            test=scored,
+            test=self._shown(scored),
             digest=_digest(self.content, samples, pool, recorded, scored),
+            images={t: self.images[t] for texts in pool.values() for t in texts if t in self.images},
         )
+
+    def _shown(self, samples: Sequence[Sample]) -> tuple[Sample, ...]:
+        """The samples with their pictures."""
+        return tuple(replace(sample, image=self.images.get(sample.text)) for sample in samples)
 
     def pool_sizes(
         self, given: int = 5, *, generator: Source = "pool", part: Part = "test", split: Split = "readme"
@@ -148,20 +166,20 @@ class DataSet(ABC):
     def _check_apart(
         self, scored: Sequence[Sample], given: Sequence[Sample], pool: ByClass, recorded: ByClass
     ) -> None:
-        held_back = {folded(sample.text) for sample in scored}
+        held_back = Holdout(sample.text for sample in scored)
         for what, texts in (
             ("given examples", [sample.text for sample in given]),
             ("pool", [text for of_class in pool.values() for text in of_class]),
             ("recording", [text for of_class in recorded.values() for text in of_class]),
         ):
-            shared = sum(folded(text) in held_back for text in texts)
+            shared = sum(text in held_back for text in texts)
             if shared:
                 raise TaskError(f"{self.name}: {shared} scored texts are in the {what}; take them out there")
 
 
 def load_data_set(name: str, directory: Path) -> DataSet:
     """The data set `name` from its original files below `directory` (`demo` needs none)."""
-    from adamab.study.datasets import demo_set, feature_sets, forbidden, hwu64, multiwd, trec
+    from adamab.study.datasets import demo_set, feature_sets, forbidden, hwu64, multiwd, picture_sets, trec
 
     loaders: dict[str, Callable[[Path], DataSet]] = {
         "trec": trec.load_trec,
@@ -169,12 +187,23 @@ def load_data_set(name: str, directory: Path) -> DataSet:
         "forbidden": forbidden.load_forbidden,
         "hwu64": hwu64.load_hwu64,
         "demo": lambda _: demo_set.DemoSet(),
+        **{pictures: partial(picture_sets.load_picture_set, pictures) for pictures in PICTURE_SETS},
     }
     if name in loaders:
         return loaders[name](directory)
     if name in NAMES:
         return feature_sets.load_feature_set(name, directory)
     raise TaskError(f"unknown data set {short(name)}; {suggestion(name, NAMES)}")
+
+
+def published_name(name: str) -> str:
+    """What a set is called in the paper's tables, be it stored vectors or pictures.
+
+    Example:
+        >>> published_name("pets-pictures"), published_name("trec")
+        ('pets', 'trec')
+    """
+    return name.removesuffix(_PICTURES)
 
 
 def data_directory(given: Path | None = None) -> Path:
@@ -254,10 +283,10 @@ def _given(
     elif material.given_from_test:
         start = {name: tuple(s.text for s in scored if s.class_name == name) for name in source}
     chosen = {name: ordered(texts, *key, "given", name)[:given] for name, texts in start.items()}
-    taken = {folded(text) for texts in chosen.values() for text in texts}
-    left = {name: tuple(t for t in texts if folded(t) not in taken) for name, texts in source.items()}
+    taken = {bare(text) for texts in chosen.values() for text in texts}
+    left = {name: tuple(t for t in texts if bare(t) not in taken) for name, texts in source.items()}
     if material.given_from_test:
-        scored = tuple(sample for sample in scored if folded(sample.text) not in taken)
+        scored = tuple(sample for sample in scored if bare(sample.text) not in taken)
     return chosen, left, scored
 
 

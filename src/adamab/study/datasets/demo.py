@@ -9,9 +9,15 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 from adamab.providers.generators.recorded import ReplayGenerator
+from adamab.study.datasets.wording import text_prompts
 from adamab.task import ClassSpec, Sample, Task, read_samples
 
 N_GIVEN = 5
+PROMPTS = text_prompts(
+    "The texts are messages from customers to the support desk of an online service, a sentence or two each. "
+    "A class is what a message is about.",
+    "What is this message to the support desk about?",
+)
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,7 @@ def load_demo(*, n_given: int = N_GIVEN) -> DemoData:
     by_class = {c.name: [m for m in messages if m.class_name == c.name] for c in classes}
     given = tuple(m for of_class in by_class.values() for m in of_class[:n_given])
     test = tuple(m for of_class in by_class.values() for m in of_class[n_given:])
-    return DemoData(Task(classes, given, name="support desk"), test)
+    return DemoData(Task(classes, given, PROMPTS, name="support desk"), test)
 
 
 def demo_generator(*, seed: int | None = None) -> ReplayGenerator:

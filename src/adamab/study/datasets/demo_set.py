@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from adamab.errors import TaskError
 from adamab.study.datasets.base import DataSet, Material, Source, Split, by_class
-from adamab.study.datasets.demo import N_GIVEN, load_demo, synthetic_samples
+from adamab.study.datasets.demo import N_GIVEN, PROMPTS, load_demo, synthetic_samples
 
 N_SOURCE = 20  # of the 45 messages a class
 
@@ -14,6 +14,7 @@ class DemoSet(DataSet):
 
     name = "demo"
     title = "support desk"
+    prompts = PROMPTS
     generators = ("recorded", "pool")
 
     def __init__(self) -> None:

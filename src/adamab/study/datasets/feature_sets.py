@@ -26,6 +26,7 @@ from adamab.study.datasets.base import (
     samples_of,
 )
 from adamab.study.datasets.image_features import ImageFeatures, load_features
+from adamab.study.datasets.wording import picture_prompts
 from adamab.task import ClassSpec, Sample
 from adamab.task.image_set_names import bird_sentence, flower_sentence, pet_sentence
 
@@ -34,6 +35,21 @@ EXPECTED = {
     "pets": {"classes": 37, "training pictures": 3680, "test pictures": 3669},
     "flowers102": {"classes": 102, "training pictures": 2040, "test pictures": 6149},
     "cub200": {"classes": 200, "training pictures": 5994, "test pictures": 5794},
+}
+PROMPTS = {
+    "pets": picture_prompts(
+        "The photos show one cat or dog each, at somebody's home. A class is a breed.",
+        "Which breed is the pet in this photo?",
+    ),
+    "flowers102": picture_prompts(
+        "The photos show one flower or a few of one kind each, near, where it grows. A class is a kind of "
+        "flower.",
+        "Which flower does this photo show?",
+    ),
+    "cub200": picture_prompts(
+        "The photos show one wild bird each, outdoors. A class is a species.",
+        "Which bird does this photo show?",
+    ),
 }
 _CAT, _DOG = 1, 2
 
@@ -44,7 +60,7 @@ class FeatureSet(DataSet):
     def __init__(self, features: ImageFeatures) -> None:
         self.name, self.title = features.name, TITLES[features.name]
         self.specs = tuple(ClassSpec(name, _sentence(features.name, name)) for name in features.class_names)
-        self.content = _content(features)
+        self.prompts, self.content = PROMPTS[features.name], _content(features)
         self._features = features
         self._test = self._samples(features.is_test)
         usable = by_class(self._samples(~features.is_test & ~features.twins_of_test), self.specs)

@@ -23,6 +23,7 @@ from adamab.study.datasets.base import (
     samples_of,
 )
 from adamab.study.datasets.labelled import conflicting, distinct, table_rows
+from adamab.study.datasets.wording import text_prompts
 from adamab.task import ClassSpec, Sample, folded
 
 HEADER = ("content_policy_id", "content_policy_name", "q_id", "question")
@@ -34,6 +35,12 @@ class ForbiddenSet(DataSet):
 
     name = "forbidden"
     title = "Forbidden Question Set"
+    prompts = text_prompts(
+        "The texts are requests that an assistant must turn down, one or two sentences each, and they train "
+        "the filter that recognises them: they ask and hold no answer. A class is the policy that a request "
+        "breaks.",
+        "Which policy does this request to an assistant break?",
+    )
 
     def __init__(self, questions: Sequence[Sample], specs: Sequence[ClassSpec]) -> None:
         self.specs = tuple(specs)

@@ -8,8 +8,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from adamab.errors import TaskError
-from adamab.study.datasets.base import ByClass, by_class, check_counts
-from adamab.task import ClassSpec, Sample, folded, read_samples
+from adamab.run.holdout import Holdout
+from adamab.study.datasets.base import ByClass, by_class, check_counts, samples_of
+from adamab.task import ClassSpec, Sample, bare, folded, read_samples
 from adamab.task.files import read_rows
 from adamab.task.messages import place, short
 
@@ -35,28 +36,40 @@ def table_rows(path: Path, header: Sequence[str]) -> Iterator[tuple[str, dict[st
 
 
 def conflicting(samples: Iterable[Sample]) -> frozenset[str]:
-    """Folded texts that stand under more than one class: nobody can say which is right."""
+    """Bare texts that stand under more than one class: nobody can say which is right."""
     classes: dict[str, set[str]] = defaultdict(set)
     for sample in samples:
-        classes[folded(sample.text)].add(sample.class_name)
+        classes[bare(sample.text)].add(sample.class_name)
     return frozenset(text for text, names in classes.items() if len(names) > 1)
 
 
 def distinct(samples: Iterable[Sample], leave_out: Collection[str] = ()) -> tuple[Sample, ...]:
-    """The first of each folded text, without those of `leave_out` (folded as well)."""
+    """The first of each bare text, without those of `leave_out` (bare as well)."""
     seen = set(leave_out)
     kept: list[Sample] = []
     for sample in samples:
-        text = folded(sample.text)
+        text = bare(sample.text)
         if text not in seen:
             seen.add(text)
             kept.append(sample)
     return tuple(kept)
 
 
-def folded_texts(texts: ByClass) -> frozenset[str]:
-    """All texts of all classes, folded."""
-    return frozenset(folded(text) for of_class in texts.values() for text in of_class)
+def bare_texts(samples: Iterable[Sample]) -> frozenset[str]:
+    """All texts of the samples, bare."""
+    return frozenset(bare(sample.text) for sample in samples)
+
+
+def apart_from(samples: Iterable[Sample], held_back: Iterable[Sample]) -> tuple[Sample, ...]:
+    """The samples that give none of `held_back` away: no near copies, and none with one of them inside."""
+    holdout = Holdout(sample.text for sample in held_back)
+    return tuple(sample for sample in samples if sample.text not in holdout)
+
+
+def without(texts: ByClass, held_back: Iterable[Sample]) -> dict[str, tuple[str, ...]]:
+    """`apart_from` of texts by class; a class may be left with none."""
+    kept = set(apart_from(samples_of(texts), held_back))
+    return {name: tuple(t for t in of_class if Sample(t, name) in kept) for name, of_class in texts.items()}
 
 
 def recorded_generator(
@@ -70,10 +83,10 @@ def recorded_generator(
     if not (examples.is_file() and recording.is_file()):
         return None
     seen = _seen(examples, specs)
-    known = {(folded(sample.text), sample.class_name) for sample in training}
+    known = {(bare(sample.text), sample.class_name) for sample in training}
     for name, texts in seen.items():
         for number, text in enumerate(texts, 1):
-            if (folded(text), name) not in known:
+            if (bare(text), name) not in known:
                 raise TaskError(
                     f"{place(examples)}: example {number} of class {short(name)} is no training sample of it"
                 )

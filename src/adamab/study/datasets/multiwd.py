@@ -24,8 +24,16 @@ from adamab.study.datasets.base import (
     development_part,
     samples_of,
 )
-from adamab.study.datasets.labelled import distinct, folded_texts, recorded_generator, table_rows
-from adamab.task import ClassSpec, Sample, folded
+from adamab.study.datasets.labelled import (
+    apart_from,
+    bare_texts,
+    distinct,
+    recorded_generator,
+    table_rows,
+    without,
+)
+from adamab.study.datasets.wording import text_prompts
+from adamab.task import ClassSpec, Sample, bare, folded
 
 LABELS = ("Spiritual", "Physical", "Intellectual", "Social", "Vocational", "Emotional")
 EXPECTED = {
@@ -53,6 +61,11 @@ class MultiWDSet(DataSet):
 
     name = "multiwd"
     title = "MultiWD posts"
+    prompts = text_prompts(
+        "The texts are posts to a forum in which people write about themselves and how they are doing, a few "
+        "plain sentences each. A class is the side of a person's wellness that a post is most about.",
+        "Which side of the writer's wellness is this forum post about?",
+    )
 
     def __init__(
         self,
@@ -72,20 +85,20 @@ class MultiWDSet(DataSet):
             raise TaskError(
                 "multiwd: the recorded generator saw training posts; use the pool with split paper"
             )
-        given = folded_texts(seen) if seen else frozenset()
+        given = bare_texts(samples_of(seen)) if seen else frozenset()
         halves = {
             name: development_part(texts, self.name, name)
             for name, texts in by_class(self._training, self.specs).items()
         }
         # The parts are those of the pool, less what was given.
-        left = {name: tuple(t for t in rest if folded(t) not in given) for name, (_, rest) in halves.items()}
+        left = {name: tuple(t for t in rest if bare(t) not in given) for name, (_, rest) in halves.items()}
         held_back = samples_of({name: part for name, (part, _) in halves.items()})
         return Material(
             source=left,
-            test=tuple(sample for sample in self._testing if folded(sample.text) not in given),
+            test=distinct(self._testing, given),
             development=distinct(held_back, given),
             seen=seen,
-            recorded=written,
+            recorded=written and without(written, (*self._testing, *held_back)),
             given_from_test=split == "paper",
         )
 
@@ -99,7 +112,7 @@ def load_multiwd(directory: Path, *, expected: Mapping[str, int] | None = EXPECT
     check_counts("multiwd", _counts(training, testing, unclear), expected)
     specs = described_classes("multiwd")
     tested = distinct(_single(testing), unclear)
-    trained = distinct(_single(training), unclear | {folded(sample.text) for sample in tested})
+    trained = apart_from(distinct(_single(training), unclear), tested)
     recorded = recorded_generator(folder, specs, trained, None if expected is None else RECORDED)
     return MultiWDSet(trained, tested, specs, recorded)
 
@@ -139,16 +152,16 @@ def _single(posts: Sequence[_Post]) -> list[Sample]:
 
 
 def _unclear(posts: Sequence[_Post]) -> frozenset[str]:
-    """Folded texts that say nothing, or that stand there twice with different labels."""
+    """Bare texts that say nothing, or that stand there twice with different labels."""
     labels: dict[str, set[tuple[str, ...]]] = {}
     for post in posts:
-        labels.setdefault(folded(post.text), set()).add(post.labels)
+        labels.setdefault(bare(post.text), set()).add(post.labels)
     return frozenset(text for text, found in labels.items() if len(found) > 1 or text == _EMPTY)
 
 
 def _counts(training: Sequence[_Post], testing: Sequence[_Post], unclear: frozenset[str]) -> dict[str, int]:
     posts = [*training, *testing]
-    single = {folded(post.text) for post in posts if len(post.labels) == 1}
+    single = {bare(post.text) for post in posts if len(post.labels) == 1}
     return {
         "training posts": len(training),
         "test posts": len(testing),

@@ -26,12 +26,15 @@ from adamab.study.datasets.base import (
     samples_of,
 )
 from adamab.study.datasets.labelled import (
+    apart_from,
+    bare_texts,
     conflicting,
     distinct,
-    folded_texts,
     read_bytes,
     recorded_generator,
+    without,
 )
+from adamab.study.datasets.wording import text_prompts
 from adamab.task import ClassSpec, Sample, folded
 from adamab.task.messages import place, short
 
@@ -54,7 +57,7 @@ _STRAY = 0xF0  # one byte between two words of one question
 class _Files:
     training: tuple[Sample, ...]
     testing: tuple[Sample, ...]
-    two_labels: frozenset[str]  # folded; in whichever file
+    two_labels: frozenset[str]  # bare; in whichever file
 
 
 class TrecSet(DataSet):
@@ -62,6 +65,11 @@ class TrecSet(DataSet):
 
     name = "trec"
     title = "TREC questions"
+    prompts = text_prompts(
+        "The texts are questions as people put them to an encyclopaedia, mostly one short sentence each. "
+        "A class is the kind of answer that a question asks for, whatever its subject.",
+        "What kind of answer does this question ask for?",
+    )
 
     def __init__(
         self, files: _Files, specs: Sequence[ClassSpec], recorded: tuple[ByClass, ByClass] | None
@@ -75,20 +83,23 @@ class TrecSet(DataSet):
         files, names = self._files, {spec.name for spec in self.specs}
         seen, written = self._recorded if generator == "recorded" and self._recorded else (None, None)
         first = files.training[:FIRST] if split == "paper" else (*files.training[:FIRST], *files.testing)
-        given = folded_texts(seen) if seen else frozenset()
+        given = bare_texts(samples_of(seen)) if seen else frozenset()
         test = distinct((s for s in first if s.class_name in names), files.two_labels | given)
-        taken = files.two_labels | given | {folded(s.text) for s in (*files.training[:FIRST], *files.testing)}
-        later = distinct((s for s in files.training[FIRST:] if s.class_name in names), taken)
+        rest = (s for s in files.training[FIRST:] if s.class_name in names)
+        later = apart_from(
+            distinct(rest, files.two_labels | given), (*files.training[:FIRST], *files.testing)
+        )
         halves = {
             name: development_part(texts, self.name, name)
             for name, texts in by_class(later, self.specs).items()
         }
+        development = samples_of({name: held_back for name, (held_back, _) in halves.items()})
         return Material(
             source={name: rest for name, (_, rest) in halves.items()},
             test=test,
-            development=samples_of({name: held_back for name, (held_back, _) in halves.items()}),
+            development=development,
             seen=seen,
-            recorded=written,
+            recorded=written and without(written, (*test, *development)),
             given_from_test=split == "paper" and seen is None,
         )
 
