@@ -1,5 +1,5 @@
 import json
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,6 +20,7 @@ from adamab.study.convergence_descent import (
     POLICIES,
     Population,
     Setting,
+    _chooser,
     curvature,
     descend,
     extremes,
@@ -29,7 +30,10 @@ from adamab.study.convergence_descent import (
 from adamab.study.convergence_figures import span
 from adamab.study.convergence_population import population_of
 from adamab.study.convergence_summary import interval, ratio_interval
+from adamab.study.datasets.base import data_directory, load_data_set
 from adamab.study.datasets.demo import load_demo
+from adamab.task import bare
+from adamab.task.recipe import Recipe
 from adamab.testing import HashEmbedder
 
 SHORT = Setting(rounds=14, marks=2)
@@ -207,6 +211,20 @@ def test_round_robin_and_a_large_alpha_choose_the_smallest_class(traces):
     assert traces["random"].chosen_ratio.max() > 1
 
 
+def test_product_has_the_recipes_alpha_on_relative_shift(population, traces):
+    product = _chooser("product", SHORT)
+    assert (product.name, product.alpha, product.relative) == ("adamab", Recipe().alpha, True)
+    paper = _chooser("adamab", SHORT)
+    assert (paper.alpha, paper.relative) == (100.0, False)
+    assert _chooser("oracle", SHORT) is None
+    for policy, trace in traces.items():
+        assert np.isfinite(trace.scale).all() == (policy in ("adamab", "product", "tight", "greedy"))
+    # One α times the scale on δ² itself chooses as the recipe's α does on δ² over the scale.
+    first = traces["product"]
+    alike = replace(SHORT, rounds=1, alpha=Recipe().alpha * float(first.scale[0]))
+    assert descend(population, "adamab", seed=1, setting=alike).chosen[0] == first.chosen[0]
+
+
 def test_policies_share_start_and_given_samples(traces):
     assert len({float(trace.loss[0]) for trace in traces.values()}) == 1
     assert len({float(trace.best[0]) for trace in traces.values()}) == 1
@@ -291,6 +309,8 @@ def test_json_has_command_policies_and_constants_but_no_accuracy(written):
     assert len(problem["by_round"]["adamab"]["shift"]) == problem["rounds"] == 6
     constants = problem["constants"]
     assert constants["theorem_alpha"] > 0
+    assert (constants["alpha"], constants["product_alpha"]) == (100.0, Recipe().alpha)
+    assert all(0 < alpha < constants["product_alpha"] for alpha in constants["product_alpha_here"])
     assert constants["second_theorem"]["total"] > problem["policies"][1]["smallest_slope"]
     assert len(problem["population_sha256"]) == 64
     assert '"accuracy"' not in text
@@ -301,6 +321,8 @@ def test_first_paragraph_says_what_came_out(written):
     assert "ADAMAB's mean gradient shift δ² is" in first
     assert "the theorem's α would be" in first
     assert "The first theorem held at every T" in first
+    assert "With the paper's α = 100 on δ² itself ADAMAB chose" in first
+    assert "With the product's, which is 3,000 on δ² relative to its scale (on δ² itself" in first
     assert second.startswith("Made by `python -m adamab.study.convergence")
 
 
@@ -316,18 +338,25 @@ def test_population_is_even_and_holds_no_test_text():
     embedder = Noting(width=8)
     found = population_of("demo", None, embedder=embedder, texts=40)
     assert found.queries.shape == (12, 40, 8)
-    assert found.left_out == ()
     assert len(embedder.noted) == 12 * 40 + 12
     assert not embedder.noted & {sample.text for sample in load_demo(n_given=20).test}
 
 
-def test_sets_without_enough_texts_are_refused():
-    with pytest.raises(TaskError, match="no two classes with 60 texts"):
+def test_too_many_texts_and_sets_of_accuracy_tables_are_refused(tmp_path):
+    with pytest.raises(TaskError, match="a class of demo has 50 texts, not 60"):
         population_of("demo", None, embedder=HashEmbedder(width=8), texts=60)
+    for name in ("trec", "hwu64", "multiwd"):
+        with pytest.raises(TaskError, match=f"no population '{name}'"):
+            population_of(name, tmp_path, embedder=HashEmbedder(width=8))
+
+
+def test_page_says_what_the_texts_serve(written):
+    assert "The support desk's are those that its given examples" in written[0].read_text()
+    assert "serves this analysis alone" not in written[0].read_text()
 
 
 def test_errors_of_the_command_are_one_line(tmp_path, capsys):
-    with pytest.raises(SystemExit, match="error: unknown data set"):
+    with pytest.raises(SystemExit, match="error: convergence: no population 'nothing'"):
         convergence.main(["--sets", "nothing", "--data", str(tmp_path), "--output", str(tmp_path)])
 
 
@@ -352,9 +381,20 @@ def test_interval_and_span():
     assert (span([1.2, -2.64]), span([0.31, 0.29])) == ("-2.6 to +1.2", "+0.3")
 
 
-@pytest.mark.skipif(not Path("../shared/data/trec").is_dir(), reason="../shared/data/trec is not there")
-def test_trec_keeps_the_classes_with_enough_texts():
-    found = population_of("trec", Path("../shared/data"), embedder=HashEmbedder(width=4), texts=40)
-    assert found.queries.shape[:2] == (len(found.class_names), 40)
-    assert len(found.class_names) + len(found.left_out) == 30
-    assert len(found.class_names) >= 15
+@pytest.mark.parametrize(("name", "classes"), [("hwu64-office", 13), ("hwu64-home", 12)])
+def test_population_of_hwu64_serves_nothing_else(name, classes):
+    try:
+        folder = data_directory()
+    except TaskError as missing:
+        pytest.skip(f"hwu64 is not here: {missing}")
+    embedder = Noting(width=4)
+    found = population_of(name, folder, embedder=embedder)
+    assert found.queries.shape == (classes, 40, 4)
+    assert len(embedder.noted) == classes * 41
+    data_set = load_data_set("hwu64", folder)
+    population = {bare(text) for text in embedder.noted}
+    for part in ("test", "development"):
+        drawn = data_set.draw(0, part=part)
+        used = [s.text for s in (*drawn.task.samples, *drawn.test)]
+        used += [text for texts in drawn.pool.values() for text in texts]
+        assert not population & {bare(text) for text in used}

@@ -14,50 +14,58 @@ from adamab.errors import TaskError
 from adamab.providers.embedders.base import Embedder, Kind
 from adamab.providers.sync import run_sync
 from adamab.study.convergence_descent import Population
-from adamab.study.datasets.base import DataSet, data_directory, load_data_set
-from adamab.task.prompts import Prompts
+from adamab.study.datasets.base import ByClass, DataSet, data_directory, load_data_set
+from adamab.study.datasets.hwu64 import ANALYSED, SCENARIOS
+from adamab.task.messages import short, suggestion
 
-TEXTS = 40  # of each class
+TEXTS = ANALYSED  # of each class
+DEMO = "demo"
+RESERVED = {f"hwu64-{group}": scenarios for group, scenarios in SCENARIOS.items()}
+NAMES = (*RESERVED, DEMO)
 
 
 def population_of(
     name: str, data: Path | None, *, embedder: Embedder | None = None, texts: int = TEXTS
 ) -> Population:
-    """`texts` texts of each class that has as many, from the part of the set that examples are given from.
+    """`texts` texts of each class of the population `name` (of `NAMES`).
 
-    `data` may be None for the built-in set, and otherwise where `data_directory` finds the folder.
+    Those of HWU64 are in no other experiment: neither given nor drawn, neither developed on nor tested.
+    `demo` is for a look without a folder of data sets: its texts are those that its own examples and
+    samples come from. `data` may be None for it, and otherwise where `data_directory` finds the folder.
     """
-    data_set = load_data_set(name, Path() if name == "demo" else data_directory(data))
-    if data_set.embedder() is not None:
-        raise TaskError(f"convergence: {name} has no texts; choose a set of texts such as trec")
-    of_class = _texts(data_set)
-    kept = [spec for spec in data_set.specs if len(of_class[spec.name]) >= texts]
-    if len(kept) < 2:
-        raise TaskError(f"convergence: {name} has no two classes with {texts} texts; choose another set")
-    chosen = [of_class[spec.name][:texts] for spec in kept]
-    wordings = [Prompts().class_text(spec) for spec in kept]
+    if name not in NAMES:
+        raise TaskError(f"convergence: no population {short(name)}; {suggestion(name, NAMES)}")
+    data_set, of_class = _demo() if name == DEMO else _reserved(RESERVED[name], data_directory(data))
+    specs = [spec for spec in data_set.specs if spec.name in of_class]
+    fewest = min(len(found) for found in of_class.values())
+    if fewest < texts:
+        raise TaskError(f"convergence: a class of {name} has {fewest} texts, not {texts}; ask for fewer")
+    chosen = [of_class[spec.name][:texts] for spec in specs]
+    wordings = [data_set.prompts.class_text(spec) for spec in specs]
+    queries = [data_set.prompts.query_text(text) for row in chosen for text in row]
     embedder = embedder or _local()
-    queries = _vectors([text for row in chosen for text in row], "query", embedder)
     return Population(
         name=name,
-        class_names=tuple(spec.name for spec in kept),
-        queries=queries.reshape(len(kept), texts, -1),
+        class_names=tuple(spec.name for spec in specs),
+        queries=_vectors(queries, "query", embedder).reshape(len(specs), texts, -1),
         classes=_vectors(wordings, "class", embedder),
         digest=hashlib.sha256(json.dumps([wordings, chosen]).encode()).hexdigest(),
-        left_out=tuple(spec.name for spec in data_set.specs if spec not in kept),
     )
 
 
-def _texts(data_set: DataSet) -> dict[str, list[str]]:
-    """Neither test nor development texts; the built-in set has 20 a class, so its recorded ones join them."""
-    drawn = data_set.draw(0, given=5, generator="pool")
-    found = {name: list(texts) for name, texts in drawn.pool.items()}
-    for sample in drawn.task.samples:
-        found[sample.class_name].append(sample.text)
-    if data_set.name == "demo":
-        for name, texts in data_set.draw(0, given=5, generator="recorded").recorded.items():
-            found[name] += texts
-    return found
+def _reserved(scenarios: Sequence[str], directory: Path) -> tuple[DataSet, ByClass]:
+    """What HWU64 keeps for this study, of the classes of some scenarios."""
+    data_set = load_data_set("hwu64", directory)
+    wanted = {name: texts for name, texts in data_set.analysis.items() if name.partition("_")[0] in scenarios}
+    return data_set, wanted
+
+
+def _demo() -> tuple[DataSet, ByClass]:
+    """No test texts: the 20 messages a class that examples are drawn from, and the recorded ones."""
+    data_set = load_data_set(DEMO, Path())
+    source = data_set.material("pool", "readme").source
+    recorded = data_set.material("recorded", "readme").recorded or {}
+    return data_set, {name: (*texts, *recorded[name]) for name, texts in source.items()}
 
 
 def _local() -> Embedder:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -10,7 +10,15 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from adamab.method.calibrator import Calibrator
-from adamab.study.convergence_descent import POLICIES, Floats, Population, Setting, Trace, start_model
+from adamab.study.convergence_descent import (
+    POLICIES,
+    PRODUCT,
+    Floats,
+    Population,
+    Setting,
+    Trace,
+    start_model,
+)
 from adamab.study.theory import (
     AdamabBound,
     Analysis,
@@ -22,6 +30,7 @@ from adamab.study.theory import (
     theorem_alpha,
     tight_count_limit,
 )
+from adamab.task.recipe import Recipe
 
 ROUND_ROBIN, ADAMAB = "round-robin", "adamab"
 
@@ -73,12 +82,14 @@ class Constants:
     analysis: Analysis
     gradient_norm: float  # B
     curvature: float  # the largest that was met: β is no less
-    alpha: float  # the one in use
+    alpha: float  # of the paper, which the descents use
+    product_alpha: float  # of the default recipe, on δ² relative to its scale
+    product_alpha_here: tuple[float, float]  # the same on δ² itself, in the first and the last round
     theorem_alpha: float
     norm_alpha: float
     ratio_bound: float  # M
     ratio_bound_any_rounds: float
-    ratio_bound_in_use: float  # of the α in use
+    ratio_bound_of_alpha: float  # of the paper's α
     tight_count_limit: float
     second_theorem: AdamabBound
 
@@ -110,7 +121,6 @@ class Summary:
             **asdict(self.problem.setting),
             "seeds": len({t.seed for t in self.traces}),
             "classes": list(self.population.class_names),
-            "left_out": list(self.population.left_out),
             "texts_a_class": self.population.queries.shape[1],
             "population_sha256": self.population.digest,
             "constants": constants,
@@ -133,7 +143,8 @@ def summarise(problem: Problem, population: Population, traces: Sequence[Trace])
         for policy in POLICIES
     ]
     model = start_model(population, problem.setting, seed=0)
-    constants = _constants(problem, population, model, [of[ADAMAB, s] for s in seeds])
+    by_policy = {policy: [of[policy, s] for s in seeds] for policy in (ADAMAB, PRODUCT)}
+    constants = _constants(problem, population, model, by_policy)
     return Summary(problem, population, tuple(traces), tuple(policies), constants)
 
 
@@ -163,8 +174,9 @@ def _figures(
 
 
 def _constants(
-    problem: Problem, population: Population, model: Calibrator, traces: Sequence[Trace]
+    problem: Problem, population: Population, model: Calibrator, by_policy: Mapping[str, Sequence[Trace]]
 ) -> Constants:
+    traces = by_policy[ADAMAB]
     most = {key: max(t.extremes[key] for t in traces) for key in traces[0].extremes}
     setting, n_classes = problem.setting, len(population.class_names)
     dimension = sum(p.numel() for p in model.parameters())
@@ -174,11 +186,13 @@ def _constants(
         gradient_norm=most["gradient_norm"],
         curvature=most["curvature"],
         alpha=setting.alpha,
+        product_alpha=Recipe().alpha,
+        product_alpha_here=_on_shift_itself(by_policy[PRODUCT]),
         theorem_alpha=theorem_alpha(analysis),
         norm_alpha=norm_alpha(most["gradient_norm"], setting.rounds),
         ratio_bound=ratio_bound(analysis),
         ratio_bound_any_rounds=ratio_bound(dimension=dimension),
-        ratio_bound_in_use=ratio_bound_of(setting.alpha, analysis.squared_norm),
+        ratio_bound_of_alpha=ratio_bound_of(setting.alpha, analysis.squared_norm),
         tight_count_limit=tight_count_limit(analysis),
         second_theorem=adamab_bound(
             analysis,
@@ -189,6 +203,12 @@ def _constants(
             least_shift=float(max(t.best.max() for t in traces)),
         ),
     )
+
+
+def _on_shift_itself(traces: Sequence[Trace]) -> tuple[float, float]:
+    """−δ²/s + α b orders the classes as −δ² + α s b does, so the recipe's α is α s on δ² itself."""
+    first, last = (Recipe().alpha * float(np.mean([t.scale[at] for t in traces])) for at in (0, -1))
+    return first, last
 
 
 def interval(values: NDArray[np.float64]) -> Interval:
