@@ -8,9 +8,12 @@ import json
 import numpy as np
 import pytest
 
-from adamab.study.comparison import paired_difference, unseen
+from adamab.providers.registry import resolve_generator
+from adamab.study.comparison import compare, paired_difference, unseen
+from adamab.study.comparison_bench import Setup
 from adamab.study.comparison_methods import ON_GIVEN, WITH_GENERATOR, Method, chosen_methods
-from adamab.task import Sample, Task
+from adamab.task import Prompts, Sample, Task
+from adamab.task.recipe import Recipe
 from adamab.testing import HashEmbedder, PixelEmbedder, ProviderServer
 
 FAST = ("--set", "folds=2", "--set", "checkpoints=0,6", "--no-cache")
@@ -266,3 +269,21 @@ def test_names():
     assert Method.parse("chat:a+b") == Method("chat:a+b")
     assert str(Method.parse(" knn+greedy ")) == "knn+greedy"
     assert len(chosen_methods(None, generator=True)) == len(ON_GIVEN) + len(WITH_GENERATOR)
+
+
+def test_a_chat_model_is_shown_given_samples_and_no_generated_ones(server, tmp_path):
+    given = {"refund": ["money back please", "send it back"], "praise": ["likes it", "so happy"]}
+    new = [{"label": "refund", "text": "return the sum"}, {"label": "praise", "text": "what a joy"}]
+    (tmp_path / "new.jsonl").write_text("".join(json.dumps(row) + "\n" for row in new))
+    setup = Setup(
+        Task.from_mapping(given, prompts=Prompts(with_examples=True)),
+        HashEmbedder(width=16),
+        [Sample("where is my money", "refund")],
+        Recipe(folds=2, checkpoints=(0, 6), batch=1, passes=1),
+        new_generator=lambda: resolve_generator(f"replay:{tmp_path / 'new.jsonl'}"),
+    )
+    found = compare(setup, [Method.parse(f"chat:m?base_url={server.url}/v1+round-robin")])
+    assert found.rows[0].samples == 6
+    (asked,) = (seen.body["messages"][0]["content"] for seen in server.seen)
+    assert all(text in asked for texts in given.values() for text in texts)
+    assert not any(row["text"] in asked for row in new)

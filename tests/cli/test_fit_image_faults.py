@@ -193,3 +193,15 @@ def test_no_key_and_no_prompt_is_ever_told(
     assert "refused (401" in line
     for file in place.rglob("*"):
         assert not file.is_file() or SECRET.encode() not in file.read_bytes()
+
+
+def test_a_comparison_finds_the_pictures_of_the_last_one(place: Path, adamab: Call, paint: Call) -> None:
+    paint(place / "judged", {"red": 2, "green": 2, "blue": 2})
+    with ProviderServer() as server:
+        fit = command(server, *(part for part in QUICK if part != "--no-cache"))
+        compare = ("compare", "photos", "judged", *fit[4:], "--methods", "class-mean,calibrator+round-robin")
+        assert adamab(*compare).exit_code == 0
+        bought = server.count(DRAW)
+        result = adamab(*compare)
+        assert result.exit_code == 0, result.output
+        assert server.count(DRAW) == bought > 0

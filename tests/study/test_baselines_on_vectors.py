@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -157,6 +159,17 @@ def test_cache_adapter_adds_samples_to_the_wordings():
     assert adapter.predict(x) == y
     assert Similarity().fit(misled).predict(x) != y
     assert adapter.alpha_ >= 10  # the folds have found the wordings wrong
+
+
+def test_cache_adapter_is_not_misled_by_wordings_that_quote_the_held_out_samples():
+    rng = np.random.default_rng(0)
+    x, y = blobs(4, spread=1.5)
+    quoting = np.stack([x[[label == name for label in y]].mean(axis=0) for name in "abc"])
+    plain = rng.standard_normal(quoting.shape)
+    biased = TrainingData({"pooled": x}, y, ("a", "b", "c"), class_views={"pooled": quoting})
+    honest = replace(biased, plain_class_views={"pooled": plain})
+    assert CacheAdapter().fit(honest).alpha_ > CacheAdapter().fit(biased).alpha_
+    assert np.allclose(CacheAdapter().fit(honest).vectors_, CacheAdapter().fit(biased).vectors_)
 
 
 def test_cache_adapter_reaches_a_class_by_its_wording_alone():

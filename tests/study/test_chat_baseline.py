@@ -99,6 +99,13 @@ def test_examples_are_shown_in_the_few_shot_setting_only(server, make):
     assert make(shots=True).predict({}, ["dollars dollars"]) == ["refund"]
 
 
+def test_a_prompt_quotes_given_samples_and_none_that_were_added(server):
+    spec = f"chat:gpt-4o-mini?base_url={server.url}/v1"
+    make_baseline(spec).fit(data(shots=True, given=2)).predict({}, TEXTS[:1])
+    prompt = server.seen[0].body["messages"][0]["content"]
+    assert [example in prompt for example in EXAMPLES] == [True, True, False, False]
+
+
 @pytest.mark.parametrize("how", ["", "chatter", "json", "fenced", "think"])
 def test_chatter_around_the_number_is_no_matter(server, make, how):
     server.add_fault(Fault("answer", how=how, times=None))

@@ -4,14 +4,18 @@ import csv
 import io
 import json
 from dataclasses import replace
+from importlib import metadata
 
 import numpy as np
 import pytest
 
 from adamab.errors import BudgetError, StoppedError, TaskError
 from adamab.providers.budget import Budget
+from adamab.providers.replies import MemoryReplies
 from adamab.providers.sync import run_sync
 from adamab.run.outside import Outside
+from adamab.study.baselines.linear_probe import LinearProbe
+from adamab.study.baselines.remote import Wording
 from adamab.study.datasets.base import DataSet, Material
 from adamab.study.experiments import runner as running
 from adamab.study.experiments.cells import FOLDS, Expansion
@@ -24,15 +28,18 @@ from adamab.study.experiments.definition import (
     rounds_of,
 )
 from adamab.study.experiments.estimate import estimate
-from adamab.study.experiments.findings import in_short, notes
+from adamab.study.experiments.findings import chosen_options, in_short, notes
+from adamab.study.experiments.materials import KnownVectors, Materials, gather
+from adamab.study.experiments.measure import _training_data
 from adamab.study.experiments.published import published_table
 from adamab.study.experiments.report import write_report
 from adamab.study.experiments.rows import Rows
 from adamab.study.experiments.runner import Runner
-from adamab.study.experiments.summary import summarise
+from adamab.study.experiments.summary import sample_names, summarise
 from adamab.study.experiments.tables import tables
 from adamab.task import ClassSpec, Sample
-from adamab.testing import HashEmbedder, ProviderServer
+from adamab.task.prompts import Prompts
+from adamab.testing import Fault, HashEmbedder, ProviderServer
 
 WORDS = {
     "fruit": ["apple", "pear", "plum", "cherry", "grape", "lemon"],
@@ -123,11 +130,15 @@ def done(vectors, tmp_path_factory):
 
 def test_the_papers_experiments_are_there():
     found = {e.name: e for e in built_in()}
-    assert set(found) == {"text-table", "images", "samples", "alpha", "grid", "setfit"}
+    tables = {"text-table", "text-table-api", "images", "image-table-api"}
+    assert set(found) == tables | {"samples", "alpha", "grid", "setfit"}
     table = found["text-table"]
     assert table.settings == ("zero-shot", "few-shot")
     assert {m.recipe for m in table.methods if m.method == "calibrator"} == {"paper", "default"}
-    assert found["alpha"].vary["alpha"] == (0, 1, 3, 10, 30, 100)
+    assert found["alpha"].vary["alpha"] == (0, 1, 3, 10, 30, 100, 3000)
+    assert {name: found["alpha"].amounts_of(name)[0] for name in found["alpha"].sets} == {
+        "multiwd": "uneven", "forbidden": 8, "trec": "uneven",
+    }  # fmt: skip
     assert found["grid"].vary["batch_size"] == (16, 32, 64, 128, 256, 512)
     assert found["grid"].chosen == BY_FOLDS
     assert all(e.seeds >= 5 for e in found.values())
@@ -147,6 +158,11 @@ def test_the_papers_experiments_are_there():
         ("title: x\nsets: [demo]\nmethods: [knn]\nvary: {alpha: [-1]}", "alpha"),
         ("title: x\nsets: [demo]\nmethods: [knn]\nvary: {alpha: []}", "vary.alpha is empty"),
         ("title: x\nsets: [demo]\nmethods: [knn]\nchosen: best", "chosen"),
+        (
+            "title: x\nsets: [demo]\nmethods: [knn, {method: calibrator, policies: [none]}]\n"
+            "chosen: by-cross-validation",
+            "only calibrators have options to choose; leave the other methods out",
+        ),
         ("title: x\nsets: [demo]\nmethods: [knn]\nseed: 3", "seed"),
         ("title: x\nsets: [demo\n", ""),
     ],
@@ -209,6 +225,84 @@ def test_a_key_changes_with_all_that_figures_depend_on(vectors, tmp_path):
     ]
     assert len(set(keys)) == len(keys)
     assert cell.key(draw, "a", 1) == keys[0]
+
+
+def test_few_shot_cells_know_the_wordings_without_examples_too(vectors, tmp_path):
+    found = experiment(vectors, settings=["zero-shot", "few-shot"], methods=["cache-adapter"], seeds=1)
+    runner = Runner(found, {"words": Words()}, tmp_path)
+    materials = Materials(runner.draws, {"words": KnownVectors(HashEmbedder(width=24), "hash")})
+    plain, quoting = (_training_data(cell, materials, None) for cell in runner.cells())
+    assert not plain.plain_class_views
+    assert np.array_equal(quoting.plain_class_views["pooled"], plain.class_views["pooled"])
+    assert not np.array_equal(quoting.class_views["pooled"], plain.class_views["pooled"])
+
+
+def _keys(vectors, tmp_path, **changes):
+    """The keys of an experiment's cells, worked out anew."""
+    runner = Runner(experiment(vectors, seeds=1, **changes), {"words": Words()}, tmp_path)
+    return {(cell.method, cell.policy): runner.key(cell) for cell in runner.cells()}
+
+
+def test_a_key_changes_with_the_version_of_a_baseline_and_no_other_does(vectors, tmp_path, monkeypatch):
+    before = _keys(vectors, tmp_path)
+    monkeypatch.setattr(LinearProbe, "version", LinearProbe.version + 1)
+    after = _keys(vectors, tmp_path)
+    assert {name for name, key in before.items() if after[name] != key} == {
+        ("linear-probe", "none"),
+        ("linear-probe", "round-robin"),
+    }
+
+
+def test_a_key_changes_with_the_model_that_a_name_stands_for(vectors, tmp_path, monkeypatch):
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    encoder, fitted = f"cross-encoder:{model}", f"setfit?model={model}"
+    methods = ["chat:mistral-small", "rerank:cohere-rerank-v3.5", encoder, fitted]
+    monkeypatch.setattr(metadata, "version", lambda name: "1.0")
+
+    def changed(before):
+        after = _keys(vectors, tmp_path, methods=methods)
+        return {method for method, policy in after if before.get((method, policy)) != after[method, policy]}
+
+    first = _keys(vectors, tmp_path, methods=methods)
+    assert changed(first) == set()
+    (model / "config.json").write_text('{"layers": 2}')
+    assert changed(first) == {encoder, fitted}
+    first = _keys(vectors, tmp_path, methods=methods)
+    monkeypatch.setattr(metadata, "version", lambda name: "1.1")
+    assert changed(first) == {fitted}
+    first = _keys(vectors, tmp_path, methods=methods)
+    monkeypatch.setattr("adamab.study.baselines.chat.expand", lambda name, kind: "chat:mistral-larger")
+    monkeypatch.setattr("adamab.study.baselines.rerank.expand", lambda name, kind: "rerank:cohere:rerank-v4")
+    assert changed(first) == set(methods[:2])
+
+
+def test_a_key_changes_with_what_a_generator_stands_for(vectors, tmp_path):
+    recording = tmp_path / "recording.jsonl"
+    recording.write_text('{"label": "fruit", "text": "plum"}\n')
+    generators = [f"replay:{recording}"]
+    before = _keys(vectors, tmp_path, generators=generators)
+    recording.write_text('{"label": "fruit", "text": "another plum"}\n')
+    after = _keys(vectors, tmp_path, generators=generators)
+    assert {policy for (_, policy), key in before.items() if key not in after.values()} == {
+        "random",
+        "round-robin",
+        "adamab",
+    }
+
+
+def test_a_prompt_quotes_given_samples_only(vectors, tmp_path):
+    chat = {"method": "chat:gpt-4o-mini", "samples": "both"}
+    with pytest.raises(TaskError, match="chat:gpt-4o-mini quotes given samples at most"):
+        Expansion(experiment(vectors, methods=[chat]), {"words": Words()})
+    runner = Runner(experiment(vectors), {"words": Words()}, tmp_path)
+    cell = next(c for c in runner.cells() if (c.method, c.policy) == ("linear-probe", "round-robin"))
+    materials = gather(runner.draws, runner.sets, vectors, ["zero-shot"])
+    data = replace(_training_data(cell, materials, None), prompts=Prompts(with_examples=True))
+    given = {sample.text for sample in runner.draws[cell.draw].task.samples}
+    assert len(data.items) == 12 + 20
+    assert {text for texts in Wording.of(data).examples.values() for text in texts} == given
 
 
 # Running
@@ -296,8 +390,34 @@ def test_the_papers_split_scores_other_samples_for_each_seed(vectors, tmp_path):
     # Given samples from the test split have no vectors in another draw's file; all texts are in this one.
     _, result = run(experiment(vectors, split="paper", methods=["zero-shot", "class-mean"]), tmp_path)
     assert {len(row.measured.correct) for row in result.rows} == {40 - 12}
-    assert len({row.scored_on for row in result.rows}) == 2
-    assert any("official test split" in note for note in notes(summarise(result)))
+    raw = [row for row in result.rows if row.cell.method == "zero-shot"]
+    first, second = (
+        dict(zip(sample_names(result.tests[row.cell.draw]), row.measured.correct, strict=True)) for row in raw
+    )
+    assert 0 < len(set(first) & set(second)) < 28
+    assert all(first[name] == second[name] for name in set(first) & set(second))
+    summary = summarise(result)
+    assert summary.lines[0].n_test == 28
+    assert summary.lines[0].n_distinct == len(set(first) | set(second))
+    assert any("official test split" in note for note in notes(summary))
+    (page, *_) = write_report(summary, tmp_path, command="x")
+    assert f"Words 28 a seed, {summary.lines[0].n_distinct} different ones" in page.read_text()
+
+
+def test_no_seed_loses_samples_because_another_has_fewer(done):
+    result = done[1]
+    rows = [row for row in result.rows if row.cell.method == "zero-shot"]
+    shorter = replace(rows[1], measured=replace(rows[1].measured, correct=rows[1].measured.correct[:-3]))
+    tests = result.tests | {shorter.cell.draw: result.tests[shorter.cell.draw][:-3]}
+    (line,) = summarise(replace(result, rows=(rows[0], shorter), tests=tests)).lines
+    assert line.by_seed == (rows[0].accuracy, shorter.accuracy)
+    assert line.accuracy.mean == pytest.approx((rows[0].accuracy + shorter.accuracy) / 2)
+    assert (line.n_test, line.n_distinct) == (40, 40)
+
+
+def test_equal_samples_are_told_apart_by_their_number():
+    same = [Sample("plum", "fruit"), Sample("nile", "river"), Sample("plum", "fruit")]
+    assert sample_names(same) == [("plum", "fruit", 0), ("nile", "river", 0), ("plum", "fruit", 1)]
 
 
 # Choosing options
@@ -325,8 +445,46 @@ def test_the_grid_is_chosen_by_cross_validation_and_only_the_chosen_meets_the_te
         chosen = next(r for r in of_seed if (r["options"], r["amount"]) == (test["options"], test["amount"]))
         assert chosen["accuracy"] == max(row["accuracy"] for row in of_seed)
     summary = summarise(result)
-    assert len(summary.lines) == 1
+    (line,) = summary.lines
+    assert line.label == "calibrator (paper), options and samples chosen by cross-validation"
+    assert [cell.seed for cell in line.chosen] == [0, 1]
     assert any("cross-validation" in note for note in notes(summary))
+    assert len(list(chosen_options(summary))) == 2
+
+
+def _with_choices(result, *policies, generator="pool"):
+    """As if cross-validation had chosen these, seed by seed."""
+    rows = [
+        replace(
+            row,
+            cell=replace(
+                row.cell, policy=policy, generator=generator, amount="0" if policy == "none" else "5"
+            ),
+        )
+        for row, policy in zip(result.rows[:2], policies, strict=True)
+    ]
+    validated = [replace(row, cell=replace(row.cell, scored=FOLDS)) for row in rows]
+    tests = {row.cell.draw: next(iter(result.tests.values())) for row in rows}
+    calibrators = [m for m in result.experiment.methods if m.method == "calibrator"]
+    chosen = result.experiment.with_changes(chosen=BY_FOLDS, methods=calibrators)
+    return replace(result, experiment=chosen, rows=tuple(rows), chosen=tuple(validated), tests=tests)
+
+
+def test_a_choice_of_no_samples_is_not_called_adamab(done, tmp_path):
+    result = replace(done[1], rows=tuple(r for r in done[1].rows if r.cell.method == "calibrator"))
+    summary = summarise(_with_choices(result, "none", "adamab"))
+    assert len(summary.lines) == 1
+    assert not summary.comparisons
+    first, second = chosen_options(summary)
+    assert "seed 0: " in first
+    assert "nothing added; " in first
+    assert "ADAMAB, amount 5; " in second
+    page = write_report(summary, tmp_path, command="x")[0].read_text()
+    assert "calibrator (default), options and samples chosen by cross-validation |" in page
+    assert "ADAMAB |" not in page
+    assert not any("had seen all the given samples" in note for note in notes(summary))
+    recorded = summarise(_with_choices(result, "none", "adamab", generator="recorded"))
+    assert any("had seen all the given samples" in note for note in notes(recorded))
 
 
 def test_the_best_options_of_each_seed_win_and_of_equals_the_first(done):
@@ -355,6 +513,9 @@ def test_choosing_by_test_accuracy_has_a_name_that_says_so(vectors, tmp_path):
         means.setdefault(row.cell.group, []).append(row.accuracy)
     assert summary.lines[0].accuracy.mean == pytest.approx(max(np.mean(v) for v in means.values()))
     assert any("flatters" in note for note in notes(summary))
+    assert summary.lines[0].label == "calibrator (paper), options and samples chosen by test accuracy"
+    (told,) = chosen_options(summary)
+    assert "% on test samples" in told
 
 
 # Statistics, tables and files
@@ -388,7 +549,7 @@ def test_files_of_an_experiment(done, tmp_path):
     assert first.startswith("ADAMAB does not beat round-robin in ")
     for words in ("`adamab reproduce toy.yaml`", "zero shot", "calibrator (default), ADAMAB", "not directly"):
         assert words in page
-    assert r"\begin{tabular}{lrrr}" in written[1].read_text()
+    assert r"\begin{tabular}{lrrrr}" in written[1].read_text()
     rows = list(csv.DictReader(io.StringIO(written[2].read_text())))
     assert len(rows) == 1 + 2 + 4
     data = json.loads(written[3].read_text())
@@ -399,13 +560,21 @@ def test_files_of_an_experiment(done, tmp_path):
 
 def test_a_table_has_a_column_a_set_and_setting(done):
     (table,) = tables(summarise(done[1]))
-    assert table.header == ("Method", "Added", "Words", "Parameters")
+    assert table.header == ("Method", "Added", "Words", "Parameters", "Seconds")
     assert [row[0] for row in table.rows[:3]] == [
         "zero shot",
         "linear probe",
         "calibrator (default), given only",
     ]
     assert [row[1] for row in table.rows] == ["0", "0", "0", "20", "20", "20", "20"]
+
+
+def test_the_table_has_the_median_of_the_times_of_training(done):
+    taken = {0: 3.0, 1: 8.5}
+    rows = tuple(replace(r, measured=replace(r.measured, seconds=taken[r.cell.seed])) for r in done[1].rows)
+    (table,) = tables(summarise(replace(done[1], rows=rows)))
+    assert {row[-1] for row in table.rows} == {"5.8"}
+    assert " & 5.8 " in table.latex()
 
 
 def test_published_numbers_are_the_papers():
@@ -464,6 +633,86 @@ def test_an_estimate_of_calls_and_cost_sends_nothing(server, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def _amounts(found):
+    """Calls by what they are for: expected, and at most."""
+    return {
+        party.purpose.partition("?")[0]: (party.expected.calls, party.at_most.calls)
+        for party in found.parties
+    }
+
+
+def test_what_is_not_certain_to_be_shared_is_counted_for_every_combination(server, tmp_path):
+    def asked(**vary):
+        found = Runner(_paid(server).with_changes(vary=vary), {"words": Words()}, tmp_path)
+        return _amounts(estimate(found))["generate in fits"]
+
+    plain, rates, alphas = asked(), asked(batch_size=[16, 32]), asked(alpha=[0, 100])
+    assert plain[0] == 4 + 4
+    assert rates[0] == 4 + 2 * 4  # round-robin asks the same at any rate
+    assert rates[1] == (2 + 2) * plain[1] // 2  # though a batch that is not filled may make a difference
+    assert (alphas[0], alphas[1]) == (4 + 2 * 4, (1 + 2) * plain[1] // 2)
+    # All fits get the same batches of a class: four rounds for each of four classes are all that there are.
+    many = asked(alpha=[0, 1, 3, 10, 30, 100])
+    assert (many[0], many[1]) == (4 * 4, 4 * plain[1] // 2)
+
+
+def test_each_fold_asks_for_itself_and_so_does_what_is_chosen(server, tmp_path):
+    methods = [{"method": "calibrator", "recipe": "paper", "policies": ["adamab"], "options": {"rounds": 5}}]
+    found = _paid(server).with_changes(methods=methods, vary={"alpha": [0, 10]}, amounts=[5, "2 passes"])
+    of_all = estimate(Runner(found, {"words": Words()}, tmp_path))
+    of_folds = estimate(Runner(found.with_changes(chosen=BY_FOLDS), {"words": Words()}, tmp_path))
+    whole, folds = _amounts(of_all)["generate in fits"], _amounts(of_folds)["generate in fits"]
+    assert whole[0] == 2 * (4 + 8)
+    assert folds[0] == 5 * whole[0] + 8  # and the longest of them for the one that is chosen
+    assert folds[1] > 5 * whole[1]
+
+
+def test_a_run_asks_no_more_than_the_most(server, tmp_path):
+    found = _paid(server).with_changes(vary={"alpha": [0, 100]}, settings=["zero-shot", "few-shot"])
+    told = estimate(Runner(found, {"words": Words()}, tmp_path))
+    run(found, tmp_path, outside=Outside(replies=MemoryReplies()))
+    chats = _amounts(told)["chat:m"][0]
+    assert chats == 40 + 40
+    written = server.count("/chat/completions") - chats
+    assert 0 < written <= _amounts(told)["generate in fits"][1]
+    assert server.count() <= told.at_most.calls
+    assert estimate(Runner(found, {"words": Words()}, tmp_path)).expected.calls == 0
+
+
+def test_a_question_of_two_cells_is_bought_once(server, tmp_path):
+    method = f"chat:m?base_url={server.url}/v1"
+    found = _paid(server).with_changes(methods=[method], seeds=2, settings=["zero-shot", "few-shot"])
+    (party,) = (
+        p for p in estimate(Runner(found, {"words": Words()}, tmp_path)).parties if "chat" in p.purpose
+    )
+    # Without examples both seeds ask the same; with them each has its own.
+    assert party.expected.calls == 40 + 2 * 40
+    assert party.expected.usage.output_tokens == 2 * party.expected.calls  # a number
+
+
+def test_the_papers_models_can_be_estimated_without_keys(tmp_path, monkeypatch):
+    for name in ("OPENAI_API_KEY", "COHERE_API_KEY", "JINA_API_KEY", "GEMINI_API_KEY", "MISTRAL_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    found = load_experiment("text-table-api").with_changes(sets=["words"], amounts=[5], seeds=1, given=3)
+    told = estimate(Runner(found, {"words": Words()}, tmp_path))
+    models = {party.spec for party in told.parties}
+    assert models == {
+        "openai:text-embedding-3-small",
+        "openai:gpt-4o-mini",
+        "openai:gemini-2.0-flash-lite",
+        "openai:mistral-small-2506",
+        "openai:llama3.2-vision:90b",
+        "cohere:rerank-v3.5",
+        "jina:jina-reranker-m0",
+    }
+    for party in told.parties:
+        assert 0 < party.expected.calls <= party.at_most.calls
+        assert 0 < party.expected.usage.tokens <= party.at_most.usage.tokens
+        if party.spec.endswith("gpt-4o-mini"):
+            assert 0 < party.expected.nano_usd < party.at_most.nano_usd
+            assert "OPENAI_API_KEY" in party.lacking
+
+
 def test_a_budget_that_ends_leaves_what_is_finished(server, tmp_path):
     outside = Outside(Budget.parse("3 calls"))
     with pytest.raises(BudgetError) as told:
@@ -471,6 +720,21 @@ def test_a_budget_that_ends_leaves_what_is_finished(server, tmp_path):
     assert "\n" not in str(told.value)
     _, result = run(_paid(server), tmp_path, outside=Outside(Budget.parse("500 calls")))
     assert len(result.rows) == 3
+
+
+def test_answers_that_name_no_class_are_kept_and_told(server, vectors, tmp_path):
+    server.add_fault(Fault("answer", how="garbage", times=2))
+    chat = f"chat:m?base_url={server.url}/v1"
+    _, result = run(experiment(vectors, seeds=1, methods=[chat, "knn"]), tmp_path)
+    counts = {"none": 0, "unparsed": 2, "refused": 0, "cut": 0}
+    kept = {row.cell.method: row.measured.answers for row in Rows(tmp_path / "toy.rows.jsonl").known.values()}
+    assert kept == {chat: counts, "knn": {}}
+    summary = summarise(result)
+    page, _, table, data = (path.read_text() for path in write_report(summary, tmp_path, command="x"))
+    assert "of 40 answers 0 said that no class suits, 2 could not be read, 0 were refusals" in page
+    assert page.count("could not be read") == 1
+    assert json.loads(data)["lines"][0]["answers"] == counts
+    assert [row["unparsed"] for row in csv.DictReader(io.StringIO(table))] == ["2", ""]
 
 
 def test_local_experiments_cost_nothing(vectors, tmp_path):

@@ -315,6 +315,17 @@ def test_examples_change_a_cross_encoders_scores(encoder):
     assert not np.allclose(plain, shots)
 
 
+def test_a_cross_encoder_is_known_by_its_files_or_its_revision(encoder, monkeypatch, tmp_path):
+    assert CrossEncoderBaseline(str(encoder)).fingerprint.startswith("sha256:")
+    named = make_baseline("rerank:bge-reranker-v2-m3")
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: pytest.fail("downloaded"))
+    assert named.fingerprint == "BAAI/bge-reranker-v2-m3@none"
+    kept = tmp_path / "snapshots" / "abc123" / "config.json"
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: str(kept))
+    assert named.fingerprint == "BAAI/bge-reranker-v2-m3@abc123"
+
+
 def test_what_cannot_be_a_cross_encoder_is_told_in_one_line(encoder, tmp_path, paint):
     with pytest.raises(EmbedderError, match="no such model directory"):
         make_baseline(f"cross-encoder:{tmp_path}/nothing")

@@ -202,7 +202,7 @@ def _compare(
     from adamab.cli.stopping import stop_gently
     from adamab.providers.replies import MemoryReplies
     from adamab.run.outside import Outside
-    from adamab.run.resolve import open_generator, shared_replies
+    from adamab.run.resolve import open_generator, shared_images, shared_replies
     from adamab.study.comparison import compare as run
     from adamab.study.comparison_bench import Setup
 
@@ -225,6 +225,7 @@ def _compare(
             new_generator=new_generator,
             outside=outside,
             on_api=apis.append,
+            shared_images=shared_images() if cache else None,
         )
         found = run(setup, methods, against=against, on_method=lambda m: bar.phase(f"fitting {m}"))
     return found, outside

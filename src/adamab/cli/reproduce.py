@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,8 @@ import typer
 from adamab.cli.console import Bar, counted, echo, print_json, print_table, progress, say
 
 if TYPE_CHECKING:
+    from adamab.providers.http import ApiClient
+    from adamab.run.plan import Party
     from adamab.study.experiments.definition import Experiment
     from adamab.study.experiments.estimate import Estimate
     from adamab.study.experiments.runner import Runner
@@ -44,6 +47,10 @@ Split = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="readme, or paper: given samples from the official test split."),
 ]
+Part = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="test, or development: where choices are made."),
+]
 BudgetText = Annotated[
     str | None, typer.Option("--budget", metavar="TEXT", help="Caps, such as '1.50 usd, 500 calls'.")
 ]
@@ -63,6 +70,7 @@ def reproduce(
     embedder: EmbedderSpec = None,
     generator: GeneratorSpecs = None,
     split: Split = None,
+    part: Part = None,
     budget: BudgetText = None,
     price: Prices = None,
     dry_run: Annotated[
@@ -86,25 +94,34 @@ def reproduce(
         raise TaskError("which experiment? See adamab reproduce --list")
     names = [name.strip() for text in sets or () for name in text.split(",") if name.strip()] or None
     if experiment == CONVERGENCE:
-        _refuse(embedder=embedder, generator=generator, split=split, budget=budget, dry_run=dry_run or None)
+        refused = {"embedder": embedder, "generator": generator, "split": split, "part": part}
+        _refuse(CONVERGENCE, **refused, budget=budget, dry_run=dry_run or None)
         _convergence(data, output, names, seeds, jobs)
         return
     found = _experiment(
-        experiment, sets=names, seeds=seeds, embedder=embedder, generators=generator or None, split=split
+        experiment,
+        sets=names,
+        seeds=seeds,
+        embedder=embedder,
+        generators=generator or None,
+        split=split,
+        part=part,
     )
     runner = _runner(found, data, output, work or output, dry_run=dry_run)
     if dry_run:
         _dry_run(runner, price, as_json=as_json)
         return
     summary = _run(runner, work or output, budget, price, jobs=jobs, quiet=quiet)
-    _report(summary, output, _command(experiment, names, seeds, embedder, generator, split), as_json, quiet)
+    _report(
+        summary, output, _command(experiment, names, seeds, embedder, generator, split, part), as_json, quiet
+    )
 
 
 def _list(*, as_json: bool) -> None:
     from adamab.study.experiments.definition import built_in
 
     found = [(e.name, ", ".join(e.sets), e.title) for e in built_in()]
-    found.append((CONVERGENCE, "demo, trec, …", _ABOUT_CONVERGENCE))
+    found.append((CONVERGENCE, "hwu64-office, hwu64-home", _ABOUT_CONVERGENCE))
     if as_json:
         print_json([{"name": name, "sets": sets, "title": title} for name, sets, title in found])
     else:
@@ -138,6 +155,7 @@ def _runner(experiment: Experiment, data: Path | None, output: Path, work: Path,
 def _run(
     runner: Runner, work: Path, budget: str | None, price: list[str] | None, *, jobs: int, quiet: bool
 ) -> Summary:
+    from adamab.cli.stopping import stop_gently
     from adamab.providers.budget import Budget
     from adamab.providers.ledger import Ledger
     from adamab.providers.prices import Price
@@ -151,7 +169,11 @@ def _run(
         ledger = Ledger(caps, work / f"{runner.experiment.name}.spending.db")
         prices = dict(Price.parse(text) for text in price or ())
         outside = Outside(caps, prices, ledger, shared_replies())
-    with progress("reading", quiet=quiet) as bar:
+    # Cells open their own clients, so nobody here knows who is called.
+    called: list[ApiClient | None] | None = [] if outside is None else None
+    with progress("reading", quiet=quiet) as bar, stop_gently(called) as stop:
+        if outside is not None:
+            outside.stop = stop
         return summarise(runner.run(jobs=jobs, outside=outside, on_cell=_teller(bar, quiet)))
 
 
@@ -187,8 +209,6 @@ def _dry_run(runner: Runner, price: list[str] | None, *, as_json: bool) -> None:
 
 
 def _print_estimate(found: Estimate) -> None:
-    from adamab.cli.plan_summary import cost
-
     by_set = ", ".join(f"{name} {count}" for name, count in found.by_set.items())
     echo(f"{found.experiment}: {counted(found.cells, 'cell')}, {found.done} done before")
     if by_set:
@@ -200,17 +220,31 @@ def _print_estimate(found: Estimate) -> None:
     if not found.parties:
         echo("no calls, nothing leaves the machine: 0 tokens, 0 usd")
         return
-    columns = ("purpose", "model", "", "calls#", "input tokens#", "output tokens#", "cost#")
-    rows = []
-    for party in found.parties:
-        for kind, amount in (("expected", party.expected), ("at most", party.at_most)):
-            tokens = f"{amount.usage.input_tokens:,}", f"{amount.usage.output_tokens:,}"
-            rows.append((party.purpose, party.spec, kind, f"{amount.calls:,}", *tokens, cost(amount)))
-    print_table(columns, rows)
-    echo(f"in all expected {counted(found.expected.calls, 'call')} and {cost(found.expected)}")
-    echo("cells that ask the same share the answer, and what the cache holds costs nothing")
+    _print_parties(found.parties)
     for lacking in dict.fromkeys(party.lacking for party in found.parties if party.lacking):
         say(f"note: {lacking}")
+
+
+def _print_parties(parties: Sequence[Party]) -> None:
+    from adamab.cli.plan_summary import cost
+    from adamab.run.plan import Amount
+
+    columns = ("purpose", "model", "", "calls#", "input tokens#", "output tokens#", "cost#")
+    kinds = {"expected": [p.expected for p in parties], "at most": [p.at_most for p in parties]}
+    rows = []
+    for number, party in enumerate(parties):
+        for kind, amounts in kinds.items():
+            usage, calls = amounts[number].usage, f"{amounts[number].calls:,}"
+            tokens = f"{usage.input_tokens:,}", f"{usage.output_tokens:,}"
+            rows.append((party.purpose, party.spec, kind, calls, *tokens, cost(amounts[number])))
+    print_table(columns, rows)
+    for kind, amounts in kinds.items():
+        priced = sum((amount for amount in amounts if amount.nano_usd is not None), Amount())
+        echo(f"in all {kind}: {sum(amount.calls for amount in amounts):,} calls, {cost(priced)}")
+    unknown = ", ".join(dict.fromkeys(p.spec for p in parties if p.price is None))
+    if unknown:
+        echo(f"not in the cost, because no price is known: {unknown}; give yours with --price")
+    echo("a question that is certain to be the same counts once; what the cache holds costs nothing")
 
 
 def _report(summary: Summary, output: Path, command: str, as_json: bool, quiet: bool) -> None:
@@ -248,12 +282,12 @@ def _convergence(
         echo(str(path))
 
 
-def _refuse(**options: object) -> None:
+def _refuse(experiment: str, **options: object) -> None:
     from adamab.errors import TaskError
 
     for name, value in options.items():
-        if value is not None:
-            raise TaskError(f"{CONVERGENCE} takes no --{name.replace('_', '-')}; leave it out")
+        if value:
+            raise TaskError(f"{experiment} takes no --{name.replace('_', '-')}; leave it out")
 
 
 def _command(
@@ -263,9 +297,11 @@ def _command(
     embedder: str | None = None,
     generators: list[str] | None = None,
     split: str | None = None,
+    part: str | None = None,
 ) -> str:
     """What would do it again; folders are left out, because they differ from machine to machine."""
-    options = {"sets": ",".join(sets or ()), "seeds": seeds, "embedder": embedder, "split": split}
+    options = {"sets": ",".join(sets or ()), "seeds": seeds, "embedder": embedder}
+    options |= {"split": split, "part": part}
     written = [f"--{name} {value}" for name, value in options.items() if value]
     written += [f"--generator {generator}" for generator in generators or ()]
     return " ".join(["adamab reproduce", Path(experiment).name, *written])

@@ -1,4 +1,4 @@
-"""Ctrl-C during a fit: the calls on their way are paid for, so they are waited for."""
+"""Ctrl-C during a fit or an experiment: the calls on their way are paid for, so they are waited for."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def stop_gently(apis: Sequence[ApiClient | None]) -> Iterator[threading.Event]:
+def stop_gently(apis: Sequence[ApiClient | None] | None) -> Iterator[threading.Event]:
     """An event that the first Ctrl-C sets while calls are on their way; the second stops at once.
 
-    Where no call is on its way there is nothing to lose, and the first stops at once too. Either way
-    it ends as a `StoppedError`: of a KeyboardInterrupt typer would drop the words.
+    Where no call is on its way there is nothing to lose, and the first stops at once too. None means that
+    somebody is called and it is not known who: then a call may always be on its way. It ends as a
+    `StoppedError` in any case: of a KeyboardInterrupt typer would drop the words.
     """
     stop = threading.Event()
 
     def told(number: int, frame: Any) -> None:
-        if stop.is_set() or not any(api is not None and api.active for api in apis):
+        calling = apis is None or any(api is not None and api.active for api in apis)
+        if stop.is_set() or not calling:
             raise KeyboardInterrupt
         stop.set()
         say("stopping after the current call; Ctrl-C again stops at once and may lose it")

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -53,6 +54,7 @@ class Setup:
     new_generator: Callable[[], Generator | None] = lambda: None  # a fresh one for each policy
     outside: Outside = field(default_factory=Outside)  # caps and spending of all of them together
     on_api: Callable[[ApiClient], None] = lambda api: None  # told of each client that is about to be used
+    shared_images: Path | None = None  # where paid pictures are kept from run to run
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ class Bench:
         self.recipe = setup.recipe.for_modality(task.modality)
         self.notes: list[str] = []
         _warm_up()
-        self._images = temporary_store() if task.modality == "image" else None
+        self._images = temporary_store(shared=setup.shared_images) if task.modality == "image" else None
         self._fits: dict[str, tuple[FitResult, float] | AdamabError] = {}
         index = {name: number for number, name in enumerate(task.class_names)}
         self._truth = np.array([index[sample.class_name] for sample in setup.test], np.int64)
@@ -244,6 +246,7 @@ class Bench:
             specs=task.classes,
             prompts=task.prompts,
             items=items,
+            given=len(task.samples),
         )
 
     def _embedded_test(self) -> tuple[dict[str, NDArray[np.float32]], int]:

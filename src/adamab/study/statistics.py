@@ -1,7 +1,9 @@
 """Means over seeds and test samples: their bootstrap intervals, paired tests and Holm's correction.
 
 What is averaged is a matrix with a row a seed and a column a test sample, of hits or of differences
-between the hits of two methods. Both are drawn at random, so both count as sources of chance.
+between the hits of two methods. Both are drawn at random, so both count as sources of chance. A seed that
+does not score a sample has NaN there: seeds may share all test samples, some of them or none. The mean is
+that of the seeds' own means.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ TESTS = (
     "P-values are of paired tests on the same seeds and test samples, in which both are random "
     "(two-way analysis of variance, degrees of freedom by Hillis), corrected by Holm for {n} comparisons."
 )
-Matrix: TypeAlias = NDArray[np.floating[Any]]  # (seeds, samples)
+Matrix: TypeAlias = NDArray[np.floating[Any]]  # (seeds, samples), NaN where a seed lacks a sample
 
 
 @dataclass(frozen=True)
@@ -63,50 +65,71 @@ def percent(interval: Interval) -> str:
 class Bootstrap:
     """One set of draws for everything of one shape, so that differences are paired.
 
-    Where every seed has test samples of its own (`crossed` is false), each seed's are drawn apart.
+    A sample that is drawn counts in every seed that scored it.
     """
 
-    def __init__(self, n_seeds: int, n_test: int, *, crossed: bool = True) -> None:
+    def __init__(self, n_seeds: int, n_test: int) -> None:
         rng = np.random.default_rng(0)
         self._seeds = rng.multinomial(n_seeds, np.full(n_seeds, 1 / n_seeds), DRAWS) / n_seeds
-        repeats = 1 if crossed else n_seeds
-        drawn = [rng.multinomial(n_test, np.full(n_test, 1 / n_test), DRAWS) / n_test for _ in range(repeats)]
-        self._tests = drawn * (n_seeds // repeats)
+        self._tests = rng.multinomial(n_test, np.full(n_test, 1 / n_test), DRAWS) / n_test
 
     def __call__(self, values: Matrix) -> Interval:
         """Of the mean of a (seeds, samples) matrix."""
-        by_seed = np.stack([w @ row for w, row in zip(self._tests, values, strict=True)], axis=1)
-        means = (self._seeds * by_seed).sum(axis=1)
-        low, high = np.quantile(means, [0.025, 0.975])
-        return Interval(float(values.mean()), float(low), float(high))
+        return interval_of(float(np.nanmean(values, axis=1).mean()), self.draws(values))
+
+    def draws(self, values: Matrix) -> NDArray[np.float64]:
+        """(draws,) the mean of the matrix in each draw."""
+        known, means = ~np.isnan(values), np.nanmean(values, axis=1)
+        drawn = self._tests @ known.T.astype(np.float64)  # (draws, seeds) what each seed got of a draw
+        sums = self._tests @ np.where(known, values, 0.0).T
+        # A seed with few samples may get none of a draw, and then says nothing new.
+        by_seed = np.where(drawn > 0, sums / np.where(drawn > 0, drawn, 1.0), means)
+        drawn_means: NDArray[np.float64] = (self._seeds * by_seed).sum(axis=1)
+        return drawn_means
 
 
-def paired_p(differences: Matrix, *, crossed: bool = True) -> float:
+def interval_of(mean: float, draws: NDArray[np.float64]) -> Interval:
+    """A mean and the range of the middle 95 % of its draws."""
+    low, high = np.quantile(draws, [0.025, 0.975])
+    return Interval(mean, float(low), float(high))
+
+
+def paired_p(differences: Matrix) -> float:
     """Two-sided p-value of a mean difference of zero; 1 where all differences are zero.
 
-    Seeds and test samples are crossed random effects, as readers and cases are in studies of
-    diagnosis: the variance of the mean is (MS_seeds + max(MS_samples - MS_both, 0)) / (seeds x samples),
-    with Hillis's degrees of freedom. A sign test of five seeds could not go below 1/16. With one seed
-    the samples alone are random; where they differ by seed (not `crossed`) the seeds' means alone are.
+    Seeds and test samples are crossed random effects, as readers and cases are in studies of diagnosis.
+    The variance of the mean is that of the seeds' means over their number, plus what the samples that
+    seeds share add to it: the mean covariance of two seeds, or nothing if that is negative. With the same
+    samples in all seeds that is (MS_seeds + max(MS_samples - MS_both, 0)) / (seeds x samples). Degrees of
+    freedom are Hillis's; without a shared sample they are seeds - 1, as in Student's test of the seeds'
+    means. A sign test of five seeds could not go below 1/16. With one seed the samples alone are random.
 
     Example:
         >>> paired_p(np.zeros((5, 40)))
         1.0
     """
     values = np.asarray(differences, dtype=np.float64)
-    n_seeds, n_test = values.shape
-    mean = float(values.mean())
+    known, means = ~np.isnan(values), np.nanmean(values, axis=1)
+    mean, n_seeds = float(means.mean()), len(values)
     if n_seeds == 1:
-        return _p(mean, float(values.var(ddof=1)) / n_test if n_test > 1 else 0.0, n_test - 1)
-    ms_seeds = n_test * float(values.mean(axis=1).var(ddof=1))
-    if not crossed or n_test == 1:
-        return _p(mean, ms_seeds / values.size, n_seeds - 1)
-    ms_samples = n_seeds * float(values.mean(axis=0).var(ddof=1))
-    rest = values - values.mean(axis=0) - values.mean(axis=1, keepdims=True) + mean
-    ms_both = float((rest**2).sum()) / ((n_seeds - 1) * (n_test - 1))
-    total = ms_seeds + max(ms_samples - ms_both, 0.0)
-    freedom = total**2 / (ms_seeds**2 / (n_seeds - 1)) if ms_seeds > 1e-12 else np.inf
-    return _p(mean, total / values.size, freedom)
+        alone = values[known]
+        return _p(mean, float(alone.var(ddof=1)) / len(alone) if len(alone) > 1 else 0.0, len(alone) - 1)
+    of_seeds = float(means.var(ddof=1)) / n_seeds
+    variance = of_seeds + max(_mean_covariance(np.where(known, values - means[:, None], 0.0), known), 0.0)
+    freedom = (n_seeds - 1) * (variance / of_seeds) ** 2 if of_seeds > 1e-15 else np.inf
+    return _p(mean, variance, freedom)
+
+
+def _mean_covariance(centred: NDArray[np.float64], known: NDArray[np.bool_]) -> float:
+    """Of the means of two seeds, over all pairs: by the samples that both of them scored."""
+    scored = known.astype(np.float64)
+    shared = scored @ scored.T  # (seeds, seeds) how many samples
+    sums = centred @ scored.T  # of one seed over what it shares with the other
+    products = centred @ centred.T - sums * sums.T / np.maximum(shared, 1.0)
+    own = np.diag(shared)
+    covariance = products / np.maximum(shared - 1, 1.0) * shared / np.outer(own, own)
+    pairs = len(own) * (len(own) - 1)
+    return float(covariance.sum() - np.trace(covariance)) / pairs
 
 
 def _p(mean: float, variance: float, freedom: float) -> float:

@@ -26,8 +26,10 @@ class TrainingData:
     `classes` fixes the order of the probabilities' columns. `class_views` are the vectors of the
     classes' wordings, one row a class, where the embedder has them: the caller decides whether the
     wordings quote given examples (`prompts.with_examples`), and so whether similarity to them is
-    zero-shot or few-shot. `items` are the texts or pictures themselves, for baselines that send them
-    on; `texts` are theirs where they have words.
+    zero-shot or few-shot. Where they do, `plain_class_views` are those of wordings that quote nothing,
+    for choices by held-out samples. `items` are the texts or pictures themselves, for baselines that
+    send them on; `texts` are theirs where they have words. The first `given` samples are given ones, and
+    the only ones that a prompt may quote; None means all.
     """
 
     views: Mapping[str, Floats]  # (n, d) each
@@ -38,6 +40,8 @@ class TrainingData:
     specs: tuple[ClassSpec, ...] = ()  # (K,) names and descriptions
     prompts: Prompts = field(default_factory=Prompts)
     items: Sequence[Item] = ()  # (n,)
+    given: int | None = None
+    plain_class_views: Mapping[str, Floats] = field(default_factory=dict)  # (K, d) each
 
     @classmethod
     def of_arrays(cls, x: ArrayLike, y: Sequence[str]) -> TrainingData:
@@ -59,10 +63,12 @@ class Baseline(ABC):
 
     `fit` takes `TrainingData`, or a matrix of pooled vectors and their labels; `predict` takes
     views, or a matrix of pooled vectors. `texts` are for baselines that read the words, or look at
-    the pictures. After `fit`, `n_parameters_` counts the numbers that were trained.
+    the pictures. After `fit`, `n_parameters_` counts the numbers that were trained. `version` is raised
+    with every change that may change predictions.
     """
 
     name: ClassVar[str]
+    version: ClassVar[int] = 1
     n_parameters_: int = 0
 
     def fit(self, data: TrainingData | ArrayLike, y: Sequence[str] | None = None) -> Self:
@@ -87,6 +93,18 @@ class Baseline(ABC):
     def predict(self, views: Mapping[str, Floats] | ArrayLike, texts: Sequence[Item] = ()) -> list[str]:
         """The most probable class of each sample; of equals, the first."""
         return [self.classes_[i] for i in np.argmax(self.predict_proba(views, texts), axis=1)]
+
+    @property
+    def fingerprint(self) -> str:
+        """What predictions depend on beside options and data: a model, if there is one.
+
+        To work it out nothing is loaded and nobody is asked.
+        """
+        return ""
+
+    def report(self) -> dict[str, int]:
+        """How often the last prediction was answered with something else than a class, by kind."""
+        return {}
 
     @abstractmethod
     def _fit(self, data: TrainingData) -> None:

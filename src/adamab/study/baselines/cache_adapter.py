@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ ALPHAS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 BETAS = (1.0, 3.0, 5.5, 10.0, 20.0)
 ALPHA, BETA = 1.0, 5.5  # that keys are trained with, and used where there is nothing to choose by
 EPOCHS, RATE, BATCH = 20, 1e-3, 256
+Wordings: TypeAlias = NDArray[np.float64] | None  # (K, d) their vectors, where there are any
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,9 @@ class CacheAdapter(Baseline):
     A sum over the samples of each class; keys start as their unit vectors and are trained by cross-entropy
     (AdamW, 20 epochs). With trained keys α and β are chosen by cross-validated accuracy on the training
     samples; where a class has a single sample they are 1 and 5.5. Without vectors of the wordings the
-    samples stand alone: α is then a mere scale, and a class without samples is never predicted. Where
-    wordings quote the training samples, the folds' held-out ones are quoted too, so α comes out low.
+    samples stand alone: α is then a mere scale, and a class without samples is never predicted. Wordings
+    that quote training samples quote the folds' held-out ones too, which makes α come out low: the folds
+    use wordings that quote nothing (`plain_class_views`) where the training data has them.
 
     Example:
         >>> adapter = CacheAdapter().fit([[0.0, 1.0], [1.0, 0.0]], ["praise", "refund"])
@@ -61,23 +63,25 @@ class CacheAdapter(Baseline):
     def _fit(self, data: TrainingData) -> None:
         rows, y = unit(data.views[self.view]), data.class_index()
         described = data.class_views.get(self.view)
+        plain = data.plain_class_views.get(self.view, described)
         if not len(rows):
             raise TaskError(f"{self.name}: samples are needed; add some")
         self.vectors_ = None if described is None else unit(described)
+        unquoted = None if plain is None else unit(plain)
         self.known_ = np.bincount(y, minlength=len(data.classes)) > 0
-        self.alpha_, self.beta_ = self._chosen(rows, y)
-        self.cache_ = self._trained(rows, y)
+        self.alpha_, self.beta_ = self._chosen(rows, y, unquoted)
+        self.cache_ = self._trained(rows, y, self.vectors_)
         self.n_parameters_ = self.cache_.keys.size
 
-    def _chosen(self, rows: NDArray[np.float64], y: Ints) -> tuple[float, float]:
+    def _chosen(self, rows: NDArray[np.float64], y: Ints, vectors: Wordings) -> tuple[float, float]:
         """α and β by the folds' held-out samples, with keys that were trained without them."""
         pairs = [(alpha, beta) for alpha, beta in product(self._alphas(), BETAS)]
         default = (ALPHA if self.vectors_ is not None else self.scale, BETA)
         hits = dict.fromkeys(pairs, 0)
         for learned_from, scored in folds(y, self.random_state):
-            cache = self._trained(rows[learned_from], y[learned_from])
+            cache = self._trained(rows[learned_from], y[learned_from], vectors)
             for alpha, beta in pairs:
-                logits = self._logits(rows[scored], cache, alpha, beta)
+                logits = self._logits(rows[scored], cache, alpha, beta, vectors)
                 hits[alpha, beta] += int((np.argmax(logits, axis=1) == y[scored]).sum())
 
         def from_default(pair: tuple[float, float]) -> float:
@@ -88,29 +92,30 @@ class CacheAdapter(Baseline):
     def _alphas(self) -> tuple[float, ...]:
         return ALPHAS if self.vectors_ is not None else (self.scale,)
 
-    def _trained(self, rows: NDArray[np.float64], y: Ints) -> _Cache:
+    def _trained(self, rows: NDArray[np.float64], y: Ints, vectors: Wordings) -> _Cache:
         values = np.eye(len(self.classes_))[y]
-        similarity = self._similarity(rows)
-        alpha = ALPHA if self.vectors_ is not None else self.scale
+        similarity = self._similarity(rows, vectors)
+        alpha = ALPHA if vectors is not None else self.scale
         with torch_required():
             keys = _trained_keys(rows, values, similarity, y, alpha, self.random_state)
         return _Cache(keys, values)
 
-    def _similarity(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        if self.vectors_ is None:
+    def _similarity(self, rows: NDArray[np.float64], vectors: Wordings) -> NDArray[np.float64]:
+        if vectors is None:
             return np.zeros((len(rows), len(self.classes_)))
-        cosines: NDArray[np.float64] = self.scale * rows @ self.vectors_.T
+        cosines: NDArray[np.float64] = self.scale * rows @ vectors.T
         return cosines
 
     def _logits(
-        self, rows: NDArray[np.float64], cache: _Cache, alpha: float, beta: float
+        self, rows: NDArray[np.float64], cache: _Cache, alpha: float, beta: float, vectors: Wordings
     ) -> NDArray[np.float64]:
-        logits = self._similarity(rows) + alpha * cache.logits(rows, beta)
-        reachable = self.known_ if self.vectors_ is None else np.ones_like(self.known_)
+        logits = self._similarity(rows, vectors) + alpha * cache.logits(rows, beta)
+        reachable = self.known_ if vectors is None else np.ones_like(self.known_)
         return np.where(reachable, logits, -np.inf)
 
     def _predict_proba(self, views: Mapping[str, Floats], texts: Sequence[Item]) -> NDArray[np.float64]:
-        logits = self._logits(unit(views[self.view]), self.cache_, self.alpha_, self.beta_)
+        rows = unit(views[self.view])
+        logits = self._logits(rows, self.cache_, self.alpha_, self.beta_, self.vectors_)
         return np.asarray(softmax(logits, axis=1), dtype=np.float64)
 
 

@@ -26,7 +26,7 @@ NO_CLASS = ""  # predicted where no class was named; equal to no label, so alway
 class ChatBaseline(RemoteBaseline):
     """Asks which class suits a text or a picture, one request a sample, and takes a number for an answer.
 
-    With `prompts.with_examples` the prompt shows the training samples of each class (few-shot). The class
+    With `prompts.with_examples` the prompt shows the given samples of each class (few-shot). The class
     that was named gets 1 - `FLOOR`; where none was, all get the same and `predict` gives `NO_CLASS`.
 
     After a prediction `none_` counts the answers that no class suits, `unparsed_` those that could not be
@@ -48,6 +48,11 @@ class ChatBaseline(RemoteBaseline):
         """The class that was named for each sample, or `NO_CLASS`."""
         named = super().predict(views, texts)
         return [label if known else NO_CLASS for label, known in zip(named, self.answered_, strict=True)]
+
+    @property
+    def fingerprint(self) -> str:
+        """The model, its place and what it is asked with."""
+        return self.model.fingerprint
 
     def report(self) -> dict[str, int]:
         """The counts of the last prediction, for a table's notes."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,6 +52,13 @@ class CrossEncoderBaseline(Baseline):
         # A copy in another process loads the model itself.
         return {**self.__dict__, "_model": None}
 
+    @property
+    def fingerprint(self) -> str:
+        """The model's files, or the revision of an id that is on this machine."""
+        if Path(self.path_or_id).expanduser().is_dir():
+            return find_model(self.path_or_id, scheme=SCHEME).identity
+        return f"{self.path_or_id}@{_revision(self.path_or_id)}"
+
     def _fit(self, data: TrainingData) -> None:
         self.wording_ = Wording.of(data)
         self.n_parameters_ = 0
@@ -87,6 +96,13 @@ class CrossEncoderBaseline(Baseline):
         if not np.isfinite(found).all():
             raise EmbedderError(f"{self}: a score is not finite; the model is damaged")
         return found
+
+
+def _revision(name: str) -> str:
+    """Of the hub's model in the local cache; one that is not there yet has none."""
+    hub: Any = import_module("huggingface_hub")  # comes with sentence-transformers
+    found = hub.try_to_load_from_cache(name, "config.json")
+    return Path(found).parent.name if isinstance(found, str) else "none"
 
 
 def _load(files: ModelFiles, device: str, name: str) -> Any:

@@ -38,7 +38,7 @@ class Wording:
 
     @classmethod
     def of(cls, data: TrainingData) -> Wording:
-        """Of training data; its samples are the examples where `prompts.with_examples` says so."""
+        """Of training data; its given samples are the examples where `prompts.with_examples` says so."""
         specs = data.specs or tuple(ClassSpec(name) for name in data.classes)
         if tuple(spec.name for spec in specs) != data.classes:
             raise TaskError("the classes' descriptions are not in the order of the classes; give one each")
@@ -201,6 +201,6 @@ def _examples(data: TrainingData) -> dict[str, tuple[str, ...]]:
     if len(items) != len(data.labels):
         raise TaskError(f"{len(items)} texts for {len(data.labels)} labels; examples need both")
     found: dict[str, list[str]] = {name: [] for name in data.classes}
-    for item, label in zip(items, data.labels, strict=True):
+    for item, label in list(zip(items, data.labels, strict=True))[: data.given]:
         found[label].append(str(item))
     return {name: tuple(texts) for name, texts in found.items()}

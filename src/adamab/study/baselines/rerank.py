@@ -32,7 +32,7 @@ SERVICES: dict[str, Callable[..., Reranker]] = {
 class RerankBaseline(RemoteBaseline):
     """The class whose wording a reranker finds most relevant to the sample, one request a sample.
 
-    With `prompts.with_examples` a wording is followed by the training samples of its class (few-shot).
+    With `prompts.with_examples` a wording is followed by the given samples of its class (few-shot).
     More classes than a request takes are spread over several. `scale` turns scores, which lie between 0
     and 1, into logits; it changes the probabilities and never the prediction.
     """
@@ -47,6 +47,11 @@ class RerankBaseline(RemoteBaseline):
 
     def __str__(self) -> str:
         return f"rerank:{self.reranker.name}:{self.reranker.model}"
+
+    @property
+    def fingerprint(self) -> str:
+        """The service and its model."""
+        return self.reranker.fingerprint
 
     def _questions(self, wording: Wording, item: Item) -> Iterator[Question]:
         query = wording.prompts.rerank_query_text(item) if isinstance(item, str) else item

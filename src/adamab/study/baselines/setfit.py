@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import import_module
+from importlib import import_module, metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -40,6 +40,17 @@ class SetFit(Baseline):
         self.model = model
         self.max_steps = max_steps
         self.random_state = random_state
+
+    @property
+    def fingerprint(self) -> str:
+        """The encoder's files and the library's version."""
+        from adamab.providers.embedders.model_files import find_model
+
+        try:
+            library = metadata.version("setfit")
+        except metadata.PackageNotFoundError:
+            return ""  # it cannot be run, and a plan needs no more
+        return f"{find_model(_path(self.model)).identity}:setfit={library}"
 
     def _fit(self, data: TrainingData) -> None:
         texts, y = only_texts(data.texts or data.items), data.class_index()

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from adamab.errors import TaskError
-from adamab.study.baselines.registry import READS_SAMPLES
+from adamab.run.resolve import open_generator
+from adamab.study.baselines.registry import READS_SAMPLES, WITH_ARGUMENT, make_baseline
 from adamab.study.datasets.base import DataSet, Draw
 from adamab.study.experiments.definition import (
     CALIBRATOR,
@@ -25,7 +26,7 @@ from adamab.study.experiments.definition import (
 from adamab.task.recipe import Recipe
 from adamab.task.specs import split_spec
 
-DEFINITION = 2  # of what a cell measures; raise it when that changes
+DEFINITION = 3  # of what a cell measures; raise it when that changes
 BOTH = "both"  # the setting of methods that read no wording, so that both settings have the same figures
 RECORDED, POOL = "recorded", "pool"
 _EXPLORING = ("adamab", "tight")  # policies that α means something to
@@ -73,7 +74,7 @@ class Cell:
         return recipe.with_options(batch=self.batch, augmentation_rounds=self.rounds)
 
     def key(self, draw: Draw, fingerprint: str, version: int) -> str:
-        """A hash of all that its figures depend on."""
+        """A hash of all that its figures depend on; nothing is loaded or asked to work it out."""
         task = draw.task
         parts = [
             DEFINITION,
@@ -81,11 +82,23 @@ class Cell:
             asdict(self),
             self.full_recipe().model_dump(mode="json") if self.method == CALIBRATOR else None,
             fingerprint,
+            self._others(),
             draw.digest,
             [asdict(spec) for spec in task.classes],
             asdict(task.prompts),
         ]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
+    def _others(self) -> list[Any]:
+        """The models beside the embedder, by identity: one that is named may change, and a preset too."""
+        found: list[Any] = []
+        if self.method != CALIBRATOR:
+            baseline = make_baseline(self.method, seed=self.seed, **self.settings)
+            found += [baseline.version, baseline.fingerprint]
+        if self.policy != NONE and self.generator not in (RECORDED, POOL):
+            generator = open_generator(self.generator, seed=self.seed)
+            found.append(None if generator is None else generator.fingerprint)
+        return found
 
 
 @dataclass(frozen=True)
@@ -122,6 +135,8 @@ class Expansion:
         self.cells = list(dict.fromkeys(found))
 
     def _of_set(self, name: str, data: DataSet) -> Iterator[Cell]:
+        if data.images and "few-shot" in self.experiment.settings:
+            raise TaskError(f"settings: {name} are pictures, which no wording can quote; leave few-shot out")
         if data.embedder() is not None:
             for method in self.experiment.methods:
                 if _reads_samples(method.method):  # all that it could read are the names of rows
@@ -154,7 +169,8 @@ class Expansion:
             none = [NONE] if NONE in method.policies or any(rounds == 0 for _, rounds in amounts) else []
             others = [policy for policy in method.policies if policy != NONE]
         else:
-            none, others = [NONE], [EVENLY] if method.samples == "both" else []
+            none = [] if method.samples == "added" else [NONE]
+            others = [EVENLY] if _learns_from_added(method) else []
         for policy in none:
             yield from self._varied(replace(first, policy=policy))
         for amount, rounds in amounts:
@@ -217,6 +233,15 @@ def reads_samples(cell: Cell) -> bool:
 
 def _reads_samples(method: str) -> bool:
     return split_spec(method)[0].partition(":")[0] in READS_SAMPLES
+
+
+def _learns_from_added(method: Method) -> bool:
+    """Whether it is asked for round-robin's samples; a prompt quotes given ones only."""
+    if method.samples != "given" and split_spec(method.method)[0].partition(":")[0] in WITH_ARGUMENT:
+        raise TaskError(
+            f"{method.method} quotes given samples at most; leave out its samples: {method.samples}"
+        )
+    return method.samples != "given"
 
 
 def _json(options: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from adamab.errors import TaskError
 from adamab.study.baselines.registry import METHODS
+from adamab.study.datasets.base import published_name
 from adamab.task.messages import one_line, place, short, suggestion
 from adamab.task.recipe import PAPER_SETTINGS, Recipe
 from adamab.task.specs import split_spec
@@ -37,15 +38,15 @@ class Strict(BaseModel):
 class Method(Strict):
     """One line of the table, or one for each policy.
 
-    A baseline is trained on the given samples and, with `samples: both`, once more on what round-robin
-    would have added to them.
+    A baseline is trained on the given samples; with `samples: both` once more on what round-robin would
+    have added to them, and with `samples: added` on that alone.
     """
 
     method: str
     policies: tuple[str, ...] = ()
     recipe: str = "default"  # `paper` means the paper's settings for the set
     options: dict[str, Any] = Field(default_factory=dict)  # of the recipe or the baseline
-    samples: Literal["given", "both"] = "given"
+    samples: Literal["given", "both", "added"] = "given"
 
     @model_validator(mode="before")
     @classmethod
@@ -111,6 +112,8 @@ class Experiment(Strict):
                 Recipe().with_options(**{option: value})
         if self.chosen != "all" and not any(m.method == CALIBRATOR for m in self.methods):
             raise ValueError("chosen: there is no calibrator whose options could be chosen")
+        if self.chosen == BY_FOLDS and not all(m.method == CALIBRATOR for m in self.methods):
+            raise ValueError("chosen: only calibrators have options to choose; leave the other methods out")
         return self
 
     def given_of(self, data_set: str) -> int:
@@ -136,20 +139,23 @@ def rounds_of(amount: int | str, data_set: str, n_classes: int, batch: int) -> i
         return -(-amount * n_classes // batch)
     if (passes := _passes(amount)) is not None:
         return passes * n_classes
-    if data_set not in PAPER_SETTINGS:
+    settings = PAPER_SETTINGS.get(published_name(data_set))
+    if settings is None:
         raise TaskError(f"amounts: the paper has no settings for {short(data_set)}; write a number a class")
-    rounds = int(PAPER_SETTINGS[data_set]["augmentation_rounds"])
+    rounds = int(settings["augmentation_rounds"])
     return rounds if amount == PAPER else max(1, rounds - n_classes // 2)
 
 
 def recipe_of(name: str, data_set: str) -> Recipe:
     """The preset; `paper` becomes `paper:SET` where the paper names settings for the set."""
-    return Recipe.preset(f"paper:{data_set}" if name == PAPER and data_set in PAPER_SETTINGS else name)
+    known = published_name(data_set)
+    return Recipe.preset(f"paper:{known}" if name == PAPER and known in PAPER_SETTINGS else name)
 
 
 def batch_of(data_set: str, recipe: Recipe) -> int:
     """Samples a round: the paper's for the set, so that all recipes get the same amounts."""
-    return int(PAPER_SETTINGS[data_set]["batch"]) if data_set in PAPER_SETTINGS else recipe.batch
+    settings = PAPER_SETTINGS.get(published_name(data_set))
+    return recipe.batch if settings is None else int(settings["batch"])
 
 
 def built_in() -> list[Experiment]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from adamab.study.experiments.cells import BOTH, Cell
+from adamab.study.experiments.cells import BOTH, RECORDED, TEST, Cell
 from adamab.study.experiments.definition import BY_FOLDS, BY_TEST, EVENLY, NONE
-from adamab.study.experiments.summary import (
-    PROBE,
-    Comparison,
-    Summary,
-)
+from adamab.study.experiments.summary import POLICY_NAMES, PROBE, Comparison, Summary
 from adamab.study.statistics import points
 
+ANSWERS = {
+    "none": "said that no class suits",
+    "unparsed": "could not be read",
+    "refused": "were refusals",
+    "cut": "were cut off",
+}
 RIVALS = {
     EVENLY: "round-robin",
     PROBE: "the linear probe on as many samples",
@@ -95,14 +98,24 @@ def notes(summary: Summary) -> Iterator[str]:
     if experiment.seeds < 5:
         yield f"Only {_count(experiment.seeds, 'seed')}: at least five are needed for anything but a look."
     if experiment.split == "paper":
-        yield "The given samples are drawn from the official test split, as in the paper."
+        yield (
+            "The given samples are drawn from the official test split, as in the paper. So each seed scores "
+            "other test samples, most of them shared with other seeds; intervals and tests know them again."
+        )
     if experiment.part == "development":
         yield "Scored on the development part, not on test samples."
     if experiment.chosen == BY_FOLDS:
         yield (
             "For every seed the options were chosen by cross-validation on the given samples; nothing but "
-            "the chosen ones was scored on test samples."
+            "the chosen ones was scored on test samples. A choice may be to add no sample: see what was "
+            "chosen."
         )
+        if any(row.cell.generator == RECORDED for row in result.rows):
+            yield (
+                "The recorded samples were written by a model that had seen all the given samples, those "
+                "that a fold holds out among them. So with the recorded generator cross-validation flatters "
+                "added samples."
+            )
     if experiment.chosen == BY_TEST:
         yield (
             "The options were chosen by test accuracy, as in the paper: the best of many tries on the same "
@@ -113,14 +126,35 @@ def notes(summary: Summary) -> Iterator[str]:
 
 
 def chosen_options(summary: Summary) -> Iterator[str]:
-    """What cross-validation chose, seed by seed."""
-    for validated in summary.result.chosen:
-        cell = validated.cell
-        options = ", ".join(f"{name} {value:g}" for name, value in cell.settings.items())
-        yield (
-            f"{summary.result.titles[cell.set]} ({cell.generator}), {cell.setting}, seed {cell.seed}: "
-            f"{options}, amount {cell.amount}; {100 * validated.accuracy:.1f} % in cross-validation."
-        )
+    """What was chosen: by cross-validation seed by seed, by test accuracy once for all seeds."""
+    validated = {replace(row.cell, scored=TEST): row.accuracy for row in summary.result.chosen}
+    for line in summary.lines:
+        for cell in line.chosen:
+            told = f"{summary.result.titles[cell.set]} ({cell.generator}), {cell.setting}"
+            if cell in validated:
+                percent = f"{100 * validated[cell]:.1f} % in cross-validation"
+                yield f"{told}, seed {cell.seed}: {_choice(cell)}; {percent}."
+            else:
+                yield f"{told}: {_choice(cell)}; {100 * line.accuracy.mean:.1f} % on test samples."
+                break
+
+
+def _choice(cell: Cell) -> str:
+    options = ", ".join(f"{name} {value}" for name, value in cell.settings.items())
+    added = "nothing added" if cell.policy == NONE else f"{POLICY_NAMES[cell.policy]}, amount {cell.amount}"
+    return f"{options}, {added}" if options else added
+
+
+def answers(summary: Summary) -> Iterator[str]:
+    """What models that were asked answered beside classes, a sentence a method, set and setting."""
+    for line in summary.lines:
+        if line.n_answers:
+            cell, counts = line.cell, line.answers
+            told = ", ".join(f"{counts.get(kind, 0)} {words}" for kind, words in ANSWERS.items())
+            yield (
+                f"{line.label}, {summary.result.titles[cell.set]} ({cell.generator}), {cell.setting}: of "
+                f"{_count(line.n_answers, 'answer')} {told}."
+            )
 
 
 def _count(n: int, noun: str) -> str:

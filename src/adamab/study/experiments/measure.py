@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import time
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,17 +14,18 @@ from numpy.typing import NDArray
 from adamab.classifier import Classifier
 from adamab.errors import BudgetError
 from adamab.providers.budget import Budget
+from adamab.providers.embedders.base import Item, only_texts
 from adamab.providers.generators.base import Generator
 from adamab.providers.sync import run_sync
 from adamab.run.holdout import Holdout
 from adamab.run.outside import Outside
-from adamab.run.resolve import open_generator
+from adamab.run.resolve import embedder_key, open_generator
 from adamab.study.baselines.base import TrainingData
 from adamab.study.baselines.registry import make_baseline
 from adamab.study.baselines.remote import metered
 from adamab.study.experiments.cells import FOLDS, Cell
 from adamab.study.experiments.definition import CALIBRATOR, EVENLY, NONE
-from adamab.study.experiments.materials import Materials
+from adamab.study.experiments.materials import KnownVectors, Materials
 from adamab.task import Sample, Task
 from adamab.task.recipe import Recipe
 
@@ -40,6 +41,7 @@ class Measured:
     seconds: float  # of training
     n_parameters: int
     synthetic: int
+    answers: Mapping[str, int] = field(default_factory=dict)  # of a model that was asked, beside classes
 
 
 def measure(cell: Cell, materials: Materials, outside: Outside | None = None) -> Measured:
@@ -68,6 +70,7 @@ def _calibrator(
         seed=cell.seed,
         holdout=_tests(cell, materials),
         outside=outside,
+        images=materials.images,
     )
     seconds = time.perf_counter() - started
     _check_finished(fit.ended, outside)
@@ -79,7 +82,7 @@ def _calibrator(
 
 
 def n_parameters(classifier: Classifier, recipe: Recipe) -> int:
-    """Trained numbers of the finished classifier's heads: two towers without biases, and free vectors."""
+    """Learned numbers of the finished classifier: towers without biases, free vectors, discriminants."""
     from adamab.method.calibrator import Architecture
 
     shape = Architecture(layers=recipe.layers, bottleneck=recipe.bottleneck)
@@ -89,6 +92,8 @@ def n_parameters(classifier: Classifier, recipe: Recipe) -> int:
             n_classes, width = head.linear.shape
             count += 2 * sum(a * b for a, b in itertools.pairwise(shape.sizes(width)))
             count += n_classes * width if recipe.free_vectors else 0
+        if head.bias is not None:
+            count += head.linear.size + head.bias.size
     return count
 
 
@@ -129,29 +134,44 @@ def _baseline(cell: Cell, materials: Materials, test: Sequence[Sample], outside:
         warnings.filterwarnings("ignore", message="The number of unique classes is greater than 50%")
         baseline.fit(data)
     seconds = getattr(baseline, "fit_seconds_", time.perf_counter() - started)  # without loading a model
-    texts = [sample.text for sample in test]
     with metered(baseline, outside or Outside()):
-        correct = _correct(baseline.predict(_views(materials, cell, test), texts), test)
+        correct = _correct(baseline.predict(_views(materials, cell, test), items_of(test)), test)
     counts = tuple(list(data.labels).count(c) for c in data.classes)
     synthetic = len(data.labels) - len(materials.draws[cell.draw].task.samples)
-    return Measured(correct, counts, seconds, int(baseline.n_parameters_), synthetic)
+    return Measured(correct, counts, seconds, int(baseline.n_parameters_), synthetic, baseline.report())
 
 
 def _training_data(cell: Cell, materials: Materials, outside: Outside | None) -> TrainingData:
     task, vectors = materials.task(cell.draw, cell.setting), materials.vectors[cell.set]
     samples = [*task.samples, *(() if cell.policy == NONE else evenly(cell, materials, outside))]
-    wordings = [task.prompts.class_text(c, [s.text for s in task.samples_of(c.name)]) for c in task.classes]
-    described = vectors.has(wordings).all()
+    items = items_of(samples)
     return TrainingData(
         views=_views(materials, cell, samples),
         labels=[sample.class_name for sample in samples],
         classes=task.class_names,
-        texts=[sample.text for sample in samples],
-        class_views=run_sync(vectors.embed(wordings, kind="class")).views if described else {},
+        texts=only_texts(items),
+        class_views=_class_views(task, vectors),
         specs=task.classes,
         prompts=task.prompts,
-        items=[sample.text for sample in samples],
+        items=items,
+        given=len(task.samples),
+        plain_class_views=_class_views(_plain(task), vectors) if task.prompts.with_examples else {},
     )
+
+
+def items_of(samples: Sequence[Sample]) -> list[Item]:
+    """The texts or pictures themselves."""
+    return [sample.image or sample.text for sample in samples]
+
+
+def _class_views(task: Task, vectors: KnownVectors) -> dict[str, NDArray[np.float32]]:
+    """Of the classes' wordings; none where they have no vectors."""
+    wordings = [task.prompts.class_text(c, [s.text for s in task.samples_of(c.name)]) for c in task.classes]
+    return run_sync(vectors.embed(wordings, kind="class")).views if vectors.has(wordings).all() else {}
+
+
+def _plain(task: Task) -> Task:
+    return replace(task, prompts=replace(task.prompts, with_examples=False))
 
 
 def evenly(cell: Cell, materials: Materials, outside: Outside | None) -> tuple[Sample, ...]:
@@ -170,6 +190,7 @@ def evenly(cell: Cell, materials: Materials, outside: Outside | None) -> tuple[S
             seed=cell.seed,
             holdout=_tests(cell, materials),
             outside=outside,
+            images=materials.images,
         )
         _check_finished(fit.ended, outside)
         materials.added[key] = fit.synthetic
@@ -177,7 +198,7 @@ def evenly(cell: Cell, materials: Materials, outside: Outside | None) -> tuple[S
 
 
 def _tests(cell: Cell, materials: Materials) -> Holdout:
-    """What no generator may hand out: a model may know a test text by heart."""
+    """What no generator may hand out: a model may know a test text by heart. Pictures go by content."""
     return Holdout(sample.text for sample in materials.draws[cell.draw].test)
 
 
@@ -195,9 +216,8 @@ def _generator(cell: Cell, materials: Materials) -> Generator:
 
 
 def _views(materials: Materials, cell: Cell, samples: Sequence[Sample]) -> dict[str, NDArray[np.float32]]:
-    prompts = materials.draws[cell.draw].task.prompts
-    texts = [prompts.query_text(sample.text) for sample in samples]
-    return run_sync(materials.vectors[cell.set].embed(texts)).views
+    vectors, prompts = materials.vectors[cell.set], materials.draws[cell.draw].task.prompts
+    return run_sync(vectors.embed([embedder_key(sample, vectors, prompts) for sample in samples])).views
 
 
 def _correct(predicted: Sequence[str], scored: Sequence[Sample]) -> NDArray[np.bool_]:

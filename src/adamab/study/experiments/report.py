@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from adamab.study.experiments.figures import draw
-from adamab.study.experiments.findings import chosen_options, headline, in_short, notes
+from adamab.study.experiments.findings import answers, chosen_options, headline, in_short, notes
 from adamab.study.experiments.published import NOT_COMPARABLE, published_table
 from adamab.study.experiments.summary import Summary
 from adamab.study.experiments.tables import SETTINGS, as_csv, comparisons, published, tables
@@ -18,7 +18,11 @@ _HOW_TO_READ = (
     "Leads in percentage points with their intervals, which are not corrected; bold where p is below 0.05; "
     "a sign = says that both had as many samples of each class."
 )
-_HIDDEN = ("correct", "key", "scored_on")  # of a row: for the file of rows only
+_ANSWERS = (
+    "Of all seeds together. Each is an error; only an answer that was cut off may still name a class, and "
+    "then counts as what it says."
+)
+_HIDDEN = ("correct", "key")  # of a row: for the file of rows only
 
 
 def write_report(summary: Summary, directory: Path, *, command: str) -> list[Path]:
@@ -50,6 +54,7 @@ def _json(summary: Summary, command: str) -> dict[str, object]:
         "in_short": [headline(summary), *in_short(summary)],
         "notes": list(notes(summary)),
         "chosen": list(chosen_options(summary)),
+        "answers": list(answers(summary)),
         "intervals": INTERVALS.format(samples="samples"),
         "tests": TESTS.format(n=len(summary.comparisons)),
         "published": [published_table(name).to_json() for name in result.experiment.published],
@@ -79,8 +84,10 @@ def _sections(summary: Summary, figures: list[Path], command: str) -> Iterator[s
         table = comparisons(summary)
         yield f"## {table.title}\n\n{TESTS.format(n=len(summary.comparisons))} {_HOW_TO_READ}"
         yield table.markdown()
-    if summary.result.chosen:
-        yield "## What was chosen\n\n" + "\n".join(f"- {line}" for line in chosen_options(summary))
+    if chosen := list(chosen_options(summary)):
+        yield "## What was chosen\n\n" + "\n".join(f"- {line}" for line in chosen)
+    if answered := list(answers(summary)):
+        yield f"## Answers that name no class\n\n{_ANSWERS}\n\n" + "\n".join(f"- {a}" for a in answered)
     if noted := list(notes(summary)):
         yield "## Notes\n\n" + "\n".join(f"- {note}" for note in noted)
     if experiment.published:
@@ -96,10 +103,12 @@ def _about(summary: Summary) -> str:
     return (
         f"Accuracy in %, mean of {experiment.seeds} seeds, embedder `{experiment.embedder}` (sets of "
         f"features bring their own). Settings: {settings}. Test samples: {tests}. Added: synthetic samples, "
-        f"set by set. Parameters: trained numbers. {INTERVALS.format(samples='samples')}"
+        f"set by set. Parameters: trained numbers. Seconds: of training, median of the seeds, lowest to "
+        f"highest over the columns; asking a model takes none. {INTERVALS.format(samples='samples')}"
     )
 
 
 def _n_test(summary: Summary, name: str) -> str:
-    found = sorted({line.n_test for line in summary.lines if line.cell.set == name})
-    return " or ".join(map(str, found)) or "none"
+    found = sorted({(x.n_test, x.n_distinct) for x in summary.lines if x.cell.set == name})
+    told = [f"{n}" if n == distinct else f"{n} a seed, {distinct} different ones" for n, distinct in found]
+    return " or ".join(told) or "none"

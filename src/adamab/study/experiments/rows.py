@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,19 +14,17 @@ import numpy as np
 from adamab.errors import RunError
 from adamab.study.experiments.cells import Cell
 from adamab.study.experiments.measure import Measured
-from adamab.task import Sample
 from adamab.task.messages import place
 
 
 @dataclass(frozen=True)
 class Row:
-    """A cell and what it yielded; `scored_on` names the samples that `correct` is about."""
+    """A cell and what it yielded; its draw has the samples that `correct` is about, in the same order."""
 
     key: str
     experiment: str
     cell: Cell
     measured: Measured
-    scored_on: str
 
     @property
     def accuracy(self) -> float:
@@ -49,7 +46,7 @@ class Row:
             "fit_seconds": round(m.seconds, 3),
             "n_parameters": m.n_parameters,
             "counts": list(m.counts),
-            "scored_on": self.scored_on,
+            "answers": dict(m.answers),
             "correct": np.packbits(m.correct).tobytes().hex(),
         }
 
@@ -65,16 +62,9 @@ class Row:
             seconds=read["fit_seconds"],
             n_parameters=read["n_parameters"],
             synthetic=read["synthetic"],
+            answers=read["answers"],
         )
-        return cls(read["key"], read["experiment"], cell, measured, read["scored_on"])
-
-
-def name_of(samples: Sequence[Sample]) -> str:
-    """A short name of what is scored: rows with the same one can be compared sample by sample."""
-    state = hashlib.sha256()
-    for sample in samples:
-        state.update(json.dumps([sample.text, sample.class_name]).encode())
-    return state.hexdigest()[:16]
+        return cls(read["key"], read["experiment"], cell, measured)
 
 
 class Rows:

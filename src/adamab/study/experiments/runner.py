@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import active_children, get_context
 from pathlib import Path
@@ -18,7 +20,8 @@ from adamab.study.experiments.cells import FOLDS, POOL, RECORDED, Cell, DrawKey,
 from adamab.study.experiments.definition import BY_FOLDS, Experiment
 from adamab.study.experiments.materials import Materials, draws_of, embedder_of, gather
 from adamab.study.experiments.measure import Measured, measure
-from adamab.study.experiments.rows import Row, Rows, name_of
+from adamab.study.experiments.rows import Row, Rows
+from adamab.task import Sample
 from adamab.task.messages import place
 
 REMOTE = ("chat", "rerank")
@@ -34,6 +37,7 @@ class Result:
     rows: tuple[Row, ...]
     left_out: tuple[LeftOut, ...]
     titles: Mapping[str, str]  # of the sets
+    tests: Mapping[DrawKey, tuple[Sample, ...]]  # what rows of a draw are scored on, in their order
     chosen: tuple[Row, ...] = ()  # by the folds: what was cross-validated for each of `rows`
 
 
@@ -52,7 +56,6 @@ class Runner:
             (cell.draw for cell in self.expansion.cells), self.sets, experiment
         )
         self.rows = Rows(work / f"{experiment.name}.rows.jsonl")
-        self._names: dict[DrawKey, tuple[str, str]] = {}
         self._fingerprints: dict[str, str] = {}
 
     def cells(self) -> list[Cell]:
@@ -63,7 +66,8 @@ class Runner:
 
     def to_do(self, cells: Sequence[Cell]) -> list[Cell]:
         """Cells without a row, those that take longest first so that no process waits at the end."""
-        todo = [cell for cell in cells if self.key(cell) not in self.rows.known]
+        known = self.rows.known  # if there are none, a dry run has no need of the embedder's fingerprint
+        todo = [cell for cell in cells if not known or self.key(cell) not in known]
         return sorted(todo, key=_effort)
 
     def key(self, cell: Cell) -> str:
@@ -95,6 +99,7 @@ class Runner:
             tuple(self.row(cell) for cell in cells),
             tuple(self.expansion.left_out),
             {name: data.title for name, data in self.sets.items()},
+            {key: draw.test for key, draw in self.draws.items()},
             tuple(validated),
         )
 
@@ -107,28 +112,26 @@ class Runner:
         if not todo:
             return
         done = before = len(cells) - len(todo)
-        on_cell(done, len(cells), "embedding")
-        materials = self._materials(todo, outside)
         try:
+            on_cell(done, len(cells), "embedding")
+            materials = self._materials(todo, outside)
             for cell, found in measured(todo, materials, jobs, outside):
                 self.rows.add(self._row(cell, found))
                 done += 1
                 on_cell(done, len(cells), _told(cell))
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, StoppedError):
             kept = f"{done} of {len(cells)} cells are done ({done - before} of them now)"
-            raise StoppedError(f"stopped; {kept} and kept in {place(self.rows.path)}") from None
+            where = place(self.rows.path) + ("" if outside is None else ", answers in your cache")
+            raise StoppedError(
+                f"stopped; {kept} and kept in {where}: run the same command again to go on"
+            ) from None
 
     def _materials(self, todo: Sequence[Cell], outside: Outside | None) -> Materials:
         draws = {key: self.draws[key] for key in dict.fromkeys(cell.draw for cell in todo)}
         return gather(draws, self.sets, self.experiment.embedder, self.experiment.settings, outside)
 
     def _row(self, cell: Cell, found: Measured) -> Row:
-        if cell.draw not in self._names:
-            draw = self.draws[cell.draw]
-            self._names[cell.draw] = name_of(draw.test), name_of(draw.task.samples)
-        tests, given = self._names[cell.draw]
-        scored_on = given if cell.scored == FOLDS else tests
-        return Row(self.key(cell), self.experiment.name, cell, found, scored_on)
+        return Row(self.key(cell), self.experiment.name, cell, found)
 
     def _fingerprint(self, name: str) -> str:
         if name not in self._fingerprints:
@@ -140,10 +143,15 @@ def best_by_folds(rows: Sequence[Row]) -> list[Row]:
     """The best options of each seed by cross-validation; of equals the first in the grid's order."""
     best: dict[Cell, Row] = {}
     for row in rows:
-        place_ = replace(row.cell, options="", amount="", rounds=0, policy="")
-        if place_ not in best or row.accuracy > best[place_].accuracy:
-            best[place_] = row
+        choice = place_of(row.cell)
+        if choice not in best or row.accuracy > best[choice].accuracy:
+            best[choice] = row
     return list(best.values())
+
+
+def place_of(cell: Cell) -> Cell:
+    """What cells have in common of which one is chosen."""
+    return replace(cell, options="", amount="", rounds=0, policy="")
 
 
 def measured(
@@ -152,6 +160,8 @@ def measured(
     """The cells as they end, in no particular order; no jobs means this process."""
     if jobs == 0:
         for cell in todo:
+            if outside is not None and outside.stop is not None and outside.stop.is_set():
+                raise StoppedError("stopped before a cell")
             with threadpool_limits(1):
                 found = measure(cell, materials, outside)
             yield cell, found
@@ -159,7 +169,8 @@ def measured(
     # One thread each: small matrices gain nothing from more.
     pool = ProcessPoolExecutor(min(jobs, len(todo)), get_context("spawn"), _start_worker, (materials,))
     try:
-        futures = {pool.submit(_run_in_worker, cell): cell for cell in todo}
+        with _interrupts_later():
+            futures = {pool.submit(_run_in_worker, cell): cell for cell in todo}
         for future in as_completed(futures):
             yield futures[future], future.result()
     except BaseException:
@@ -169,6 +180,28 @@ def measured(
         raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Hold Ctrl-C back while processes start, so that none is half started.
+
+    They inherit the mask: without it a process that has not come to `_start_worker` dies with a traceback.
+    """
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    came: list[int] = []
+    # The mask is that of this thread; another may take the signal, and then the handler runs here.
+    handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, handler)
+    if came and callable(handler):
+        handler(signal.SIGINT, None)
 
 
 _worker: Materials | None = None

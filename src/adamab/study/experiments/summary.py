@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adamab.study.experiments.cells import BOTH, Cell
-from adamab.study.experiments.definition import BY_TEST, CALIBRATOR, EVENLY, NONE
+from adamab.study.experiments.cells import BOTH, Cell, DrawKey
+from adamab.study.experiments.definition import BY_FOLDS, BY_TEST, CALIBRATOR, EVENLY, NONE
 from adamab.study.experiments.rows import Row
 from adamab.study.experiments.runner import Result
 from adamab.study.statistics import Bootstrap, Interval, holm, paired_p
+from adamab.task import Sample
 
 OURS, PROBE = "adamab", "linear-probe"
 POLICY_NAMES = {
@@ -23,8 +25,11 @@ POLICY_NAMES = {
     "greedy": "greedy",
     "tight": "tight",
     OURS: "ADAMAB",
+    BY_FOLDS: "options and samples chosen by cross-validation",
+    BY_TEST: "options and samples chosen by test accuracy",
 }
 SIGNIFICANT = 0.05
+SampleName: TypeAlias = tuple[str, str, int]  # text, class, number among equals
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,11 @@ class Line:
     n_parameters: int  # of the first seed
     synthetic: float  # mean over the seeds
     per_class: float  # training samples a class, mean
-    n_test: int
+    n_test: int  # of the first seed
+    n_distinct: int  # test samples of all seeds together
+    answers: Mapping[str, int]  # of a model that was asked, beside classes; all seeds together
+    n_answers: int
+    chosen: tuple[Cell, ...] = ()  # by seed, where options were chosen
 
     @property
     def label(self) -> str:
@@ -92,7 +101,7 @@ class Summary:
 
 def label_of(cell: Cell) -> str:
     """A method in words, with the source of its samples."""
-    name = cell.method.replace("-", " ")
+    name = cell.method if ":" in cell.method else cell.method.replace("-", " ")
     if cell.method != CALIBRATOR:
         return name if cell.policy == NONE else f"{name}, {EVENLY}’s samples"
     return f"{name} ({cell.recipe}), {POLICY_NAMES[cell.policy]}"
@@ -101,21 +110,20 @@ def label_of(cell: Cell) -> str:
 def summarise(result: Result) -> Summary:
     """Lines in the order of the experiment, and the comparisons that they allow."""
     groups = _chosen(result)
-    matrices = {cell: _matrix(rows) for cell, rows in groups.items()}
-    boots: dict[tuple[int, int, bool], Bootstrap] = {}
+    names = {draw: sample_names(tests) for draw, tests in result.tests.items()}
+    matrices = {cell: hits_of(rows, names) for cell, rows in groups.items()}
+    boots: dict[tuple[int, ...], Bootstrap] = {}
 
-    def boot(cell: Cell) -> Bootstrap:
-        crossed = _crossed(groups[cell])
-        shape = (*matrices[cell].shape, crossed)
-        if shape not in boots:
-            boots[shape] = Bootstrap(shape[0], shape[1], crossed=crossed)
-        return boots[shape]
+    def interval(values: NDArray[np.float64]) -> Interval:
+        if values.shape not in boots:
+            boots[values.shape] = Bootstrap(*values.shape)
+        return boots[values.shape](values)
 
-    lines = tuple(_line(cell, rows, boot(cell)(matrices[cell])) for cell, rows in groups.items())
+    lines = tuple(_line(cell, rows, matrices[cell], interval) for cell, rows in groups.items())
     pairs = list(_pairs(groups))
-    p_values = [paired_p(matrices[a] - matrices[b], crossed=_crossed(groups[a])) for a, b in pairs]
+    p_values = [paired_p(matrices[a] - matrices[b]) for a, b in pairs]
     comparisons = tuple(
-        Comparison(a, b, boot(a)(matrices[a] - matrices[b]), p, corrected, _same(groups[a], groups[b]))
+        Comparison(a, b, interval(matrices[a] - matrices[b]), p, corrected, _same(groups[a], groups[b]))
         for (a, b), p, corrected in zip(pairs, p_values, holm(p_values), strict=True)
     )
     return Summary(result, lines, comparisons)
@@ -126,9 +134,7 @@ def _chosen(result: Result) -> dict[Cell, list[Row]]:
     choice, groups = result.experiment.chosen, dict[Cell, list[Row]]()
     for row in result.rows:
         cell = row.cell.group
-        if choice not in ("all", BY_TEST):
-            cell = replace(cell, options="{}", amount=choice, rounds=0, policy=OURS)
-        groups.setdefault(cell, []).append(row)
+        groups.setdefault(_any_options(cell, choice) if choice == BY_FOLDS else cell, []).append(row)
     if choice == BY_TEST:
         groups = _best_on_test(groups)
     return {cell: sorted(rows, key=lambda row: row.cell.seed) for cell, rows in groups.items()}
@@ -138,40 +144,79 @@ def _best_on_test(groups: Mapping[Cell, list[Row]]) -> dict[Cell, list[Row]]:
     """The paper's way: the options whose test accuracy is best, which flatters them."""
     best: dict[Cell, list[Row]] = {}
     for cell, rows in groups.items():
-        place = replace(cell, options="{}", amount=BY_TEST, rounds=0, policy=OURS)
+        place = _any_options(cell, BY_TEST)
         if place not in best or _mean(rows) > _mean(best[place]):
             best[place] = rows
     return best
+
+
+def _any_options(cell: Cell, choice: str) -> Cell:
+    """What is reported of a calibrator whose options were chosen: a choice may be to add nothing."""
+    if cell.method != CALIBRATOR:
+        return cell
+    return replace(cell, options="{}", amount=choice, rounds=0, policy=choice)
 
 
 def _mean(rows: Sequence[Row]) -> float:
     return float(np.mean([row.accuracy for row in rows]))
 
 
-def _matrix(rows: Sequence[Row]) -> NDArray[np.float64]:
-    shortest = min(len(row.measured.correct) for row in rows)  # the paper's split may give one less
-    return np.stack([row.measured.correct[:shortest] for row in rows]).astype(np.float64)
+def sample_names(samples: Sequence[Sample]) -> list[SampleName]:
+    """What samples are known by in other draws; of equal ones the first, the second and so on."""
+    seen: Counter[tuple[str, str]] = Counter()
+    names = []
+    for sample in samples:
+        said = sample.text, sample.class_name
+        names.append((*said, seen[said]))
+        seen[said] += 1
+    return names
 
 
-def _crossed(rows: Sequence[Row]) -> bool:
-    return len({row.scored_on for row in rows}) == 1
+def hits_of(
+    rows: Sequence[Row],
+    names: Mapping[DrawKey, Sequence[SampleName]],
+    columns: dict[SampleName, int] | None = None,
+) -> NDArray[np.float64]:
+    """(seeds, samples) hits; NaN where a seed did not score a sample, because it was given to it.
+
+    `columns` are the samples' places, where several matrices share them; else those of these rows.
+    """
+    columns = {} if columns is None else columns
+    for row in rows:
+        for name in names[row.cell.draw]:
+            columns.setdefault(name, len(columns))
+    matrix = np.full((len(rows), len(columns)), np.nan)
+    for hits, row in zip(matrix, rows, strict=True):
+        hits[[columns[name] for name in names[row.cell.draw]]] = row.measured.correct
+    return matrix
 
 
 def _same(ours: Sequence[Row], theirs: Sequence[Row]) -> bool:
     return [row.measured.counts for row in ours] == [row.measured.counts for row in theirs]
 
 
-def _line(cell: Cell, rows: Sequence[Row], accuracy: Interval) -> Line:
-    by_seed = tuple(row.accuracy for row in rows)
+def _line(
+    cell: Cell,
+    rows: Sequence[Row],
+    hits: NDArray[np.float64],
+    interval: Callable[[NDArray[np.float64]], Interval],
+) -> Line:
+    answers: Counter[str] = Counter()
+    for row in rows:
+        answers.update(row.measured.answers)
     return Line(
         cell=cell,
-        accuracy=replace(accuracy, mean=float(np.mean(by_seed))),
-        by_seed=by_seed,
+        accuracy=interval(hits),
+        by_seed=tuple(row.accuracy for row in rows),
         seconds=float(np.median([row.measured.seconds for row in rows])),
         n_parameters=rows[0].measured.n_parameters,
         synthetic=float(np.mean([row.measured.synthetic for row in rows])),
         per_class=float(np.mean([np.mean(row.measured.counts) for row in rows])),
         n_test=len(rows[0].measured.correct),
+        n_distinct=hits.shape[1],
+        answers=dict(answers),
+        n_answers=sum(len(row.measured.correct) for row in rows if row.measured.answers),
+        chosen=tuple(row.cell for row in rows) if cell.policy in (BY_FOLDS, BY_TEST) else (),
     )
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from adamab.study.datasets.base import published_name
 from adamab.study.experiments.cells import Cell
-from adamab.study.experiments.findings import RIVALS, where
+from adamab.study.experiments.findings import ANSWERS, RIVALS, where
 from adamab.study.experiments.published import PublishedTable
 from adamab.study.experiments.summary import Comparison, Line, Summary, label_of
 
@@ -24,7 +25,7 @@ _ESCAPES = {
 }
 _CSV = (
     "set", "setting", "generator", "given", "amount", "synthetic", "method", "recipe", "policy", "options",
-    "accuracy", "low", "high", "n_test", "seeds", "n_parameters", "fit_seconds",
+    "accuracy", "low", "high", "n_test", "seeds", "n_parameters", "fit_seconds", *ANSWERS,
 )  # fmt: skip
 
 
@@ -76,7 +77,9 @@ def _table(summary: Summary, generator: str) -> Table:
         generator, generator
     )
     return Table(
-        f"Samples from {what}", ("Method", "Added", *header, "Parameters"), tuple(row for row in rows if row)
+        f"Samples from {what}",
+        ("Method", "Added", *header, "Parameters", "Seconds"),
+        tuple(row for row in rows if row),
     )
 
 
@@ -112,10 +115,12 @@ def _cells(
     ]
     by_set = {line.cell.set: line for line in found if line is not None}
     added = " / ".join(f"{line.synthetic:.0f}" for line in by_set.values())
-    sizes = sorted({line.n_parameters for line in by_set.values()})
+    sizes = [line.n_parameters for line in by_set.values()]
+    times = [line.seconds for line in found if line is not None]
     varied = {k: v for k, v in of_row[0].cell.settings.items() if k in summary.result.experiment.vary}
     name = key[1] + "".join(f", {'α' if k == 'alpha' else k} {v:g}" for k, v in varied.items())
-    return name, added, *("" if x is None else accuracy(x) for x in found), _sizes(sizes)
+    figures = ("" if x is None else accuracy(x) for x in found)
+    return name, added, *figures, _range(map(size, sorted(sizes))), _range(map(seconds, sorted(times)))
 
 
 def accuracy(line: Line) -> str:
@@ -124,10 +129,20 @@ def accuracy(line: Line) -> str:
     return f"{100 * a.mean:.1f} ({100 * a.low:.1f}–{100 * a.high:.1f})"
 
 
-def _sizes(sizes: Sequence[int]) -> str:
-    if not sizes:
-        return ""
-    return size(sizes[0]) if len(sizes) == 1 else f"{size(sizes[0])}–{size(sizes[-1])}"
+def _range(ordered: Iterable[str]) -> str:
+    """The first and the last, or the one that both are."""
+    different = list(dict.fromkeys(ordered))
+    return "–".join(dict.fromkeys((different[0], different[-1]))) if different else ""
+
+
+def seconds(taken: float) -> str:
+    """A time of training.
+
+    Example:
+        >>> seconds(0.004), seconds(0.26), seconds(7.31), seconds(1234.5)
+        ('0.00', '0.26', '7.3', '1234')
+    """
+    return f"{taken:.{2 if taken < 1 else 1 if taken < 100 else 0}f}"
 
 
 def size(count: int) -> str:
@@ -151,12 +166,12 @@ def published(table: PublishedTable, summary: Summary) -> Table:
         (n, s)
         for n in experiment.sets
         for s in experiment.settings
-        if n in table.sets and s in table.settings
+        if published_name(n) in table.sets and s in table.settings
     ]
     several = len(experiment.settings) > 1
     header = [f"{titles[n]}{f', {s}' if several else ''}" for n, s in places]
     rows = tuple(
-        (row.method, *(f"{row.accuracy[place]:.2f}" for place in places), row.parameters)
+        (row.method, *(f"{row.accuracy[published_name(n), s]:.2f}" for n, s in places), row.parameters)
         for row in table.rows
     )
     return Table(f"Printed in the paper ({table.name})", ("Printed", *header, "Parameters"), rows)
@@ -200,7 +215,7 @@ def _csv_rows(summary: Summary) -> Iterator[tuple[object, ...]]:
         yield (
             c.set, c.setting, c.generator, c.given, c.amount, f"{line.synthetic:g}", c.method, c.recipe,
             c.policy, c.options, *figures, line.n_test, len(line.by_seed), line.n_parameters,
-            f"{line.seconds:.3f}",
+            f"{line.seconds:.3f}", *(line.answers.get(kind, "") for kind in ANSWERS),
         )  # fmt: skip
 
 
