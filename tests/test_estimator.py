@@ -187,3 +187,47 @@ def test_empty_texts_are_refused_as_on_the_command_line():
     for empty in ("", " ", "\u200b"):
         with pytest.raises(TaskError, match=r"^X\[1\]: the text is empty; fill it in or remove it$"):
             clf.predict(["money", empty])
+
+
+def test_priors_unknown_and_sets_of_texts():
+    clf = texts_classifier().fit(TEXTS, LABELS)
+    new = ["money please", "such lovely work", "nothing like it"]
+    plain, moved = clf.predict_proba(new), clf.predict_proba(new, priors={"refund": 0.9})
+    assert (moved[:, 1] > plain[:, 1]).all()
+    odds = (moved[:, 1] / moved[:, 0]) / (plain[:, 1] / plain[:, 0])
+    np.testing.assert_allclose(odds, 9, rtol=1e-3)  # six of each were given
+    assert set(clf.predict(new, priors={"refund": 1.0})) == {"refund"}
+    assert set(clf.predict(new, unknown=0.01)) - {"refund", "praise"} == {"unknown"}
+    sets = clf.predict_sets(new, coverage=0.99)  # twelve cannot vouch for so much
+    assert [set(found) for found in sets] == [{"refund", "praise"}] * 3
+    assert [found[0] for found in clf.predict_sets(new, coverage=0.8)] == list(clf.predict(new))
+    with pytest.raises(TaskError, match="'odd', which is no class"):
+        clf.predict_proba(new, priors={"odd": 0.5})
+
+
+def test_priors_unknown_and_sets_of_arrays_with_numbers_for_labels():
+    x = np.repeat(np.eye(3), 6, axis=0) + 0.05 * np.random.default_rng(0).standard_normal((18, 3))
+    clf = EmbeddingCalibrator(recipe=FAST, random_state=0).fit(x, np.repeat([10, 20, 30], 6))
+    assert clf.predict(x, priors={20: 1.0}).tolist() == [20] * 18
+    assert clf.predict_proba(x, priors={20: 0.5, 10: 0.25, 30: 0.25}).shape == (18, 3)
+    found = clf.predict(np.concatenate([x, np.full((1, 3), 1 / 3)]), unknown=0.9)
+    assert found.dtype == object
+    assert found[-1] == "unknown"
+    assert {20, 30} <= set(found.tolist())
+    sets = clf.predict_sets(x, coverage=0.9)
+    assert all(labels.dtype.kind == "i" and len(labels) for labels in sets)
+
+
+def test_one_example_a_class_has_no_confidence_but_priors():
+    clf = texts_classifier().fit(TEXTS[::6], LABELS[::6])
+    with pytest.raises(TaskError, match="two or more examples a class"):
+        clf.predict_sets(["money please"])
+    assert clf.predict(["money please"], priors={"praise": 1.0})[0] == "praise"
+
+
+def test_confidence_comes_back_from_disk(tmp_path):
+    clf = texts_classifier().fit(TEXTS, LABELS)
+    clf.save(tmp_path)
+    again = adamab.load(tmp_path, embedder=HashEmbedder())
+    assert again.classifier_.confidence == clf.classifier_.confidence
+    assert again.classifier_.confidence.n == 12

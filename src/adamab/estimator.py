@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, check_random_state, validate_data
 
-from adamab.classifier import Classifier, save
+from adamab.classifier import UNKNOWN, Answers, Asked, Classifier, save
 from adamab.errors import TaskError
 from adamab.providers.budget import Budget
 from adamab.providers.embedders.base import Embedder
@@ -133,15 +133,36 @@ class ADAMABClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.spent_ = spending(result.spent)
         return self
 
-    def predict(self, X: Sequence[str] | Sequence[PathLike[str]]) -> NDArray[Any]:
-        """The most probable label of each text or picture."""
-        return _labels_of(self, self.predict_proba(X))
+    def predict(
+        self,
+        X: Sequence[str] | Sequence[PathLike[str]],
+        *,
+        priors: Mapping[Any, float] | None = None,
+        unknown: float | None = None,
+    ) -> NDArray[Any]:
+        """The most probable label of each text or picture; "unknown" for some, if `unknown` says how many.
 
-    def predict_proba(self, X: Sequence[str] | Sequence[PathLike[str]]) -> Floats:
-        """(n, K) probabilities, columns in the order of `classes_`."""
+        `priors` and `unknown` are those of `Classifier.predict`.
+        """
+        return _labels_of(self, self._answers(X, Asked(priors=_named(priors), unknown=unknown)))
+
+    def predict_proba(
+        self, X: Sequence[str] | Sequence[PathLike[str]], *, priors: Mapping[Any, float] | None = None
+    ) -> Floats:
+        """(n, K) probabilities, columns in the order of `classes_`; `priors` as in `Classifier`."""
         check_is_fitted(self)
         model = Inference(self.classifier_, self._open_embedder())
-        return model.predict_proba(self._rows(X))
+        return model.predict_proba(self._rows(X), priors=_named(priors))
+
+    def predict_sets(
+        self, X: Sequence[str] | Sequence[PathLike[str]], *, coverage: float = 0.9
+    ) -> list[NDArray[Any]]:
+        """Labels of each text or picture of which one is right with that probability, the likeliest first."""
+        return _sets_of(self, self._answers(X, Asked(coverage=coverage)))
+
+    def _answers(self, X: Sequence[str] | Sequence[PathLike[str]], asked: Asked) -> Answers:
+        check_is_fitted(self)
+        return Inference(self.classifier_, self._open_embedder()).answers(self._rows(X), asked)
 
     def save(self, directory: str | PathLike[str]) -> None:
         """Write the classifier as safetensors and JSON; `adamab.load` reads it.
@@ -252,16 +273,28 @@ class EmbeddingCalibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"class_vectors has shape {vectors.shape}; one a label means {expected}")
         return np.asarray(vectors)
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The most probable label of each vector."""
-        return _labels_of(self, self.predict_proba(X))
+    def predict(
+        self, X: ArrayLike, *, priors: Mapping[Any, float] | None = None, unknown: float | None = None
+    ) -> NDArray[Any]:
+        """The most probable label of each vector; `priors` and `unknown` as in `ADAMABClassifier`."""
+        return _labels_of(self, self._answers(X, Asked(priors=_named(priors), unknown=unknown)))
 
-    def predict_proba(self, X: ArrayLike) -> Floats:
-        """(n, K) probabilities, columns in the order of `classes_`."""
+    def predict_proba(self, X: ArrayLike, *, priors: Mapping[Any, float] | None = None) -> Floats:
+        """(n, K) probabilities, columns in the order of `classes_`; `priors` as in `ADAMABClassifier`."""
+        classifier, views = self._ready(X)
+        return classifier.predict_proba(views, priors=_named(priors))
+
+    def predict_sets(self, X: ArrayLike, *, coverage: float = 0.9) -> list[NDArray[Any]]:
+        """Labels of each vector of which one is right with that probability, the likeliest first."""
+        return _sets_of(self, self._answers(X, Asked(coverage=coverage)))
+
+    def _answers(self, X: ArrayLike, asked: Asked) -> Answers:
+        classifier, views = self._ready(X)
+        return classifier.answers(views, None, asked)
+
+    def _ready(self, X: ArrayLike) -> tuple[Classifier, dict[str, Floats]]:
         check_is_fitted(self)
-        vectors = validate_data(self, X, dtype=np.float32, reset=False)
-        classifier: Classifier = self.classifier_
-        return classifier.predict_proba({"pooled": vectors})
+        return self.classifier_, {"pooled": validate_data(self, X, dtype=np.float32, reset=False)}
 
 
 def load(directory: str | PathLike[str], *, embedder: str | Embedder | None = None) -> ADAMABClassifier:
@@ -341,6 +374,19 @@ def _seed(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
-def _labels_of(estimator: Any, probabilities: Floats) -> NDArray[Any]:
-    labels: NDArray[Any] = estimator.classes_[np.argmax(probabilities, axis=1)]
-    return labels
+def _named(priors: Mapping[Any, float] | None) -> dict[str, float] | None:
+    """By the names that the classifier has for the labels."""
+    return None if priors is None else {str(label): share for label, share in priors.items()}
+
+
+def _labels_of(estimator: Any, told: Answers) -> NDArray[Any]:
+    labels: NDArray[Any] = estimator.classes_[told.indices[:, 0]]
+    if told.unknown is None:
+        return labels
+    if labels.dtype.kind != "U":  # numbers leave no room for a word
+        labels = labels.astype(object)
+    return np.where(told.unknown, UNKNOWN, labels)
+
+
+def _sets_of(estimator: Any, told: Answers) -> list[NDArray[Any]]:
+    return [estimator.classes_[found] for found in told.sets or ()]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from adamab.classifier import Classifier, Head
+from adamab.classifier import Classifier, Confidence, Head
 from adamab.task.words import Vocabulary
 
 TEXTS = ["refund my order", "where is my parcel", "the parcel is late", "refund please", "cancel it all"]
@@ -60,6 +60,9 @@ def model() -> Classifier:
         fingerprint="st:0123456789abcdef:head:1",
         query_prompt="query: {text}",
         metadata={"recipe": {"rate": 0.1, "views": ["pooled", None]}, "estimate": 0.75, "rounds": 3},
+        confidence=Confidence(
+            seen=(5.0, 3.5, 1.0), temperature=1.25, n=2, strangeness=(-2.5, -1.5), surprise=(0.25, 3.0)
+        ),
     )
 
 

@@ -24,7 +24,7 @@ Document = dict[str, Any]
 
 
 def same(a: Classifier, b: Classifier) -> bool:
-    plain = ("classes", "embedder_spec", "fingerprint", "query_prompt", "metadata")
+    plain = ("classes", "embedder_spec", "fingerprint", "query_prompt", "metadata", "confidence")
     words = [None if m.vocabulary is None else m.vocabulary.to_json() for m in (a, b)]
     arrays = [[(h.view, h.activation, h.normalise, list(h.arrays)) for h in m.heads] for m in (a, b)]
     return (
@@ -187,7 +187,7 @@ def test_weights_of_another_model_are_refused(model: Classifier, saved: Path, tm
 
 
 def test_a_newer_version_asks_for_an_upgrade(saved: Path) -> None:
-    rewrite(saved, lambda d: d.update(version=2, novelty=1))
+    rewrite(saved, lambda d: d.update(version=3, novelty=1))
     refused(saved, "newer version .* upgrade: pip install -U adamab")
 
 
@@ -248,11 +248,34 @@ def test_hostile_bytes_for_a_document(saved: Path, content: bytes, message: str)
         (lambda d: d.update(vocabulary={"terms": ["a"]}), "vocabulary: expected exactly"),
         (lambda d: d["vocabulary"]["terms"].__setitem__(0, "\ud800"), "half a character"),
         (lambda d: d["metadata"].update(a="\ud800"), "half a character"),
+        (lambda d: d.pop("confidence"), "key 'confidence' is missing"),
+        (lambda d: d.update(version=1), "key 'confidence' is unknown"),
+        (lambda d: d.update(confidence=[]), "'confidence': expected exactly"),
+        (lambda d: d["confidence"].update(extra=1), "'confidence': expected exactly"),
+        (lambda d: d["confidence"].update(seen=[1.0, 1.0]), "'seen' is of 2 classes, not 3"),
+        (lambda d: d["confidence"].update(seen=[1.0, 1.0, 0.0]), "'seen' holds"),
+        (lambda d: d["confidence"].update(temperature=0.0), "the temperature holds"),
+        (lambda d: d["confidence"].update(temperature=[1.0]), "the temperature holds"),
+        (lambda d: d["confidence"].update(n=10**15), "not a list of 1000 numbers"),
+        (lambda d: d["confidence"].update(surprise=[3.0, 0.25]), "not in rising order"),
+        (lambda d: d["confidence"].update(surprise={"0": 1.0}), "not a list of 2 numbers"),
+        (lambda d: d["confidence"]["surprise"].__setitem__(0, [[]]), "'surprise' holds"),
+        (lambda d: d["confidence"]["surprise"].extend([4.0] * 5000), "not a list of 2 numbers"),
     ],
 )
 def test_hostile_documents(saved: Path, change: Callable[[Document], object], message: str) -> None:
     rewrite(saved, change)
     refused(saved, message)
+
+
+def test_a_file_of_the_first_version_is_read(model: Classifier, saved: Path) -> None:
+    rewrite(saved, lambda d: (d.pop("confidence"), d.update(version=1)))
+    assert same(load(saved), replace(model, confidence=None))
+
+
+def test_a_model_without_confidence_comes_back(model: Classifier, tmp_path: Path) -> None:
+    save(replace(model, confidence=None), tmp_path)
+    assert same(load(tmp_path), replace(model, confidence=None))
 
 
 def test_an_infinite_number_is_refused(saved: Path) -> None:

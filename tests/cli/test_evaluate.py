@@ -93,3 +93,50 @@ def test_a_lost_embedder_can_be_named(adamab, refused, folder, model):
     (folder / "vectors.npz").rename(folder / "moved.npz")
     assert "--embedder" in refused("evaluate", "run", "new.jsonl")
     assert adamab("evaluate", "run", "new.jsonl", "--embedder", "npz:moved.npz").exit_code == 0
+
+
+def test_probabilities_before_and_after_the_temperature(adamab, folder, model):
+    result = adamab("evaluate", model, "new.jsonl")
+    assert "before the temperature, 15 equal-width bins)" in result.stdout
+    assert "log loss, Brier" in result.stdout
+    answer = json.loads(adamab("evaluate", model, "new.jsonl", "--json").stdout)
+    figures = answer["probabilities"]
+    assert figures["binning"] == "15 equal-width bins"
+    assert figures["after"]["calibration_error"] == answer["calibration_error"]
+    assert figures["temperature"] > 0
+    assert figures["before"] != figures["after"]
+    assert (answer["unknown"], answer["sets"]) == (None, None)
+    moved = json.loads(adamab("evaluate", model, "new.jsonl", "--json", "--prior", "login=0.9").stdout)
+    assert moved["probabilities"]["after"]["log_loss"] > figures["after"]["log_loss"]
+    ruled_out = json.loads(adamab("evaluate", model, "new.jsonl", "--json", "--prior", "login=0").stdout)
+    assert ruled_out["probabilities"]["after"]["log_loss"] > 5
+
+
+def test_unknown_and_sets_are_judged(adamab, refused, folder, model, new_texts):
+    (folder / "other.txt").write_text("the sign in page is broken\nmoney back please\n")
+    options = ("--unknown", "0.8", "--out-of-scope", "other.txt", "--coverage", "0.8")
+    result = adamab("evaluate", model, "new.jsonl", *options)
+    assert result.exit_code == 0, result.output
+    assert "of these are kept, asked for 80.0 %" in result.stdout
+    assert "of 2 texts of no class are caught; AUROC" in result.stdout
+    assert "hold the class, asked for 80.0 %" in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    answer = json.loads(adamab("evaluate", model, "new.jsonl", *options, "--json").stdout)
+    assert answer["unknown"]["n_out_of_scope"] == 2
+    assert 0 <= answer["unknown"]["caught"] <= 1
+    assert 1 <= answer["sets"]["mean_size"] <= 3
+    alone = json.loads(adamab("evaluate", model, "new.jsonl", "--unknown", "0.8", "--json").stdout)["unknown"]
+    assert (alone["auroc"], alone["kept"]) == (None, answer["unknown"]["kept"])
+    predicted = adamab("predict", model, "new.jsonl", "--unknown", "0.8", "--json").stdout.splitlines()
+    kept = [json.loads(line)["class"] != "unknown" for line in predicted]
+    assert alone["kept"] == pytest.approx(np.mean(kept))
+    many = adamab("evaluate", model, "new.jsonl", "--coverage", "0.95")
+    assert "cannot vouch for 95.0 %, so every set holds all classes" in many.stderr
+    assert "100.0 % hold the class" in many.stdout
+
+
+def test_out_of_scope_inputs_that_cannot_be_used(refused, folder, model):
+    told = refused("evaluate", model, "new.jsonl", "--out-of-scope", "new.jsonl")
+    assert "goes with --unknown" in told
+    told = refused("evaluate", model, "new.jsonl", "--unknown", "0.9", "--out-of-scope", "none.txt")
+    assert "no such file" in told

@@ -62,6 +62,24 @@ def test_from_a_folder_of_pictures_to_predictions(place: Path, adamab: Call, gen
     assert len(rows) == 9
 
 
+def test_unknown_pictures_sets_and_priors(place: Path, adamab: Call, paint: Paint) -> None:
+    adamab("fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", *FAST)
+    paint(place / "other", {"red": 2, "green": 1}, seed=9)
+    options = ("--unknown", "0.8", "--out-of-scope", "other", "--coverage", "0.8", "--json")
+    judged = adamab("evaluate", "run", "test", *options)
+    assert judged.exit_code == 0, judged.output
+    answer = json.loads(judged.stdout)
+    assert answer["unknown"]["n_out_of_scope"] == 3
+    assert answer["sets"]["covered"] > 0.5
+    rows = [
+        json.loads(line)
+        for line in adamab("predict", "run", "test", "--json", "--coverage", "0.8").stdout.splitlines()
+    ]
+    assert all(row["set"][0] == row["class"] for row in rows)
+    moved = adamab("predict", "run", "test", "--json", "--prior", "red=1").stdout.splitlines()
+    assert {json.loads(line)["class"] for line in moved} == {"red"}
+
+
 def test_pictures_listed_in_a_file(place: Path, adamab: Call) -> None:
     adamab("fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", *FAST)
     (place / "list.csv").write_text("image,size\ntest/red/1-0.png,small\ntest/blue/1-1.png,large\n")

@@ -222,3 +222,112 @@ def test_endings_name_vectors_too(refused, folder, model):
     assert ".npz" in told
     assert "--format" in (told := refused("predict", model, "in.dat"))
     assert ".npz" in told
+
+
+def predicted(adamab, model, *options):
+    result = adamab("predict", model, "new.jsonl", "--json", *options)
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()], result.stderr
+
+
+def test_priors_move_the_answers(adamab, folder, model):
+    plain, _ = predicted(adamab, model)
+    moved, _ = predicted(adamab, model, "--prior", "login=0.98", "--prior", "praise=0.01")
+    (folder / "priors.json").write_text('{"login": 0.98, "praise": 0.01}')
+    assert predicted(adamab, model, "--prior", "priors.json")[0] == moved
+    count = [[row["class"] for row in rows].count("login") for rows in (plain, moved)]
+    assert count[1] > count[0]
+    ruled_out, _ = predicted(adamab, model, "--prior", "login=0", "--top-k", "3")
+    assert {row["probabilities"][2] for row in ruled_out} == {0.0}
+    assert {row["classes"][2] for row in ruled_out} == {"login"}
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("login=x", "'x' is no number; write NAME=SHARE"),
+        ("login=-0.5", "'login' is '-0.5'; give a share from 0 to 1"),
+        ("login=nan", "give a share from 0 to 1"),
+        ("logn=0.5", "'logn', which is no class; did you mean 'login'?"),
+        ("none.json", "none.json: cannot be read (No such file"),
+        (".", "cannot be read (Is a directory"),
+        ("new.jsonl", "new.jsonl: is no JSON object of shares"),
+        ("list.json", "is no JSON object of shares"),
+        ("deep.json", "is no JSON object of shares"),
+        ("words.json", "'login' is 'much'; give a share"),
+        ("sum.json", "sum to 1.5"),
+    ],
+)
+def test_bad_priors(refused, folder, model, value, told):
+    (folder / "list.json").write_text("[0.5]")
+    (folder / "deep.json").write_text("[" * 100_000)
+    (folder / "words.json").write_text('{"login": "much"}')
+    (folder / "sum.json").write_text('{"login": 0.75, "refund": 0.75}')
+    for command in ("predict", "evaluate"):
+        assert told in refused(command, model, "new.jsonl", "--prior", value)
+
+
+def test_a_prior_is_stated_once(refused, folder, model):
+    assert "twice" in refused("predict", model, "new.jsonl", "--prior", "login=0.1", "--prior", "login=0.2")
+
+
+def test_unknown_inputs(adamab, folder, model, write_npz):
+    plain, _ = predicted(adamab, model)
+    rows, notes = predicted(adamab, model, "--unknown", "0.1")
+    assert notes == ""
+    assert "unknown" in [row["class"] for row in rows]
+    assert [row["probability"] for row in rows] == [row["probability"] for row in plain]
+    for row, before in zip(rows, plain, strict=True):
+        assert row["class"] in ("unknown", before["class"])
+    rows, notes = predicted(adamab, model, "--unknown", "0.99")
+    assert "unknown" not in [row["class"] for row in rows]
+    assert (
+        notes == "note: 9 held-out samples cannot vouch for 99.0 %, so no answer is unknown; add examples\n"
+    )
+
+
+def test_prediction_sets(adamab, folder, model, vector_model, write_npz, new_texts):
+    rows, notes = predicted(adamab, model, "--coverage", "0.8")
+    assert notes == ""
+    assert all(row["set"][0] == row["class"] for row in rows)
+    rows, notes = predicted(adamab, model, "--coverage", "0.95")
+    assert all(len(row["set"]) == 3 for row in rows)
+    assert "so every set holds all classes" in notes
+    adamab("predict", model, "new.jsonl", "--coverage", "0.8", "-o", "out.csv")
+    assert list(rows_of(folder / "out.csv")[0]) == ["text", "label", "class", "probability", "set"]
+    write_npz(folder / "in.npz", new_texts)
+    result = adamab("predict", vector_model, "in.npz", "--coverage", "0.95", "--unknown", "0.5", "--json")
+    assert "note: 9 held-out samples" in result.stderr
+    assert len(json.loads(result.stdout.splitlines()[0])["set"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--unknown", "1"), "unknown is 1.0; give a share between 0 and 1"),
+        (("--coverage", "90"), "coverage is 90.0; give a share between 0 and 1"),
+        (("--coverage", "0.9", "--prior", "login=0.5"), "leave the priors out"),
+    ],
+)
+def test_shares_that_cannot_be(refused, folder, model, options, told):
+    for command in ("predict", "evaluate"):
+        assert told in refused(command, model, "new.jsonl", *options)
+
+
+def test_one_example_a_class_tells_neither_unknown_nor_sets(adamab, refused, folder):
+    task = json.loads((folder / "task.yaml").read_text())
+    for spec in task["classes"]:
+        spec["examples"] = spec["examples"][:1]
+    (folder / "one.yaml").write_text(json.dumps(task))
+    fitted = adamab("fit", "one.yaml", "--run", "one", "--embedder", "npz:vectors.npz", "--no-cache")
+    assert fitted.exit_code == 0, fitted.output
+    for command in ("predict", "evaluate"):
+        for option in ("--unknown", "--coverage"):
+            told = refused(command, "one", "new.jsonl", option, "0.9")
+            assert "two or more examples a class" in told
+        assert adamab(command, "one", "new.jsonl", "--prior", "login=0.5").exit_code == 0
+    result = adamab("evaluate", "one", "new.jsonl")
+    assert "no temperature" in result.stdout
+    assert "no sample was held out" in result.stderr
+    figures = json.loads(adamab("evaluate", "one", "new.jsonl", "--json").stdout)["probabilities"]
+    assert (figures["temperature"], figures["before"]) == (None, None)

@@ -3,9 +3,10 @@ import pytest
 
 from adamab.method.evidence import (
     Component,
+    HeldOut,
     best_scale,
     choose_shares,
-    estimate_accuracy,
+    honest_logits,
     stack_weights,
     stratified_folds,
 )
@@ -100,8 +101,8 @@ def test_shuffled_labels_are_estimated_at_chance(seed):
     wide = np.concatenate([x, rng.standard_normal((len(y), 300))], axis=1).astype(np.float32)
     given = np.ones(len(y), dtype=bool)
     views = [view_of(x), view_of(wide, "layers")]
-    honest = fit_views(views, y, given, n_classes, FAST, seed=seed).estimate
-    shuffled = fit_views(views, rng.permutation(y), given, n_classes, FAST, seed=seed).estimate
+    honest = fit_views(views, y, given, n_classes, FAST, seed=seed).held_out.estimate()
+    shuffled = fit_views(views, rng.permutation(y), given, n_classes, FAST, seed=seed).held_out.estimate()
     assert honest.accuracy > 0.6
     assert shuffled.low <= 1 / n_classes
     assert shuffled.accuracy < 1 / n_classes + 0.12
@@ -116,14 +117,14 @@ def test_estimate_judges_each_fold_by_the_others():
     right, wrong = np.eye(2, dtype=np.float32)[y] * 9, np.eye(2, dtype=np.float32)[1 - y] * 9
     a = Component("a", "calibrator", (0,), np.where((folds == 0)[:, None], right, wrong)[None])
     b = Component("b", "calibrator", (0,), np.where((folds == 1)[:, None], right, wrong)[None])
-    assert estimate_accuracy([a, b], y, folds, 0.0).accuracy < 0.5
+    assert honest_logits([a, b], y, folds, 0.0).estimate().accuracy < 0.5
 
 
 def test_without_a_second_example_there_is_no_estimate():
     fitted = fit_views(
         [view_of(np.eye(4, dtype=np.float32))], np.arange(4), np.ones(4, dtype=bool), 4, FAST, seed=0
     )
-    assert fitted.estimate is None
+    assert fitted.held_out is None
     assert [share.kind for share in fitted.shares if share.weight] == ["calibrator"]
 
 
@@ -131,9 +132,9 @@ def test_synthetic_samples_are_never_held_out():
     y = np.concatenate([np.arange(3), np.arange(30) % 3])
     given = np.arange(33) < 3
     x = informative(y, 3, 5)
-    assert fit_views([view_of(x)], y, given, 3, FAST, seed=0).estimate is None
+    assert fit_views([view_of(x)], y, given, 3, FAST, seed=0).held_out is None
     given[:6] = True
-    assert fit_views([view_of(x)], y, given, 3, FAST, seed=0).estimate.n == 6
+    assert fit_views([view_of(x)], y, given, 3, FAST, seed=0).held_out.estimate().n == 6
 
 
 @pytest.mark.parametrize("n", [12, 60, 600])
@@ -144,3 +145,30 @@ def test_a_perfect_record_is_not_certainty(n):
     logits = share.weight * component.logits[0]
     probability = np.exp(logits[:, :].max(axis=1)) / np.exp(logits).sum(axis=1)
     np.testing.assert_allclose(1 - probability, 2 / 3 / (n + 2), rtol=0.1)
+
+
+def test_the_scale_of_held_out_logits_minimises_their_loss():
+    y = np.arange(3000) % 4
+    held_out = HeldOut(informative(y, 4, 3), y)
+    losses = {scale: cross_entropy(scale * held_out.logits, y) for scale in np.linspace(1, 5, 81)}
+    assert held_out.scale() == pytest.approx(min(losses, key=losses.get), rel=0.03)  # 3, less the doubt
+    assert HeldOut(10 * held_out.logits, y).scale() == pytest.approx(held_out.scale() / 10, rel=0.01)
+
+
+def test_the_scale_of_few_samples_keeps_a_doubt():
+    y = np.arange(12) % 3
+    scale = HeldOut(np.eye(3, dtype=np.float32)[y], y).scale()
+    assert 1 / (1 + 2 / np.exp(scale)) == pytest.approx(1 - 2 / 3 / 14, abs=2e-3)
+    assert HeldOut(np.zeros((12, 3), np.float32), y).scale() == 1.0
+
+
+def test_honest_logits_stand_in_the_order_of_the_samples():
+    y = np.arange(60) % 3
+    component = Component("pooled", "calibrator", (0,), informative(y, 3, 4)[None])
+    folds = np.arange(60) % 4
+    held_out = honest_logits([component], y, folds, 1.0)
+    for fold in range(4):
+        (share,) = choose_shares([component.rows(folds != fold)], y[folds != fold], 1.0)
+        own = share.weight * component.logits[0][folds == fold]
+        np.testing.assert_allclose(held_out.logits[folds == fold], own, rtol=1e-6)
+    np.testing.assert_array_equal(held_out.class_index, y)

@@ -140,8 +140,17 @@ def test_copies_of_held_out_samples_do_not_give_them_away():
     view = DenseView("pooled", both, lambda _: None)
     mask = np.arange(120) < 60
     told, untold = (
-        fit_views([view], labels, mask, 3, Recipe(checkpoints=(50,)), seed=0, copies=copies).estimate
+        fit_views(
+            [view], labels, mask, 3, Recipe(checkpoints=(50,)), seed=0, copies=copies
+        ).held_out.estimate()
         for copies in (False, True)
     )
     assert told.accuracy > 0.8  # what the mask is for
     assert untold.low < 1 / 3 < untold.high
+
+
+def test_a_scale_multiplies_all_logits():
+    fitted = fit_views([described_view(X, np.eye(3, 20, dtype=np.float32))], Y, GIVEN, 3, FAST, seed=0)
+    plain, scaled = heads_of_fit(fitted, FAST), heads_of_fit(fitted, FAST, 2.5)
+    for one, other in zip(plain, scaled, strict=True):
+        np.testing.assert_allclose(other.logits(X), 2.5 * one.logits(X), rtol=1e-4, atol=1e-5)

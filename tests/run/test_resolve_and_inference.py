@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adamab.classifier import Classifier, Head, save
+from adamab.classifier import Asked, Classifier, Head, save
 from adamab.errors import EmbedderError
 from adamab.estimator import load as load_estimator
 from adamab.providers.cache import CachedEmbedder
@@ -88,8 +88,8 @@ def test_words_alone_need_no_embedder(tmp_path):
         classes=("no", "yes"), heads=(head,), vocabulary=vocabulary, embedder_spec="npz:gone.npz"
     )
     save(model, tmp_path)
-    indices, _ = Inference.open(tmp_path).top_k([Sample("beta", "?")], 1)
-    assert indices.tolist() == [[1]]
+    told = Inference.open(tmp_path).answers([Sample("beta", "?")], Asked())
+    assert told.indices.tolist() == [[1]]
 
 
 def saved(folder, spec):

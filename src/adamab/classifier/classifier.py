@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from adamab.classifier.answers import UNKNOWN, Answerer, Asked, joined, prior_offsets
 from adamab.classifier.checks import check_classes, check_metadata, check_text, check_width
+from adamab.classifier.confidence import Confidence, softmax
 from adamab.errors import EmbedderError, FingerprintError, TaskError
 from adamab.task.messages import one_line, short
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from adamab.classifier.answers import Answers
     from adamab.classifier.checks import Json
     from adamab.classifier.heads import Array, Head, Rows
     from adamab.task.words import Vocabulary
@@ -45,6 +48,7 @@ class Classifier:
     fingerprint: str = ""  # the embedder's
     query_prompt: str = "{text}"  # how a sample is worded for the embedder
     metadata: Mapping[str, Json] = field(default_factory=dict)  # recipe, versions, estimate
+    confidence: Confidence | None = None  # what held-out samples say; None in files of earlier versions
 
     def __post_init__(self) -> None:
         check_classes(self.classes)
@@ -58,6 +62,10 @@ class Classifier:
                 raise ValueError(
                     f"head {short(head.view)} is made for {head.classes} classes, not {len(self.classes)}"
                 )
+        if not isinstance(self.confidence, Confidence | None):
+            raise ValueError(f"confidence is of type {type(self.confidence).__name__}")
+        if self.confidence is not None and len(self.confidence.seen) != len(self.classes):
+            raise ValueError(f"'seen' is of {len(self.confidence.seen)} classes, not {len(self.classes)}")
         self._check_vocabulary()
 
     def _check_vocabulary(self) -> None:
@@ -82,18 +90,55 @@ class Classifier:
             out[rows] = block
         return out
 
-    def predict_proba(self, views: Mapping[str, object], texts: Sequence[str] | None = None) -> Array:
-        """One row of K probabilities a sample, in the order of `classes`."""
+    def predict_proba(
+        self,
+        views: Mapping[str, object],
+        texts: Sequence[str] | None = None,
+        *,
+        priors: Mapping[str, float] | None = None,
+    ) -> Array:
+        """One row of K probabilities a sample, in the order of `classes`.
+
+        `priors` are the classes' shares where the classifier is used, if they differ from those in
+        training; classes that it does not name share the rest.
+        """
+        offsets = None if priors is None else prior_offsets(priors, self.classes, self.confidence)
         batch = self._batch(views, texts)
         out = np.empty((batch.size, len(self.classes)), np.float32)
         for rows, block in self._blocks(batch):
-            out[rows] = _softmax(block)
+            if offsets is not None:
+                block += offsets
+            out[rows] = softmax(block)
         return out
 
-    def predict(self, views: Mapping[str, object], texts: Sequence[str] | None = None) -> list[str]:
-        """The most probable class of each sample; of equals, the first."""
-        best, _ = self.top_k(views, 1, texts)
-        return [self.classes[index] for index in best[:, 0]]
+    def predict(
+        self,
+        views: Mapping[str, object],
+        texts: Sequence[str] | None = None,
+        *,
+        priors: Mapping[str, float] | None = None,
+        unknown: float | None = None,
+    ) -> list[str]:
+        """The most probable class of each sample; of equals, the first.
+
+        With `unknown` the answer is "unknown" where a sample is stranger than that share of the held-out
+        given samples.
+        """
+        told = self.answers(views, texts, Asked(priors=priors, unknown=unknown))
+        names = [self.classes[index] for index in told.indices[:, 0]]
+        if told.unknown is not None:
+            names = [UNKNOWN if odd else name for name, odd in zip(names, told.unknown, strict=True)]
+        return names
+
+    def predict_sets(
+        self, views: Mapping[str, object], texts: Sequence[str] | None = None, *, coverage: float = 0.9
+    ) -> list[tuple[str, ...]]:
+        """Classes of each sample, the most probable first, of which one is right with that probability.
+
+        True of samples drawn like the given ones. All classes where too few were held out for `coverage`.
+        """
+        sets = self.answers(views, texts, Asked(coverage=coverage)).sets or ()
+        return [tuple(self.classes[index] for index in one) for one in sets]
 
     def top_k(
         self, views: Mapping[str, object], k: int, texts: Sequence[str] | None = None
@@ -102,17 +147,14 @@ class Classifier:
 
         Equals keep the order of `classes`; a k above K means K.
         """
-        if k < 1:
-            raise ValueError(f"k is {k}; ask for one class or more")
-        k = min(k, len(self.classes))
-        batch = self._batch(views, texts)
-        indices = np.empty((batch.size, k), np.int64)
-        probabilities = np.empty((batch.size, k), np.float32)
-        for rows, block in self._blocks(batch):
-            _softmax(block)
-            indices[rows] = _best(block, k)
-            probabilities[rows] = np.take_along_axis(block, indices[rows], axis=1)
-        return indices, probabilities
+        told = self.answers(views, texts, Asked(k))
+        return told.indices, told.probabilities
+
+    def answers(self, views: Mapping[str, object], texts: Sequence[str] | None, asked: Asked) -> Answers:
+        """Everything that is asked for, in one pass."""
+        answerer = Answerer(self.classes, self.confidence, asked)
+        parts = [answerer(block) for _, block in self._blocks(self._batch(views, texts))]
+        return joined(parts or [answerer(np.empty((0, len(self.classes)), np.float32))])
 
     def check_fingerprint(self, fingerprint: str) -> None:
         """Refuse an embedder other than the one this classifier was fitted with."""
@@ -204,22 +246,6 @@ def _not_finite(inputs: Mapping[str, Rows], block: Array, start: int) -> Embedde
         if isinstance(x, np.ndarray) and not np.isfinite(x[row]).all():
             return EmbedderError(f"vector {start + row} of view {short(view)} is not finite; embed it again")
     return EmbedderError(f"the logits of row {start + row} overflow; are its vectors the embedder's own?")
-
-
-def _softmax(block: Array) -> Array:
-    """In place; every row sums to 1."""
-    with np.errstate(over="ignore", under="ignore"):  # far below the maximum is 0
-        block -= block.max(axis=1, keepdims=True)
-        np.exp(block, out=block)
-    block /= block.sum(axis=1, keepdims=True)
-    return block
-
-
-def _best(block: Array, k: int) -> NDArray[np.int64]:
-    if k == 1:
-        best: NDArray[np.int64] = block.argmax(axis=1)[:, None]
-        return best
-    return np.argsort(-block, axis=1, kind="stable")[:, :k]
 
 
 def _told_apart(first: str, second: str) -> tuple[str, str]:

@@ -19,6 +19,7 @@ import safetensors
 import safetensors.numpy
 
 from adamab.classifier.classifier import Classifier
+from adamab.classifier.confidence import Confidence
 from adamab.classifier.files import DOCUMENT, WEIGHTS, read_document, read_weights, write_model
 from adamab.classifier.heads import Head
 from adamab.errors import ModelFileError
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from adamab.classifier.heads import Array
 
 FORMAT = "adamab-classifier"
-VERSION = 1
+VERSION = 2  # 1 had no 'confidence'
 _ANYTHING = object
 _DOCUMENT_KEYS: dict[str, type] = {
     "format": str,
@@ -42,7 +43,8 @@ _DOCUMENT_KEYS: dict[str, type] = {
     "heads": list,
     "metadata": dict,
     "weights": dict,
-    "vocabulary": _ANYTHING,  # it checks itself
+    "vocabulary": _ANYTHING,  # these two check themselves
+    "confidence": _ANYTHING,
     "digest": str,
 }
 _EMBEDDER_KEYS: dict[str, type] = {"spec": str, "fingerprint": str}
@@ -95,6 +97,7 @@ def _document(classifier: Classifier, weights: bytes) -> dict[str, Any]:
         "metadata": classifier.metadata,
         "weights": {"sha256": hashlib.sha256(weights).hexdigest(), "bytes": len(weights)},
         "vocabulary": None if vocabulary is None else vocabulary.to_json(),
+        "confidence": None if classifier.confidence is None else classifier.confidence.to_json(),
     }
 
 
@@ -131,7 +134,7 @@ def _parsed(content: bytes) -> dict[str, Any]:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ModelFileError("is not a saved ADAMAB classifier; name a saved model's directory")
     _check_version(document.get("version"))
-    _check_keys(document, _DOCUMENT_KEYS, "the document")
+    _check_keys(document, _keys_of(document["version"]), "the document")
     if document["digest"] != _digest(document):
         raise ValueError("damaged or edited: its digest does not fit")
     _check_keys(document["embedder"], _EMBEDDER_KEYS, "'embedder'")
@@ -163,6 +166,10 @@ def _check_version(version: object) -> None:
             f"was saved by a newer version of adamab (this one reads up to format {VERSION}); "
             "upgrade: pip install -U adamab"
         )
+
+
+def _keys_of(version: int) -> dict[str, type]:
+    return {key: kind for key, kind in _DOCUMENT_KEYS.items() if version > 1 or key != "confidence"}
 
 
 def _check_keys(value: object, kinds: dict[str, type], where: str) -> None:
@@ -208,7 +215,7 @@ def _head(number: int, head: Mapping[str, Any], tensors: Mapping[str, Array]) ->
 
 
 def _classifier(document: Mapping[str, Any], heads: tuple[Head, ...]) -> Classifier:
-    vocabulary = document["vocabulary"]
+    vocabulary, confidence = document["vocabulary"], document.get("confidence")
     return Classifier(
         classes=tuple(document["classes"]),
         heads=heads,
@@ -217,4 +224,5 @@ def _classifier(document: Mapping[str, Any], heads: tuple[Head, ...]) -> Classif
         fingerprint=document["embedder"]["fingerprint"],
         query_prompt=document["query_prompt"],
         metadata=document["metadata"],
+        confidence=None if confidence is None else Confidence.from_json(confidence),
     )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from adamab.cli.asking import Prior, asked_for, notes
 from adamab.cli.console import Bar, counted, progress, say, say_missing
 
 if TYPE_CHECKING:
+    from adamab.classifier import Answers, Asked, Classifier
     from adamab.cli.prediction_files import Row
     from adamab.run.inference import Inference
 
@@ -47,6 +49,20 @@ def predict(
         typer.Option("--output", "-o", metavar="OUT", help="CSV, TSV or JSONL file; else CSV on stdout."),
     ] = None,
     top_k: Annotated[int, typer.Option(min=1, help="So many classes a text, the best first.")] = 1,
+    prior: Prior = None,
+    unknown: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Answer unknown where an input is stranger than this share of known ones, such as 0.95.",
+        ),
+    ] = None,
+    coverage: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE", help="Add a set of classes that holds the right one this often, such as 0.9."
+        ),
+    ] = None,
     embedder: Annotated[
         str | None, typer.Option(metavar="SPEC", help="Instead of the one that the model names.")
     ] = None,
@@ -64,9 +80,10 @@ def predict(
 
     check_output(source, output)
     output_kind = output_format(output, as_json)
+    asked = asked_for(top_k, prior, unknown, coverage)
     with progress("predicting") as bar:
         rows = _predictions(
-            run, source, kind, top_k, embedder, cache=not no_cache, skip_broken=skip_broken, bar=bar
+            run, source, kind, asked, embedder, cache=not no_cache, skip_broken=skip_broken, bar=bar
         )
         first = next(rows, None)  # whatever is wrong with the input shows before the output is touched
         with written(output, output_kind) as write:
@@ -79,7 +96,7 @@ def _predictions(
     run: Path,
     source: str,
     kind: str | None,
-    k: int,
+    asked: Asked,
     embedder: str | None,
     *,
     cache: bool,
@@ -87,15 +104,16 @@ def _predictions(
     bar: Bar,
 ) -> Iterator[dict[str, Any]]:
     if kind is None and source.lower().endswith(".npz"):
-        yield from _of_vectors(run, Path(source), k, bar)
+        yield from _of_vectors(run, Path(source), asked, bar)
         return
     from adamab.cli.fit_summary import long_text_warning
     from adamab.run.inference import Inference
 
     inference = Inference.open(run, embedder, cache=cache)
+    _say_notes(inference.classifier, asked)
     broken: list[str] = []
     for rows in _chunks(_read(source, kind, inference.modality, broken if skip_broken else None)):
-        yield from _answers(inference, rows, k, broken if skip_broken else None)
+        yield from _answers(inference, rows, asked, broken if skip_broken else None)
         bar.step(len(rows))
     if broken:
         say(f"left out {counted(len(broken), 'broken picture')}: {', '.join(broken[:_SHOWN])}{_more(broken)}")
@@ -126,37 +144,48 @@ def _readable(rows: list[Row], broken: list[str]) -> list[Row]:
 
 
 def _answers(
-    inference: Inference, rows: list[Row], k: int, broken: list[str] | None
+    inference: Inference, rows: list[Row], asked: Asked, broken: list[str] | None
 ) -> Iterator[dict[str, Any]]:
-    from adamab.cli.prediction_files import answer
     from adamab.errors import ImageError
 
     if broken is not None and inference.remote:  # looked at before anything is paid for
         rows = _readable(rows, broken)
     try:
-        indices, probabilities = inference.top_k(rows, k)
+        told = inference.answers(rows, asked)
     except ImageError:
         if broken is None:
             raise
         rows = _readable(rows, broken)
-        indices, probabilities = inference.top_k(rows, k)
-    names = inference.classifier.classes
-    for row, best, shares in zip(rows, indices.tolist(), probabilities.tolist(), strict=True):
-        yield answer(row.fields, [names[index] for index in best], shares, k)
+        told = inference.answers(rows, asked)
+    yield from _written((row.fields for row in rows), told, inference.classifier, asked)
 
 
-def _of_vectors(run: Path, path: Path, k: int, bar: Bar) -> Iterator[dict[str, Any]]:
+def _written(
+    fields: Iterable[Mapping[str, object]], told: Answers, classifier: Classifier, asked: Asked
+) -> Iterator[dict[str, Any]]:
+    from adamab.cli.prediction_files import answer
+
+    for number, of_row in enumerate(fields):
+        yield answer(of_row, classifier.classes, told, number, asked.k)
+
+
+def _say_notes(classifier: Classifier, asked: Asked) -> None:
+    for note in notes(classifier.confidence, asked):
+        say(note)
+
+
+def _of_vectors(run: Path, path: Path, asked: Asked, bar: Bar) -> Iterator[dict[str, Any]]:
     from adamab.classifier import load
-    from adamab.cli.prediction_files import answer, read_vectors
+    from adamab.cli.prediction_files import read_vectors
 
     classifier = load(run)
+    _say_notes(classifier, asked)
     vectors = read_vectors(path, classifier)
     bar.phase("predicting", len(vectors.ids))
     for start in range(0, len(vectors.ids), CHUNK):
         part = vectors.part(start, start + CHUNK)
-        indices, probabilities = classifier.top_k(part.views, k, part.texts)
-        for fields, best, shares in zip(part.fields(), indices.tolist(), probabilities.tolist(), strict=True):
-            yield answer(fields, [classifier.classes[index] for index in best], shares, k)
+        told = classifier.answers(part.views, part.texts, asked)
+        yield from _written(part.fields(), told, classifier, asked)
         bar.step(len(part.ids))
 
 

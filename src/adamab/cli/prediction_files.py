@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
+from adamab.classifier.answers import UNKNOWN
 from adamab.cli.console import standard_output
 from adamab.errors import EmbedderError, TaskError
 from adamab.task.images import is_url
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from adamab.classifier import Classifier
+    from adamab.classifier import Answers, Classifier
     from adamab.task import TextRow
     from adamab.task.images import Image
 
 STDIN = "-"
 _FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
-_OURS = ("class", "probability", "classes", "probabilities")
+_OURS = ("class", "probability", "classes", "probabilities", "set")
 
 
 class Row(Protocol):
@@ -149,15 +150,22 @@ def _texts(path: Path, rows: int) -> list[str]:
 
 
 def answer(
-    fields: Mapping[str, object], classes: Sequence[str], probabilities: Sequence[float], k: int
+    fields: Mapping[str, object], names: Sequence[str], told: Answers, number: int, k: int
 ) -> dict[str, Any]:
-    """The output row: the input's fields, then ours."""
-    shares = [round(share, 6) for share in probabilities]
-    kept = {f"input_{name}" if name in _OURS else name: value for name, value in fields.items()}
-    first = {"class": classes[0], "probability": shares[0]}
-    return (
-        {**kept, **first} if k == 1 else {**kept, **first, "classes": list(classes), "probabilities": shares}
-    )
+    """An output row: the input's fields, then ours, which are those of row `number` of what was told.
+
+    An unknown input keeps the probability of the class that it is nearest to.
+    """
+    row = {f"input_{name}" if name in _OURS else name: value for name, value in fields.items()}
+    classes = [names[index] for index in told.indices[number].tolist()]
+    shares = [round(share, 6) for share in told.probabilities[number].tolist()]
+    unknown = told.unknown is not None and bool(told.unknown[number])
+    row |= {"class": UNKNOWN if unknown else classes[0], "probability": shares[0]}
+    if k > 1:
+        row |= {"classes": classes, "probabilities": shares}
+    if told.sets is not None:
+        row["set"] = [names[index] for index in told.sets[number]]
+    return row
 
 
 def check_output(source: str, output: Path | None) -> None:

@@ -17,13 +17,15 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
+from scipy.optimize import minimize, minimize_scalar
 
 from adamab.method.statistics import wilson
 
 Floats: TypeAlias = NDArray[np.float32]
 Kind: TypeAlias = Literal["calibrator", "discriminant", "similarity"]
-SCALES = np.exp(np.linspace(np.log(0.02), np.log(20), 40))  # temperatures tried, as factors of logits
+SCALES = np.exp(np.linspace(np.log(0.02), np.log(20), 40)).astype(
+    np.float32
+)  # temperatures tried, as factors of logits
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,31 @@ class Estimate:
     n: int
 
 
+@dataclass(frozen=True)
+class HeldOut:
+    """Joint logits of given samples by heads and weights that never saw them."""
+
+    logits: Floats  # (n, K)
+    class_index: NDArray[np.int64]  # (n,)
+
+    def estimate(self) -> Estimate:
+        """Their accuracy."""
+        correct, n = int((np.argmax(self.logits, axis=1) == self.class_index).sum()), len(self.class_index)
+        return Estimate(correct / n, *wilson(correct, n), n)
+
+    def scale(self) -> float:
+        """The factor of the logits with the smallest cross-entropy: one over the temperature."""
+        if not self.logits.any():
+            return 1.0
+        target = _targets(self.class_index, self.logits.shape[1])
+
+        def loss(log_scale: float) -> float:
+            return _cross_entropy(np.float32(np.exp(log_scale)) * self.logits, target)
+
+        found = minimize_scalar(loss, bounds=np.log(SCALES[[0, -1]]), method="bounded")
+        return float(np.exp(found.x))
+
+
 def stratified_folds(
     class_index: NDArray[np.int64], n_folds: int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
@@ -91,25 +118,23 @@ def choose_shares(
     ]
 
 
-def estimate_accuracy(
+def honest_logits(
     components: Sequence[Component],
     class_index: NDArray[np.int64],  # (n,)
     folds: NDArray[np.int64],  # (n,)
     pull: float,
-) -> Estimate:
-    """Accuracy where each fold is judged with the shares that the other folds chose.
+) -> HeldOut:
+    """Joint logits where each fold is judged with the shares that the other folds chose.
 
     Choosing and judging on the same predictions would flatter: a handful of weights fits a handful
     of samples.
     """
-    correct = 0
+    joint = np.zeros(components[0].logits.shape[1:], np.float32)
     for fold in np.unique(folds):
         held = folds == fold
         shares = choose_shares([c.rows(~held) for c in components], class_index[~held], pull)
-        logits = sum(_of_share(c, share)[held] for c, share in zip(components, shares, strict=True))
-        correct += int((np.argmax(logits, axis=1) == class_index[held]).sum())
-    n = len(class_index)
-    return Estimate(correct / n, *wilson(correct, n), n)
+        joint[held] = sum(_of_share(c, share)[held] for c, share in zip(components, shares, strict=True))
+    return HeldOut(joint, class_index)
 
 
 def stack_weights(logits: Floats, class_index: NDArray[np.int64], pull: float) -> NDArray[np.float64]:
@@ -139,8 +164,21 @@ def stack_weights(logits: Floats, class_index: NDArray[np.int64], pull: float) -
 
 
 def best_scale(logits: Floats, class_index: NDArray[np.int64]) -> tuple[float, float]:
-    """The smallest cross-entropy that a temperature can give, and its scale; the flatter on a tie."""
-    return min((_cross_entropy(float(s) * logits, class_index), float(s)) for s in SCALES)
+    """The smallest cross-entropy that a temperature can give, and its scale; the flatter on a tie.
+
+    The loss is convex in the scale, so half of those that are left can go at each look.
+    """
+    target = _targets(class_index, logits.shape[1])
+    low, high = 0, len(SCALES) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if _cross_entropy(SCALES[middle] * logits, target) <= _cross_entropy(
+            SCALES[middle + 1] * logits, target
+        ):
+            high = middle
+        else:
+            low = middle + 1
+    return _cross_entropy(SCALES[low] * logits, target), float(SCALES[low])
 
 
 def _best_option(component: Component, class_index: NDArray[np.int64]) -> tuple[int, float]:
@@ -155,9 +193,9 @@ def _of_share(component: Component, share: Share) -> Floats:
     return scaled
 
 
-def _cross_entropy(logits: Floats, class_index: NDArray[np.int64]) -> float:
+def _cross_entropy(logits: Floats, target: Floats) -> float:
     shifted = logits - logits.max(axis=1, keepdims=True)
-    expected = (_targets(class_index, logits.shape[1]) * shifted).sum(axis=1)
+    expected = (target * shifted).sum(axis=1)
     return float((np.log(np.exp(shifted).sum(axis=1)) - expected).mean())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -13,12 +13,12 @@ from adamab.method.calibrator import Calibrator
 from adamab.method.discriminant import LinearState, discriminants, held_out_logits
 from adamab.method.evidence import (
     Component,
-    Estimate,
+    HeldOut,
     Kind,
     Share,
     best_scale,
     choose_shares,
-    estimate_accuracy,
+    honest_logits,
     stratified_folds,
 )
 from adamab.method.training import as_tensor, train_heads
@@ -70,17 +70,22 @@ class TrainedDiscriminant:
 
 @dataclass(frozen=True)
 class FittedViews:
-    """Heads and shares; `estimate` is None where there were no folds."""
+    """Heads and shares; `held_out` is None where there were no folds."""
 
     heads: tuple[TrainedHead, ...]
     discriminants: tuple[TrainedDiscriminant, ...]
     shares: tuple[Share, ...]
-    estimate: Estimate | None
+    held_out: HeldOut | None
 
     def share(self, view: str, kind: Kind) -> Share | None:
         """What a view counts by its calibrator, discriminant or similarity; None if nothing."""
         found = (s for s in self.shares if (s.view, s.kind) == (view, kind) and s.weight)
         return next(found, None)
+
+    def scaled(self, factor: float) -> FittedViews:
+        """The same with all logits multiplied."""
+        shares = (replace(share, weight=factor * share.weight) for share in self.shares)
+        return replace(self, shares=tuple(shares))
 
     def weights(self, kind: Kind) -> dict[str, float]:
         """Weights by view of all components of a kind."""
@@ -138,12 +143,12 @@ def fit_views(
             closed.append(discriminant)
             components.append(component)
     if not held:
-        shares, estimate = _prior_shares(components, recipe), None
+        shares, held_out = _prior_shares(components, recipe), None
     else:
         judged = folds >= 0
         shares = choose_shares(components, class_index[judged], recipe.pull)
-        estimate = estimate_accuracy(components, class_index[judged], folds[judged], recipe.pull)
-    return FittedViews(tuple(heads), tuple(closed), tuple(shares), estimate)
+        held_out = honest_logits(components, class_index[judged], folds[judged], recipe.pull)
+    return FittedViews(tuple(heads), tuple(closed), tuple(shares), held_out)
 
 
 def _folds(

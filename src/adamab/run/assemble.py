@@ -18,8 +18,12 @@ from adamab.task.recipe import Recipe
 Floats = NDArray[np.float32]
 
 
-def heads_of_fit(fitted: FittedViews, recipe: Recipe) -> tuple[Head, ...]:
-    """Heads of the views that count; a view with weight zero is not asked for at prediction."""
+def heads_of_fit(fitted: FittedViews, recipe: Recipe, scale: float = 1.0) -> tuple[Head, ...]:
+    """Heads of the views that count; a view with weight zero is not asked for at prediction.
+
+    `scale` multiplies all logits: one over the temperature.
+    """
+    fitted = fitted.scaled(scale)
     heads = []
     for trained in fitted.heads:
         linear, state, weight = None, None, 0.0

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from adamab.classifier import Head
+from adamab.classifier import Confidence, Head
+from adamab.classifier.confidence import confidence_of
 from adamab.errors import TaskError
-from adamab.method.evidence import Estimate
+from adamab.method.evidence import Estimate, HeldOut
 from adamab.method.heads import FittedViews, fit_views
 from adamab.method.policies import make_policy
 from adamab.run.assemble import heads_of_fit, heads_of_loop
@@ -29,7 +30,13 @@ class Outcome:
 
     heads: tuple[Head, ...]
     history: History
-    estimate: Estimate | None
+    held_out: HeldOut | None  # given samples, judged by folds that did not see them; None without folds
+    confidence: Confidence
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """Accuracy on the held-out samples."""
+        return None if self.held_out is None else self.held_out.estimate()
 
 
 class _Models:
@@ -84,7 +91,7 @@ def fit_samples(
 
     With synthetic samples in the folds the estimate would flatter: whatever wrote them had seen the
     held-out samples. So it is taken before the first round, or on the given samples apart where a
-    later segment begins with synthetic ones.
+    later segment begins with synthetic ones. So are the temperature and the scores of prediction sets.
     """
     chooser = make_policy(policy, alpha=recipe.alpha, relative=recipe.relative_shift)
     generating = source is not None and chooser is not None
@@ -111,12 +118,27 @@ def fit_samples(
             source.streams.end()
     if recipe.refit:
         fitted = models.fit()
-        first, heads = models.first or fitted, heads_of_fit(fitted, recipe)
-        if not heads:
-            raise TaskError("there is neither an example nor a description to go by; add some")
+        first = models.first or fitted
         if given is not None:
             first = _fitted(given, recipe, seed)
-        return Outcome(heads, History(records), first.estimate)
+        scale = 1.0 if first.held_out is None else first.held_out.scale()
+        heads = heads_of_fit(fitted, recipe, scale)
+        if not heads:
+            raise TaskError("there is neither an example nor a description to go by; add some")
+        confidence = _confidence(samples, recipe, first.held_out, fitted.held_out, scale)
+        return Outcome(heads, History(records), first.held_out, confidence)
     if models.loop is None:
         raise TaskError("no class has an example, so there is nothing to train on; add some")
-    return Outcome(heads_of_loop(models.loop, recipe), History(records), None)
+    confidence = _confidence(samples, recipe, None, None, 1.0)
+    return Outcome(heads_of_loop(models.loop, recipe), History(records), None, confidence)
+
+
+def _confidence(
+    samples: TrainingSet, recipe: Recipe, first: HeldOut | None, final: HeldOut | None, scale: float
+) -> Confidence:
+    """`first` is held out by folds of the given samples, `final` by folds with the synthetic ones."""
+    seen = np.zeros(samples.n_classes)
+    np.add.at(seen, samples.class_index, np.where(samples.given, 1.0, recipe.synthetic_weight))
+    if first is None or final is None:
+        return confidence_of(np.zeros((0, samples.n_classes)), np.zeros(0, np.int64), seen, scale)
+    return confidence_of(first.logits, first.class_index, seen, scale, final=final.logits)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from adamab.classifier import Classifier, Head
 from adamab.errors import BudgetError, GeneratorError, RecipeError, TaskError
-from adamab.method.evidence import Estimate
+from adamab.method.evidence import Estimate, HeldOut
 from adamab.providers.budget import Budget, Spend
 from adamab.providers.embedders.base import Embedder
 from adamab.providers.generators.base import Generator, GivenVectors, Settings
@@ -54,6 +54,7 @@ class FitResult:
     diversity: tuple[Diversity, ...] = ()  # of each class
     spent: Mapping[tuple[str, str | None], Spend] = field(default_factory=dict)  # by purpose and class
     unused: int = 0  # batches that were fetched ahead and not needed
+    held_out: HeldOut | None = None  # what `estimate` and the classifier's confidence come from
 
 
 def fit_task(
@@ -131,6 +132,7 @@ def fit_task(
         fingerprint=embedder.fingerprint,
         query_prompt=task.prompts.query,
         metadata={"modality": task.modality, **_metadata(recipe, policy, seed, outcome.estimate)},
+        confidence=outcome.confidence,
     )
     return FitResult(
         classifier,
@@ -144,6 +146,7 @@ def fit_task(
         diversity=_diversity(samples),
         spent=outside.spent(),
         unused=0 if source is None else source.streams.unused,
+        held_out=outcome.held_out,
     )
 
 
@@ -213,8 +216,10 @@ def fit_vectors(
         classes=tuple(spec.name for spec in classes),
         heads=outcome.heads,
         metadata=_metadata(recipe, policy, seed, outcome.estimate),
+        confidence=outcome.confidence,
     )
-    return FitResult(classifier, outcome.history, (), outcome.estimate, _closed(source, classes), 0)
+    closed = _closed(source, classes)
+    return FitResult(classifier, outcome.history, (), outcome.estimate, closed, 0, held_out=outcome.held_out)
 
 
 def configure(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from adamab.task.prompts import Prompts
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from adamab.classifier import Answers, Asked
     from adamab.providers.embedders.base import Embedder
     from adamab.task.spec import Modality
 
@@ -65,13 +66,19 @@ class Inference:
         """Whether embedding is a call that may cost money."""
         return self._embedder is not None and self._embedder.api is not None
 
-    def predict_proba(self, rows: Sequence[HasText]) -> NDArray[np.float32]:
+    def predict_proba(
+        self, rows: Sequence[HasText], *, priors: Mapping[str, float] | None = None
+    ) -> NDArray[np.float32]:
         """One row of K probabilities a text."""
-        return self.classifier.predict_proba(self._views(rows), self._texts(rows))
+        return self.classifier.predict_proba(self._views(rows), self._texts(rows), priors=priors)
 
-    def top_k(self, rows: Sequence[HasText], k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Indices and probabilities of the k most probable classes of each text."""
-        return self.classifier.top_k(self._views(rows), k, self._texts(rows))
+    def logits(self, rows: Sequence[HasText]) -> NDArray[np.float32]:
+        """One row of K logits a text."""
+        return self.classifier.logits(self._views(rows), self._texts(rows))
+
+    def answers(self, rows: Sequence[HasText], asked: Asked) -> Answers:
+        """Everything that is asked for, of each text."""
+        return self.classifier.answers(self._views(rows), self._texts(rows), asked)
 
     def _texts(self, rows: Sequence[HasText]) -> list[str]:
         return [row.text for row in rows]
