@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 E2E := $(VENV)/e2e
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-slow lint bench e2e docs clean
+.PHONY: help demo test test-fast test-slow lint bench quality quality-full e2e docs clean
 
 help:  ## show the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -34,6 +34,12 @@ lint: $(STAMP)  ## ruff, mypy, import contract
 
 bench: $(STAMP)  ## the figures of results/benchmarks.md, measured anew
 	$(BIN)/python -m benchmarks
+
+quality: $(STAMP)  ## a subset of the quality table in half an hour, development parts, into build/quality
+	$(BIN)/adamab reproduce quality --output build/quality
+
+quality-full: $(STAMP)  ## the quality table of results/quality.md, test parts: half a day; goes on where it stopped
+	$(BIN)/adamab reproduce quality-full
 
 e2e: $(STAMP) $(E2E)/.installed  ## fits against a real server (llama.cpp, 135M) and on pictures with a real network
 	$(BIN)/python e2e/check.py $(E2E)/bin/python

@@ -7,7 +7,7 @@ import pytest
 
 from adamab.providers.sync import run_sync
 from adamab.study.datasets.base import load_data_set
-from adamab.study.experiments.materials import texts_of, wordings
+from adamab.study.experiments.materials import known_items, wordings
 from adamab.testing import HashEmbedder
 
 FILE = """
@@ -32,8 +32,9 @@ def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ADAMAB_DATA", raising=False)
     draw = load_data_set("demo", tmp_path).draw(0)
-    ids = list(dict.fromkeys([*texts_of(draw), *wordings(draw, ["zero-shot"])]))
-    vectors = run_sync(HashEmbedder(width=16).embed(ids)).views["pooled"]
+    toy = HashEmbedder(width=16)
+    ids = list(dict.fromkeys([*known_items(draw, toy), *wordings(draw, ["zero-shot"])]))
+    vectors = run_sync(toy.embed(ids)).views["pooled"]
     np.savez("vectors.npz", **{"ids": np.array(ids), "view/pooled": vectors, "model": np.array("toy")})
     (tmp_path / "look.yaml").write_text(FILE)
     return tmp_path
@@ -41,9 +42,21 @@ def place(tmp_path, monkeypatch):
 
 def test_the_list_names_every_experiment(adamab):
     shown = adamab("reproduce", "--list").stdout
-    for name in ("text-table", "images", "samples", "alpha", "grid", "setfit", "convergence"):
+    for name in (
+        "text-table",
+        "text-table-api",
+        "images",
+        "image-table-api",
+        "samples",
+        "alpha",
+        "grid",
+        "setfit",
+        "convergence",
+        "quality",
+        "quality-full",
+    ):
         assert name in shown
-    assert len(json.loads(adamab("reproduce", "--list", "--json").stdout)) == 7
+    assert len(json.loads(adamab("reproduce", "--list", "--json").stdout)) == 11
 
 
 def test_a_file_of_ones_own_from_estimate_to_tables(adamab, place):
@@ -79,6 +92,9 @@ def test_a_file_of_ones_own_from_estimate_to_tables(adamab, place):
         (("look.yaml", "--split", "paper"), "the paper does not use this set"),
         (("look.yaml", "--output", "look.yaml"), "is a file"),
         (("convergence", "--dry-run"), "takes no --dry-run"),
+        (("convergence", "--price", "x=1"), "takes no --price"),
+        (("convergence", "--work", "there"), "takes no --work"),
+        (("text-table", "--sets", "demo", "--dry-run", "--budget", "junk"), "'junk' is not a number"),
     ],
 )
 def test_mistakes_are_told_in_one_line(refused, place, arguments, words):

@@ -11,6 +11,8 @@ import typer
 from adamab.cli.console import Bar, counted, echo, print_json, print_table, progress, say
 
 if TYPE_CHECKING:
+    from adamab.cli.quality import QualityCommand
+    from adamab.providers.budget import Budget
     from adamab.providers.http import ApiClient
     from adamab.run.plan import Party
     from adamab.study.experiments.definition import Experiment
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from adamab.study.experiments.summary import Summary
 
 CONVERGENCE = "convergence"
+QUALITY = ("quality", "quality-full")
 _ABOUT_CONVERGENCE = "The theory: gradient shift and regret by policy, and the bound of the first theorem"
 
 Name = Annotated[
@@ -95,8 +98,17 @@ def reproduce(
     names = [name.strip() for text in sets or () for name in text.split(",") if name.strip()] or None
     if experiment == CONVERGENCE:
         refused = {"embedder": embedder, "generator": generator, "split": split, "part": part}
-        _refuse(CONVERGENCE, **refused, budget=budget, dry_run=dry_run or None)
-        _convergence(data, output, names, seeds, jobs)
+        _refuse(CONVERGENCE, **refused, budget=budget, price=price, work=work, dry_run=dry_run, json=as_json)
+        _convergence(data, output, names, seeds, jobs, quiet=quiet)
+        return
+    if experiment in QUALITY:
+        _refuse(experiment, generator=generator, split=split, budget=budget, price=price)
+        quality = _quality(experiment, part=part, sets=names, seeds=seeds, embedder=embedder)
+        if dry_run:
+            quality.dry_run(data, work or output, as_json=as_json)
+            return
+        command = _command(experiment, names, seeds, embedder, part=part)
+        quality.run(data, output, work or output, command, _teller, jobs=jobs, as_json=as_json, quiet=quiet)
         return
     found = _experiment(
         experiment,
@@ -107,11 +119,12 @@ def reproduce(
         split=split,
         part=part,
     )
+    caps = _caps(budget)
     runner = _runner(found, data, output, work or output, dry_run=dry_run)
     if dry_run:
         _dry_run(runner, price, as_json=as_json)
         return
-    summary = _run(runner, work or output, budget, price, jobs=jobs, quiet=quiet)
+    summary = _run(runner, work or output, caps, price, jobs=jobs, quiet=quiet)
     _report(
         summary, output, _command(experiment, names, seeds, embedder, generator, split, part), as_json, quiet
     )
@@ -119,9 +132,11 @@ def reproduce(
 
 def _list(*, as_json: bool) -> None:
     from adamab.study.experiments.definition import built_in
+    from adamab.study.quality_plan import SETS, TITLES
 
     found = [(e.name, ", ".join(e.sets), e.title) for e in built_in()]
     found.append((CONVERGENCE, "hwu64-office, hwu64-home", _ABOUT_CONVERGENCE))
+    found += [(name, ", ".join(SETS), TITLES[name]) for name in QUALITY]
     if as_json:
         print_json([{"name": name, "sets": sets, "title": title} for name, sets, title in found])
     else:
@@ -152,11 +167,17 @@ def _runner(experiment: Experiment, data: Path | None, output: Path, work: Path,
     return Runner(experiment, sets, work)
 
 
+def _caps(budget: str | None) -> Budget:
+    """What may be spent; a text that says nothing is refused before anything is read."""
+    from adamab.providers.budget import Budget
+
+    return Budget.parse(budget)
+
+
 def _run(
-    runner: Runner, work: Path, budget: str | None, price: list[str] | None, *, jobs: int, quiet: bool
+    runner: Runner, work: Path, caps: Budget, price: list[str] | None, *, jobs: int, quiet: bool
 ) -> Summary:
     from adamab.cli.stopping import stop_gently
-    from adamab.providers.budget import Budget
     from adamab.providers.ledger import Ledger
     from adamab.providers.prices import Price
     from adamab.run.outside import Outside
@@ -165,7 +186,6 @@ def _run(
 
     outside = None
     if runner.remote():
-        caps = Budget.parse(budget)
         ledger = Ledger(caps, work / f"{runner.experiment.name}.spending.db")
         prices = dict(Price.parse(text) for text in price or ())
         outside = Outside(caps, prices, ledger, shared_replies())
@@ -266,7 +286,7 @@ def _report(summary: Summary, output: Path, command: str, as_json: bool, quiet: 
 
 
 def _convergence(
-    data: Path | None, output: Path, sets: list[str] | None, seeds: int | None, jobs: int
+    data: Path | None, output: Path, sets: list[str] | None, seeds: int | None, jobs: int, *, quiet: bool
 ) -> None:
     from adamab.cli.folders import make_folder
     from adamab.errors import TaskError
@@ -279,7 +299,15 @@ def _convergence(
     make_folder(output, " for the results")
     command = _command(CONVERGENCE, sets, seeds)
     for path in run(directory, output, sets=sets, seeds=seeds, jobs=jobs, command=command):
-        echo(str(path))
+        if not quiet:
+            echo(str(path))
+
+
+def _quality(name: str, **options: Any) -> QualityCommand:
+    from adamab.cli.quality import QualityCommand
+    from adamab.study.quality_plan import plan
+
+    return QualityCommand(plan(name, **options))  # type: ignore[arg-type]  # one of the two names
 
 
 def _refuse(experiment: str, **options: object) -> None:

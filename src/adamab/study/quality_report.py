@@ -1,0 +1,201 @@
+"""The yardstick's files: page, rows as JSON, figure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from adamab.study.experiments.tables import Table, seconds
+from adamab.study.quality import Yardstick, plain
+from adamab.study.quality_bars import Bar, bars, in_words
+from adamab.study.quality_figure import draw
+from adamab.study.quality_plan import DEFAULT, FULL, METHODS, RIVALS, SETFIT, TITLES, Place
+from adamab.study.quality_summary import Duel, Score, Summary, Tally, summarise
+from adamab.study.statistics import INTERVALS, TESTS, points
+from adamab.version import __version__
+
+STORY = "quality-story.md"  # written by hand: what was tried; a part of the published page if it is there
+_TABLE = (
+    "Accuracy in %, means over the cells of a set and over seeds. Best rival: of each cell that of {rivals} "
+    "with the highest mean accuracy, chosen afterwards, which favours the rivals. Lead: in points, with its "
+    "interval. Wins and losses: cells with a mean lead above and below zero; in brackets those that are "
+    "significant after Holm's correction. Ranks: mean over the cells, 1 is best."
+)
+_CELLS = (
+    "Accuracy in %, mean over seeds; the lead is that of `default` over the best rival, in points with its "
+    "interval, bold where p is below 0.05 after the correction. A cell is a set, given samples a class, and "
+    "synthetic ones a class on average with their source."
+)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was written, and what it says."""
+
+    files: tuple[Path, ...]
+    summary: Summary
+    bars: tuple[Bar, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data without the rows, which are in a file."""
+        return {
+            "files": [str(path) for path in self.files],
+            "bars": [asdict(bar) for bar in self.bars],
+            "tallies": [asdict(tally) for tally in self.summary.tallies],
+        }
+
+
+def write_report(yardstick: Yardstick, found: Sequence[Score], directory: Path, *, command: str) -> Report:
+    """Write page, JSON and figure."""
+    summary, name = summarise(found), yardstick.plan.results_name
+    checked = tuple(bars(summary))
+    figure = draw(summary, directory, name, note=_note(yardstick)) if summary.duels else []
+    written = {
+        f"{name}.md": "\n\n".join(_sections(yardstick, summary, checked, directory, command)) + "\n",
+        f"{name}.json": _json(yardstick, summary, checked, command),
+    }
+    for file, text in written.items():
+        (directory / file).write_text(text, encoding="utf-8")
+    return Report((*(directory / file for file in written), *figure), summary, checked)
+
+
+def _json(yardstick: Yardstick, summary: Summary, checked: Sequence[Bar], command: str) -> str:
+    rows = [row for score in _ordered(summary) for row in score.rows()]
+    told = {
+        "command": command,
+        "adamab": __version__,
+        "commits": yardstick.commits(),
+        "part": yardstick.plan.part,
+        "embedder": yardstick.plan.embedder,
+        "bars": [asdict(bar) for bar in checked],
+        "tallies": [asdict(tally) for tally in summary.tallies],
+        "duels": [asdict(duel) for duel in summary.duels],
+        "left_out": plain(yardstick.left_out),
+        "notes": yardstick.notes,
+    }
+    head = json.dumps(told, indent=1, allow_nan=False, ensure_ascii=False)
+    # One line a row: thousands of them, which people and version control then still can read.
+    lines = ",\n".join(f"  {json.dumps(row, allow_nan=False)}" for row in rows)
+    return f'{head.removesuffix("}").rstrip()},\n "rows": [\n{lines}\n ]\n}}\n'
+
+
+def _ordered(summary: Summary) -> list[Score]:
+    places = {place: number for number, place in enumerate(summary.scores.places())}
+    return sorted(
+        summary.scores.found, key=lambda s: (places.get(s.place, len(places)), METHODS.index(s.method))
+    )
+
+
+def _note(yardstick: Yardstick) -> str:
+    part = f"{yardstick.plan.part} part"
+    rivals = ", ".join(RIVALS)
+    return f"{part}; cells: a set, given and synthetic samples a class. Rivals on the same samples: {rivals}."
+
+
+def _sections(
+    yardstick: Yardstick, summary: Summary, checked: Sequence[Bar], directory: Path, command: str
+) -> Iterator[str]:
+    plan = yardstick.plan
+    yield f"# {TITLES[plan.name]}"
+    yield in_words(checked)
+    yield _made_by(yardstick, command)
+    if summary.duels:
+        yield f"![Lead over the best rival and mean ranks]({plan.results_name}.svg)"
+    yield f"## The bars\n\n{bar_table(checked).markdown()}"
+    yield f"## Set by set\n\n{set_table(summary).markdown()}"
+    yield _TABLE.format(rivals=", ".join(RIVALS))
+    yield f"{INTERVALS.format(samples='samples')} {TESTS.format(n=len(summary.duels))}"
+    story = directory / STORY
+    if plan.name == FULL and story.exists():
+        yield story.read_text(encoding="utf-8").strip()
+    yield f"## Every cell\n\n{_CELLS}\n\n{_cell_table(summary).markdown()}"
+    if setfit := _setfit_table(summary):
+        yield f"## SetFit\n\nOn its own seeds; times are medians of training.\n\n{setfit.markdown()}"
+    yield f"## Left out\n\n{_listed(yardstick.left_out)}"
+    if yardstick.notes:
+        yield f"## Notes\n\n{_listed(yardstick.notes)}"
+
+
+def _made_by(yardstick: Yardstick, command: str) -> str:
+    plan = yardstick.plan
+    seeds = sorted({plan.seeds_of(name) for name in plan.grid}, reverse=True)
+    told = f"{' or '.join(map(str, seeds))} seeds, embedder `{plan.embedder}`, {plan.part} part"
+    code = ", ".join(f"`{name}`" for name in yardstick.commits()) or "unknown"
+    rows = f"All rows are in `{plan.results_name}.json`."
+    return f"Made by `{command}`: {told}. Measured by the code of commit {code}. {rows}"
+
+
+def _listed(lines: Sequence[object]) -> str:
+    return "\n".join(f"- {line}" for line in lines) or "Nothing."
+
+
+def bar_table(checked: Sequence[Bar]) -> Table:
+    """A line a bar."""
+    rows = tuple((bar.name, bar.wanted, bar.found, bar.verdict) for bar in checked)
+    return Table("The bars", ("Bar", "wanted", "found", "holds"), rows)
+
+
+def set_table(summary: Summary) -> Table:
+    """Leads, wins, losses and ranks, a line a set."""
+    ranked = [m for m in (DEFAULT, *RIVALS) if any(m in tally.ranks for tally in summary.tallies)]
+    header = ("Set", "cells", "default", "best rival", "lead", "wins", "losses")
+    ranks = [f"rank: {method}" for method in ranked]
+    return Table("Set by set", (*header, *ranks), tuple(_set_row(t, ranked) for t in summary.tallies))
+
+
+def _set_row(tally: Tally, ranked: Sequence[str]) -> tuple[str, ...]:
+    return (
+        tally.name,
+        str(tally.cells),
+        _percent(tally.accuracy),
+        _percent(tally.rival_accuracy),
+        points(tally.lead),
+        f"{tally.wins} ({tally.significant_wins})",
+        f"{tally.losses} ({tally.significant_losses})",
+        *(f"{tally.ranks[m]:.1f}" if m in tally.ranks else "" for m in ranked),
+    )
+
+
+def _cell_table(summary: Summary) -> Table:
+    known = {score.method for score in summary.scores.found}
+    methods = [method for method in METHODS if method in known and method != SETFIT]
+    duels = {duel.place: duel for duel in summary.duels}
+    rows = tuple(
+        (str(place), *_accuracies(summary, place, methods), *_fought(duels.get(place)))
+        for place in summary.scores.places()
+    )
+    return Table("Every cell", ("Cell", *methods, "best rival", "lead"), rows)
+
+
+def _accuracies(summary: Summary, place: Place, methods: Sequence[str]) -> Iterator[str]:
+    for method in methods:
+        score = summary.scores.get(place, method)
+        yield "" if score is None else _percent(score.accuracy)
+
+
+def _fought(duel: Duel | None) -> tuple[str, str]:
+    if duel is None:
+        return "", ""
+    told = points(duel.lead).replace(" points", "")
+    return duel.rival, f"**{told}**" if duel.significant else told
+
+
+def _setfit_table(summary: Summary) -> Table | None:
+    scores = summary.scores
+    duels = scores.duels(scores.pairs(scores.places(), SETFIT))
+    rows = []
+    for duel in duels:
+        theirs, ours = scores.get(duel.place, SETFIT), scores.get(duel.place, DEFAULT)
+        if theirs is not None and ours is not None:
+            times = [seconds(sorted(s.seconds)[len(s.seconds) // 2]) for s in (theirs, ours)]
+            figures = (_percent(theirs.accuracy), points(duel.lead), *times)
+            rows.append((str(duel.place), *figures))
+    header = ("Cell", "SetFit", "lead of default", "seconds of SetFit", "seconds of default")
+    return Table("SetFit", header, tuple(rows)) if rows else None
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}"

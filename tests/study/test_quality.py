@@ -1,0 +1,373 @@
+"""The yardstick of quality: statistics and bars on made-up scores, its plan, and a run on the demo set."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from adamab.errors import TaskError
+from adamab.providers.sync import run_sync
+from adamab.study import quality
+from adamab.study.datasets.base import load_data_set
+from adamab.study.experiments.materials import known_items, wordings
+from adamab.study.experiments.rows import Row, Rows
+from adamab.study.quality import Yardstick, code_version
+from adamab.study.quality_bars import bars, in_words
+from adamab.study.quality_plan import (
+    FULL,
+    IMAGE_SETS,
+    METHODS,
+    QUICK,
+    RIVALS,
+    SETFIT,
+    SETS,
+    TEXT_SETS,
+    Place,
+    plan,
+)
+from adamab.study.quality_report import write_report
+from adamab.study.quality_summary import Score, Scores, summarise
+from adamab.study.statistics import paired_p
+from adamab.testing import HashEmbedder
+
+KEYS = {
+    "set",
+    "given",
+    "synthetic",
+    "generator",
+    "policy",
+    "seed",
+    "method",
+    "accuracy",
+    "n_test",
+    "fit_seconds",
+}
+N_TEST = 4000  # so many that half a point is no chance
+ALL, NO_LOSS, TEXT, API, FEW, IMAGES, AHEAD, TIME, POLICY = range(9)  # places in the list of bars
+
+
+def score(place, method, accuracy, *, seeds=4, seconds=1.0, noise=0):
+    """Hits whose mean is `accuracy` in every seed; the same samples are hit first in all methods."""
+    hits = np.zeros((seeds, N_TEST))
+    hits[:, : round(accuracy * N_TEST)] = 1
+    if noise:
+        for row, swapped in zip(hits, np.random.default_rng(noise).permuted(hits, axis=1), strict=True):
+            row[:] = swapped
+    return Score(place, method, "none", tuple(range(seeds)), hits, (seconds,) * seeds)
+
+
+def a_cell(place, **accuracies):
+    named = {name.replace("_", "-"): value for name, value in accuracies.items()}
+    return [score(place, method, value) for method, value in named.items()]
+
+
+def good_scores():
+    """Passes every bar: 12 points over the probe on texts, 10 with the API's views, 2 on pictures."""
+    found = []
+    for name in SETS:
+        text = name in TEXT_SETS
+        rivals = {"linear_probe": 0.50, "class_mean": 0.49} | ({"zero_shot": 0.48} if text else {})
+        ours = {"default": 0.62, "default_api": 0.60} if text else {"default": 0.52}
+        for given in (1, 5):
+            found += a_cell(Place(name, given, 0, "none"), **ours, **rivals)
+        found += a_cell(Place(name, 5, 10, "pool"), **ours, **rivals, default_round_robin=0.51)
+        if text:
+            found.append(score(Place(name, 5, 0, "none"), SETFIT, 0.6, seeds=2, seconds=20.0))
+    return found
+
+
+def changed(found, wanted, **changes):
+    """The scores with those of which `wanted` is true made anew."""
+    return [
+        score(s.place, s.method, **{"accuracy": s.accuracy, "seeds": len(s.seeds)} | changes)
+        if wanted(s)
+        else s
+        for s in found
+    ]
+
+
+def verdicts(found):
+    return [bar.passed for bar in bars(summarise(found))]
+
+
+def test_good_scores_pass_every_bar():
+    checked = bars(summarise(good_scores()))
+    assert [bar.passed for bar in checked] == [True] * 9
+    assert in_words(checked) == "9 of 9 bars hold."
+
+
+@pytest.mark.parametrize(
+    ("wanted", "changes", "failing"),
+    [
+        pytest.param(
+            lambda s: (s.place, s.method) == (Place("hwu64", 5, 0, "none"), "class-mean"),
+            {"accuracy": 0.635},
+            {ALL, NO_LOSS},  # every sample and seed agrees, so the loss is significant too
+            id="a cell 1.5 points behind",
+        ),
+        pytest.param(
+            lambda s: (s.place, s.method) == (Place("pets", 5, 10, "pool"), "class-mean"),
+            {"accuracy": 0.525},
+            {NO_LOSS},
+            id="a small and certain loss",
+        ),
+        pytest.param(
+            lambda s: s.method == "default" and s.place.set in TEXT_SETS and not s.place.synthetic,
+            {"accuracy": 0.595, "seconds": 1.0},
+            {TEXT, AHEAD},
+            id="9.5 points over the probe",
+        ),
+        pytest.param(lambda s: s.method == "default-api", {"accuracy": 0.575}, {API}, id="7.5 by the API's"),
+        pytest.param(
+            lambda s: s.method == "zero-shot" and s.place == Place("demo", 1, 0, "none"),
+            {"accuracy": 0.635},
+            {ALL, NO_LOSS, FEW},
+            id="zero-shot is better with one given",
+        ),
+        pytest.param(
+            lambda s: s.method == "default" and s.place.set in IMAGE_SETS,
+            {"accuracy": 0.505},
+            {IMAGES, POLICY},
+            id="half a point on pictures",
+        ),
+        pytest.param(
+            lambda s: s.method == SETFIT, {"accuracy": 0.62, "seconds": 20.0}, {AHEAD}, id="level with SetFit"
+        ),
+        pytest.param(lambda s: s.method == SETFIT, {"seconds": 19.0}, {TIME}, id="1/19 of SetFit's time"),
+        pytest.param(
+            lambda s: s.method == "default-round-robin" and s.place.set == "trec",
+            {"accuracy": 0.63},
+            {POLICY},
+            id="round-robin is better",
+        ),
+    ],
+)
+def test_each_bar_can_fail(wanted, changes, failing):
+    found = verdicts(changed(good_scores(), wanted, **changes))
+    assert {number for number, passed in enumerate(found) if passed is False} == failing
+
+
+def test_a_loss_of_exactly_one_point_is_allowed_and_one_that_is_noise_is_not_significant():
+    found = good_scores()
+    place = Place("forbidden", 5, 0, "none")
+    found = [s for s in found if (s.place, s.method) != (place, "class-mean")]
+    found.append(score(place, "class-mean", 0.63, noise=3))
+    assert verdicts(found) == [True] * 9
+
+
+def test_bars_that_nothing_was_measured_for_are_neither_held_nor_failed():
+    texts_only = [s for s in good_scores() if s.place.set == "demo" and s.method != SETFIT]
+    checked = bars(summarise(texts_only))
+    assert {i for i, bar in enumerate(checked) if bar.passed is None} == {IMAGES, AHEAD, TIME}
+    assert "Not measured: image sets" in in_words(checked)
+    some = [s for s in good_scores() if s.method != SETFIT or s.place.set == "trec"]
+    assert [verdicts(some)[bar] for bar in (AHEAD, TIME)] == [None, None]  # four sets are lacking
+
+
+def test_the_best_rival_is_that_of_the_cell_and_neither_setfit_nor_one_of_ours():
+    place = Place("trec", 5, 0, "none")
+    scores = Scores(a_cell(place, default=0.5, default_api=0.9, setfit=0.8, paper=0.3, class_mean=0.4))
+    assert scores.best(place) == "class-mean"
+    (duel,) = scores.duels(scores.best_pairs([place]))
+    assert duel.lead.mean == pytest.approx(0.1)
+
+
+def test_means_ranks_wins_and_losses():
+    one, two, three = (Place("multiwd", given, 0, "none") for given in (1, 2, 5))
+    found = [
+        *a_cell(one, default=0.6, linear_probe=0.5, class_mean=0.4),
+        *a_cell(two, default=0.5, linear_probe=0.52, class_mean=0.4),
+        *a_cell(three, default=0.5, linear_probe=0.5, class_mean=0.5),
+    ]
+    (tally,) = summarise(found).tallies
+    assert (tally.cells, tally.wins, tally.losses) == (3, 1, 1)  # and a draw
+    assert tally.lead.mean == pytest.approx((0.1 - 0.02 + 0) / 3)
+    assert (tally.accuracy, tally.rival_accuracy) == pytest.approx((1.6 / 3, 1.52 / 3))
+    assert tally.ranks == pytest.approx(
+        {"default": (1 + 2 + 2) / 3, "linear-probe": 5 / 3, "class-mean": 8 / 3}
+    )
+
+
+def test_p_values_are_those_of_the_paired_test_and_corrected_for_all_cells():
+    places = [Place("trec", given, 0, "none") for given in (1, 2, 5)]
+    rng = np.random.default_rng(1)
+    found = []
+    for place in places:
+        for method, rate in (("default", 0.6), ("linear-probe", 0.5)):
+            hits = (rng.random((4, N_TEST)) < rate).astype(float)
+            found.append(Score(place, method, "none", (0, 1, 2, 3), hits, (1.0,) * 4))
+    duels = summarise(found).duels
+    by_hand = [paired_p(a.hits - b.hits) for a, b in zip(found[::2], found[1::2], strict=True)]
+    assert [duel.p for duel in duels] == by_hand
+    assert min(duel.corrected for duel in duels) == pytest.approx(min(1, 3 * min(by_hand)))
+
+
+def test_the_interval_of_a_mean_over_cells_counts_a_sample_once():
+    rng = np.random.default_rng(2)
+    mine, theirs = (rng.random((4, N_TEST)) < 0.5).astype(float), np.zeros((4, N_TEST))
+    found = []
+    for given in (1, 2, 5, 10):  # the same hits four times are no more evidence than once
+        for method, hits in (("default", mine), ("linear-probe", theirs)):
+            found.append(
+                Score(Place("demo", given, 0, "none"), method, "none", (0, 1, 2, 3), hits, (1.0,) * 4)
+            )
+    scores = Scores(found)
+    pairs = scores.pairs(scores.places(), "linear-probe")
+    once, often = scores.mean_lead(pairs[:1]), scores.mean_lead(pairs)
+    assert (often.low, often.high) == pytest.approx((once.low, once.high))
+
+
+def test_a_rival_with_fewer_seeds_is_compared_on_those():
+    place = Place("demo", 5, 0, "none")
+    ours = score(place, "default", 0.5)
+    ours.hits[2:] = 0  # the seeds that SetFit lacks
+    scores = Scores([ours, score(place, SETFIT, 0.4, seeds=2)])
+    assert scores.lead((place, "default", SETFIT)) == pytest.approx(0.1)
+
+
+def test_seeds_that_score_other_samples_have_their_own_means():
+    place = Place("forbidden", 1, 0, "none")
+    hits = np.array([[1.0, 0.0, np.nan, np.nan], [np.nan, 1.0, 1.0, 1.0]])
+    rows = Score(place, "default", "none", (0, 1), hits, (0.5, 0.25)).rows()
+    assert [(row["accuracy"], row["n_test"], row["fit_seconds"]) for row in rows] == [
+        (0.5, 2, 0.5),
+        (1, 3, 0.25),
+    ]
+    assert set(rows[0]) == KEYS
+
+
+def test_the_whole_has_every_cell_and_the_subset_is_a_part_of_it():
+    whole, subset = plan(FULL), plan(QUICK)
+    assert (whole.part, subset.part) == ("test", "development")
+    assert tuple(whole.grid) == SETS == tuple(subset.grid)
+    assert all(grid == dict.fromkeys((1, 2, 5, 10), (0, 5, 10, 20)) for grid in whole.grid.values())
+    for name, grid in subset.grid.items():
+        assert all(set(amounts) <= set(whole.grid[name][given]) for given, amounts in grid.items())
+    assert [p.seeds_of(name) for p in (whole, subset) for name in ("trec", "pets")] == [10, 5, 3, 3]
+    assert subset.results_name != plan(QUICK, part="test").results_name != whole.results_name == "quality"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [({"part": "dev"}, "unknown part 'dev'"), ({"sets": ["pets-pictures"]}, "has no set 'pets-pictures'")],
+)
+def test_plans_that_make_no_sense_are_refused(options, told):
+    with pytest.raises(TaskError, match=told):
+        plan(FULL, **options)
+
+
+def test_synthetic_samples_are_recorded_ones_where_that_is_possible(tmp_path):
+    data = load_data_set("demo", tmp_path)
+    experiments = plan(FULL).experiments(data)
+    found = {
+        (e.given, amount): (e.generators[0], e.seeds, e.methods[-1].method)
+        for e in experiments
+        for amount in e.amounts
+    }
+    assert {key: source for key, (source, *_) in found.items()} == {
+        (given, amount): "recorded" if amount and given <= 5 else "pool"
+        for given in (1, 2, 5, 10)
+        for amount in (0, 5, 10, 20)
+    }
+    assert found[5, 0] == ("pool", 2, SETFIT)
+    on_development = plan(QUICK).experiments(data)
+    assert {e.generators for e in on_development} == {("pool",)}  # the recording has no such part
+
+
+@pytest.fixture(scope="module")
+def embedder(tmp_path_factory):
+    """Vectors of everything that the demo set holds."""
+    path = tmp_path_factory.mktemp("vectors") / "vectors.npz"
+    data, toy, ids = load_data_set("demo", path), HashEmbedder(width=16), []
+    for generator in data.generators:
+        draw = data.draw(0, generator=generator)
+        ids += [*known_items(draw, toy), *wordings(draw, ["zero-shot"])]
+    ids = list(dict.fromkeys(ids))
+    vectors = run_sync(toy.embed(ids)).views["pooled"]
+    np.savez(path, **{"ids": np.array(ids), "view/pooled": vectors, "model": np.array("toy")})
+    return f"npz:{path}"
+
+
+def a_yardstick(embedder, work, name=FULL, part=None, amounts=(0, 5), given=5):
+    small = replace(plan(name, part=part, seeds=1, embedder=embedder), grid={"demo": {given: amounts}})
+    return Yardstick(small, {"demo": load_data_set("demo", work)}, work)
+
+
+def test_a_run_from_data_to_page(embedder, tmp_path):
+    (tmp_path / "quality-story.md").write_text("## What was tried\n\nThis and that.\n")
+    told = []
+    yardstick = a_yardstick(embedder, tmp_path)
+    scores = yardstick.run(jobs=0, on_cell=lambda *cell: told.append(cell))
+    report = write_report(yardstick, scores, tmp_path, command="adamab reproduce quality-full")
+    assert [path.name for path in report.files] == [
+        f"quality.{ending}" for ending in ("md", "json", "png", "svg")
+    ]
+    written = json.loads((tmp_path / "quality.json").read_text())
+    assert all(set(row) == KEYS for row in written["rows"])
+    found = {(row["synthetic"], row["generator"], row["method"], row["policy"]) for row in written["rows"]}
+    given_only = {"default", "default-api", *RIVALS}
+    with_added = set(METHODS) - {SETFIT}
+    assert found == {(0, "none", method, "none") for method in given_only} | {
+        (5, "recorded", method, _policy(method)) for method in with_added
+    }
+    assert {row["n_test"] for row in written["rows"]} == {300, 480}  # the pool's and the recording's
+    assert written["commits"] == [quality.commit()]
+    assert len(written["bars"]) == 9
+    page = (tmp_path / "quality.md").read_text()
+    assert "of 9 bars hold." in page.splitlines()[2]
+    for part in ("This and that.", quality.commit(), "| demo 5 + 5 recorded |"):
+        assert part in page
+    assert told[-1][:2] == (18, 18)  # with zero-shot once a draw
+
+    again = a_yardstick(embedder, tmp_path)
+    assert again.to_do() == {}
+    assert len(again.run(jobs=0)) == len(scores)
+
+
+def _policy(method):
+    ours = {"default": "adamab", "default-api": "adamab", "paper": "adamab", "zero-shot": "none"}
+    return ours.get(method, "random" if method == "default-random" else "round-robin")
+
+
+def test_cells_whose_pool_is_too_small_are_listed(embedder, tmp_path):
+    yardstick = a_yardstick(embedder, tmp_path, amounts=(0, 20), given=10)
+    assert [str(cell) for cell in yardstick.left_out] == [
+        "demo, 10 given, 20 synthetic, pool: 20 samples of every class are needed and one class has 10"
+    ]
+    yardstick = a_yardstick(embedder, tmp_path, part="development", amounts=(0,), given=15)
+    assert [str(cell) for cell in yardstick.left_out] == [
+        "demo, 15 given, all cells, pool: no class has more than 12 samples to give"
+    ]
+    assert yardstick.cells == 0
+
+
+def test_on_the_development_part_our_rows_count_for_the_code_that_made_them(embedder, tmp_path, monkeypatch):
+    def yardstick(part):
+        return a_yardstick(embedder, tmp_path, part=part, amounts=(0,), given=2)
+
+    for part in ("development", "test"):
+        yardstick(part).run(jobs=0)
+    monkeypatch.setattr(quality, "code_version", lambda: 1)
+    assert yardstick("development").to_do() == {"demo": 3}  # default, default-api and paper
+    assert yardstick("test").to_do() == {}  # scored once
+
+
+def test_the_version_of_the_code_ignores_what_is_said_about_it():
+    assert quality._meaning('x = 1  # one\n"""Said."""\n') == quality._meaning("x = 1\n")
+    assert quality._meaning("x = 1") != quality._meaning("x = 2")
+    assert code_version() == code_version() > 0
+
+
+def test_rows_of_setfit_from_another_installation_count(embedder, tmp_path, monkeypatch):
+    monkeypatch.setattr(quality, "find_spec", lambda name: None)
+    yardstick = a_yardstick(embedder, tmp_path, amounts=(0,))
+    assert any("SetFit is not installed" in note for note in yardstick.notes)
+    scores = yardstick.run(jobs=0)
+    assert SETFIT not in {s.method for s in scores}
+    (runner,) = [r for r in yardstick.runners if not r.can_run()]
+    row = next(row for row in yardstick.runners[0].rows.known.values() if row.cell.method == "linear-probe")
+    (cell,) = runner.cells()
+    Rows(tmp_path / "quality.rows.jsonl").add(Row("of another version", "quality", cell, row.measured))
+    again = a_yardstick(embedder, tmp_path, amounts=(0,)).run(jobs=0)
+    assert [s.by_seed.tolist() for s in again if s.method == SETFIT] == [[row.accuracy]]
