@@ -28,7 +28,7 @@ from adamab.study.experiments.definition import (
     rounds_of,
 )
 from adamab.study.experiments.estimate import estimate
-from adamab.study.experiments.findings import chosen_options, in_short, notes
+from adamab.study.experiments.findings import chosen_options, headline, in_short, notes
 from adamab.study.experiments.materials import KnownVectors, Materials, gather
 from adamab.study.experiments.measure import _training_data
 from adamab.study.experiments.published import published_table
@@ -37,6 +37,7 @@ from adamab.study.experiments.rows import Rows
 from adamab.study.experiments.runner import Runner
 from adamab.study.experiments.summary import sample_names, summarise
 from adamab.study.experiments.tables import tables
+from adamab.study.statistics import holm
 from adamab.task import ClassSpec, Sample
 from adamab.task.prompts import Prompts
 from adamab.testing import Fault, HashEmbedder, ProviderServer
@@ -72,6 +73,16 @@ class Words(DataSet):
         return Material(
             source=texts, test=tuple(test), seen={n: t[:3] for n, t in texts.items()}, recorded=recorded
         )
+
+
+class Others(Words):
+    """The same under another name, with fewer test samples beside the pool."""
+
+    name, title = "others", "Others"
+
+    def material(self, generator, split):
+        found = super().material(generator, split)
+        return replace(found, test=found.test[:-4]) if generator == "pool" else found
 
 
 @pytest.fixture(scope="module")
@@ -182,8 +193,7 @@ def test_amounts_in_rounds():
     assert rounds_of("uneven", "trec", 30, 5) == 45
     assert rounds_of(2, "demo", 12, 5) == 5
     assert rounds_of("3 passes", "demo", 12, 5) == 36
-    with pytest.raises(TaskError, match="no settings for 'demo'"):
-        rounds_of("paper", "demo", 12, 5)
+    assert rounds_of("paper", "demo", 12, 5) == 24  # a set that the paper does not have
 
 
 # Cells
@@ -537,7 +547,116 @@ def test_adamab_is_compared_with_every_policy_and_the_probe(done):
             method=c.rival.method, policy=c.rival.policy, amount=c.rival.amount
         ).accuracy.mean
         assert c.lead.mean == pytest.approx(ours - theirs)
-    assert in_short(summary)[0].startswith("With the recipe default, of 1 comparison with round-robin ADAMAB")
+    assert in_short(summary)[2].startswith("With the recipe default, of 1 comparison with random ADAMAB")
+
+
+def _changed(result, change, **wanted):
+    """The rows of some cells with other figures."""
+    rows = tuple(
+        replace(row, measured=change(row))
+        if all(getattr(row.cell, name) == value for name, value in wanted.items())
+        else row
+        for row in result.rows
+    )
+    return replace(result, rows=rows)
+
+
+def _missing(wrong):
+    """Measured with the first samples wrong and all others right."""
+    return lambda row: replace(row.measured, correct=np.arange(len(row.measured.correct)) >= wrong)
+
+
+def test_comparisons_with_the_same_results_are_no_tests(done, tmp_path):
+    result = _changed(_changed(done[1], _missing(3), policy="adamab"), _missing(3), policy="round-robin")
+    summary = summarise(result)
+    (same,) = (c for c in summary.comparisons if c.same_results)
+    assert (same.rival_name, same.verdict) == ("round-robin", "the same as")
+    # The linear probe is another method: it may hit and miss the same ones, and is tested all the same.
+    assert {c.rival_name for c in summary.tests} == {"none", "random", "linear-probe"}
+    assert [c.corrected for c in summary.tests] == holm([c.p for c in summary.tests])
+    assert headline(summary).startswith(
+        "ADAMAB does not beat round-robin in 1 of 1 comparison (in 1 of them both had the same samples and "
+        "gave the same results on every test sample) and the linear probe"
+    )
+    assert in_short(summary)[0].endswith(
+        "the comparison with round-robin gave the same results on every test sample."
+    )
+    page = write_report(summary, tmp_path, command="x")[0].read_text()
+    assert "corrected by Holm for 3 comparisons" in page
+    assert "because they are no tests: 1 with the same results" in page
+    assert "| same results = |" in page
+
+
+def test_what_was_not_shown_is_called_not_told_apart(done):
+    result = _changed(_changed(done[1], _missing(3), policy="adamab"), _missing(4), policy="round-robin")
+    summary = summarise(result)
+    assert {c.verdict for c in summary.comparisons if c.rival_name == "round-robin"} == {
+        "not told apart from"
+    }
+    told = in_short(summary)
+    assert (
+        "of 1 comparison with round-robin ADAMAB is ahead in 0, not told apart in 1 and behind in 0"
+        in told[0]
+    )
+    assert told[-1].startswith("Not told apart means that no difference was shown")
+    assert "level" not in " ".join(told)
+
+
+def test_parameters_are_a_range_over_the_seeds(done, tmp_path):
+    sizes = {0: 1200, 1: 7}
+    result = _changed(
+        done[1], lambda row: replace(row.measured, n_parameters=sizes[row.cell.seed]), policy="adamab"
+    )
+    summary = summarise(result)
+    assert summary.line(policy="adamab").n_parameters == (7, 1200)
+    (table,) = tables(summary)
+    assert [row[-2] for row in table.rows if "ADAMAB" in row[0]] == ["7–1.2k"]
+    page, _, rows, _ = (path.read_text() for path in write_report(summary, tmp_path, command="x"))
+    assert "a weight of zero are not in the classifier" in page
+    ours = next(row for row in csv.DictReader(io.StringIO(rows)) if row["policy"] == "adamab")
+    assert (ours["fewest_parameters"], ours["most_parameters"]) == ("7", "1200")
+
+
+def test_a_recipe_on_fewer_views_has_a_name_of_its_own(done):
+    options = json.dumps(FAST | {"views": ["pooled"]}, sort_keys=True)
+    fewer = [
+        replace(row, cell=replace(row.cell, options=options))
+        for row in done[1].rows
+        if row.cell.method == "calibrator"
+    ]
+    summary = summarise(replace(done[1], rows=(*done[1].rows, *fewer)))
+    assert "calibrator (default, pooled only), ADAMAB" in {line.label for line in summary.lines}
+    assert len({sentence.partition(", of")[0] for sentence in in_short(summary)}) > 2
+    first = headline(summary)
+    assert "The linear probe reads the pooled embedding only" in first
+    assert "(default, pooled only) is ahead of the probe in " in first
+
+
+def test_the_page_explains_its_words(done, tmp_path):
+    experiment = done[1].experiment.with_changes(settings=["zero-shot", "few-shot"])
+    page, latex, *_ = write_report(summarise(replace(done[1], experiment=experiment)), tmp_path, command="x")
+    for words in (
+        "default: all views of the embedder",
+        "these methods read the pooled embedding only: zero shot, linear probe.",
+        "Methods that read no wording repeat one number under all settings: linear probe.",
+        "Amounts: a number: synthetic samples a class, in whole rounds.",
+        "Test samples: Words 40.",
+    ):
+        assert words in page.read_text()
+    assert "in brackets the range that holds 95" in latex.read_text().split("\n")[1]
+
+
+def test_numbers_of_sets_and_generators_say_whose_they_are(vectors, tmp_path):
+    found = experiment(vectors, generators=["recorded", "pool"], methods=["knn"], sets=["words", "others"])
+    fewer = found.with_changes(
+        methods=[{"method": "knn", "samples": "both"}], amounts={"words": [5], "others": [2]}
+    )
+    _, result = run(fewer, tmp_path, sets={"words": Words(), "others": Others()})
+    summary = summarise(result)
+    assert "Others 40 (recorded) or 36 (pool)" in write_report(summary, tmp_path, command="x")[0].read_text()
+    assert [row[1] for row in tables(summary)[1].rows] == ["0", "20 / 10"]
+    partly = tuple(r for r in result.rows if r.cell.set == "words" or r.cell.policy == "none")
+    assert [row[1] for row in tables(summarise(replace(result, rows=partly)))[1].rows] == ["0", "20 / –"]
 
 
 def test_files_of_an_experiment(done, tmp_path):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
-from scipy.stats import t as student
-from scipy.stats import ttest_1samp
+from scipy.integrate import quad
+from scipy.stats import chi2, norm, ttest_1samp
 
 from adamab.study.statistics import Bootstrap, Interval, holm, paired_p
 
@@ -99,9 +99,24 @@ def test_the_paired_test_of_samples_that_all_seeds_share_is_by_analysis_of_varia
     seeds, samples = 40 * values.mean(axis=1).var(ddof=1), 6 * values.mean(axis=0).var(ddof=1)
     both = (rest**2).sum() / (5 * 39)
     assert samples > both  # or the test below says little
-    total = seeds + samples - both
-    wanted = 2 * student.sf(values.mean() / np.sqrt(total / 240), total**2 / (seeds**2 / 5))
+
+    def p_if(drawn):
+        """As if the variance of the seeds were known."""
+        return 2 * norm.sf(values.mean() / np.sqrt((seeds * 5 / drawn + samples - both) / 240))
+
+    wanted, _ = quad(lambda drawn: p_if(drawn) * chi2.pdf(drawn, 5), 0, np.inf)
     assert paired_p(values) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(("of_seeds", "of_samples"), [(0.0, 0.1), (0.15, 0.1), (0.15, 0.4)])
+def test_the_paired_test_keeps_its_size_far_in_the_tail(of_seeds, of_samples):
+    """Seeds that agree by luck must not make it sure; degrees of freedom by Hillis reject 2 to 5 times."""
+    rng = np.random.default_rng(11)
+    wrong = 0
+    for _ in range(10_000):
+        values = rng.normal(0, of_seeds, (5, 1)) + rng.normal(0, of_samples, 100)
+        wrong += paired_p(values + rng.normal(0, 0.3, (5, 100))) < 0.001
+    assert wrong / 10_000 <= 0.0015
 
 
 @pytest.mark.parametrize("share", [0.15, 0.3, 0.6])

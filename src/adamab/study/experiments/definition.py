@@ -133,16 +133,15 @@ class Experiment(Strict):
 def rounds_of(amount: int | str, data_set: str, n_classes: int, batch: int) -> int:
     """Rounds that generate: the paper's, half a pass over the classes less, or what an amount a class needs.
 
-    The paper's go round the classes evenly, which suits round-robin; half a pass less does not.
+    The paper's go round the classes evenly, which suits round-robin; half a pass less does not. For a set
+    that the paper does not have they are two passes.
     """
     if isinstance(amount, int):
         return -(-amount * n_classes // batch)
     if (passes := _passes(amount)) is not None:
         return passes * n_classes
     settings = PAPER_SETTINGS.get(published_name(data_set))
-    if settings is None:
-        raise TaskError(f"amounts: the paper has no settings for {short(data_set)}; write a number a class")
-    rounds = int(settings["augmentation_rounds"])
+    rounds = 2 * n_classes if settings is None else int(settings["augmentation_rounds"])
     return rounds if amount == PAPER else max(1, rounds - n_classes // 2)
 
 
@@ -172,7 +171,10 @@ def load_experiment(name: str) -> Experiment:
     folder = files("adamab.study.experiments")
     known = sorted(e.name.removesuffix(".yaml") for e in folder.iterdir() if e.name.endswith(".yaml"))
     if name not in known:
-        raise TaskError(f"unknown experiment {short(name)}; {suggestion(name, known)} (or a file: my.yaml)")
+        raise TaskError(
+            f"unknown experiment {short(name)}; {suggestion(name, known)} (all: adamab reproduce --list; "
+            "or a file: my.yaml)"
+        )
     with as_file(folder / f"{name}.yaml") as path:
         return _read(path)
 

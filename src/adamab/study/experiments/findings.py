@@ -7,7 +7,16 @@ from dataclasses import replace
 
 from adamab.study.experiments.cells import BOTH, RECORDED, TEST, Cell
 from adamab.study.experiments.definition import BY_FOLDS, BY_TEST, EVENLY, NONE
-from adamab.study.experiments.summary import POLICY_NAMES, PROBE, Comparison, Summary
+from adamab.study.experiments.summary import (
+    AHEAD,
+    BEHIND,
+    OPEN,
+    POLICY_NAMES,
+    PROBE,
+    Comparison,
+    Summary,
+    recipe_name,
+)
 from adamab.study.statistics import points
 
 ANSWERS = {
@@ -16,6 +25,7 @@ ANSWERS = {
     "refused": "were refusals",
     "cut": "were cut off",
 }
+SAME_RESULTS = "the same results on every test sample"
 RIVALS = {
     EVENLY: "round-robin",
     PROBE: "the linear probe on as many samples",
@@ -27,49 +37,91 @@ RIVALS = {
 
 
 def headline(summary: Summary) -> str:
-    """The first paragraph: where ADAMAB does not beat what it should."""
+    """The first paragraph: where ADAMAB does not beat what it should, and what a lead may come from."""
     parts = []
     for rival in (EVENLY, PROBE):
         found = [c for c in summary.comparisons if c.rival_name == rival]
         if found:
-            missed = sum(c.verdict != "ahead of" for c in found)
-            parts.append(f"{RIVALS[rival]} in {missed} of {_count(len(found), 'comparison')}")
+            missed = sum(c.verdict != AHEAD for c in found)
+            part = f"{RIVALS[rival]} in {missed} of {_count(len(found), 'comparison')}"
+            if same := sum(c.same_results for c in found):
+                part += f" (in {same} of them both had the same samples and gave {SAME_RESULTS})"
+            parts.append(part)
     if not parts:
         return "No comparison of ADAMAB with round-robin or the linear probe was asked for."
-    return f"ADAMAB does not beat {' and '.join(parts)}."
+    return " ".join([f"ADAMAB does not beat {' and '.join(parts)}.", *_more_views(summary)])
+
+
+def _more_views(summary: Summary) -> Iterator[str]:
+    """What the default recipe reads and the probe does not."""
+    found = [c for c in summary.comparisons if c.rival_name == PROBE and c.cell.recipe == "default"]
+    whole = [c for c in found if "views" not in c.cell.settings]
+    if not whole:
+        return
+    yield (
+        "The linear probe reads the pooled embedding only; the recipe default reads all views of the "
+        "embedder, and words and descriptions where there are any. So a lead over the probe comes from "
+        "these views as well as from the method."
+    )
+    for name, alike in _by_recipe([c for c in found if c not in whole]).items():
+        ahead, behind = (sum(c.verdict == verdict for c in alike) for verdict in (AHEAD, BEHIND))
+        yield (
+            f"The same recipe restricted to such views ({name}) is ahead of the probe in {ahead} of "
+            f"{_count(len(alike), 'comparison')} and behind in {behind}."
+        )
+
+
+def _by_recipe(found: Sequence[Comparison]) -> dict[str, list[Comparison]]:
+    groups: dict[str, list[Comparison]] = {}
+    for c in found:
+        groups.setdefault(recipe_name(c.cell), []).append(c)
+    return groups
 
 
 def in_short(summary: Summary) -> list[str]:
-    """Against whom ADAMAB is ahead, level or behind, in how many comparisons."""
+    """Against whom ADAMAB is ahead, behind or neither, in how many comparisons."""
     if not summary.comparisons:
         return []
     sentences = []
-    for recipe in dict.fromkeys(c.cell.recipe for c in summary.comparisons):
+    for recipe, of_recipe in _by_recipe(summary.comparisons).items():
         for rival, name in RIVALS.items():
-            found = [c for c in summary.comparisons if c.cell.recipe == recipe and c.rival_name == rival]
-            if found:
+            if found := [c for c in of_recipe if c.rival_name == rival]:
                 sentences.append(_tally(found, recipe, name, summary))
-    strays = [c for c in summary.comparisons if c.verdict == "level with" != c.lead.verdict]
-    if strays:
-        total = len(summary.comparisons)
+    if any(c.verdict == OPEN for c in summary.tests):
         sentences.append(
-            f"{_count(len(strays), 'difference')} called level {'has' if len(strays) == 1 else 'have'} an "
-            f"interval without zero: these are not corrected, and of {total} about {total / 20:.0f} would "
-            "be so by chance alone."
+            "Not told apart means that no difference was shown after the correction for "
+            f"{_count(len(summary.tests), 'comparison')}, not that there is none.{_strays(summary)}"
         )
     return sentences
 
 
+def _strays(summary: Summary) -> str:
+    """Those whose intervals say more than their tests."""
+    strays = [c for c in summary.tests if c.verdict == OPEN and not c.lead.low <= 0 <= c.lead.high]
+    if not strays:
+        return ""
+    total, have = len(summary.tests), "has an interval" if len(strays) == 1 else "have intervals"
+    return (
+        f" {len(strays)} of these {have} without zero: "
+        f"intervals are not corrected, and of {total} about {total / 20:.0f} would be so by chance alone."
+    )
+
+
 def _tally(found: Sequence[Comparison], recipe: str, name: str, summary: Summary) -> str:
-    ahead, level, behind = (
-        [c for c in found if c.verdict == verdict] for verdict in ("ahead of", "level with", "behind")
-    )
+    tested = [c for c in found if not c.same_results]
+    same = len(found) - len(tested)
+    if not tested:
+        whole = "the comparison" if same == 1 else f"all {same} comparisons"
+        return f"With the recipe {recipe}, {whole} with {name} gave {SAME_RESULTS}."
+    ahead, apart, behind = ([c for c in tested if c.verdict == v] for v in (AHEAD, OPEN, BEHIND))
     text = (
-        f"With the recipe {recipe}, of {_count(len(found), 'comparison')} with {name} ADAMAB is ahead in "
-        f"{len(ahead)}, level in {len(level)} and behind in {len(behind)}"
+        f"With the recipe {recipe}, of {_count(len(tested), 'comparison')} with {name} ADAMAB is ahead in "
+        f"{len(ahead)}, not told apart in {len(apart)} and behind in {len(behind)}"
     )
-    if same := sum(c.same_samples for c in found):
-        text += f" ({same} of them with the same samples on both sides)"
+    if alike := sum(c.same_samples for c in tested):
+        text += f" ({alike} of them with the same samples on both sides)"
+    if same:
+        text += f"; {same} more gave {SAME_RESULTS}"
     if behind:
         worst = min(behind, key=lambda c: c.lead.mean)
         text += f"; furthest behind on {where(summary, worst.cell)}: {points(worst.lead)}"
@@ -86,7 +138,7 @@ def where(summary: Summary, cell: Cell) -> str:
     varied = "".join(
         f", {name} {options[name]:g}" for name in summary.result.experiment.vary if name in options
     )
-    return f"{title}, {cell.generator}, {cell.recipe}, amount {cell.amount}{setting}{varied}"
+    return f"{title}, {cell.generator}, {recipe_name(cell)}, amount {cell.amount}{setting}{varied}"
 
 
 def notes(summary: Summary) -> Iterator[str]:

@@ -68,7 +68,7 @@ def _calibrator(
         policy=cell.policy,
         recipe=cell.full_recipe(),
         seed=cell.seed,
-        holdout=_tests(cell, materials),
+        holdout=_tests(cell, materials, scored),
         outside=outside,
         images=materials.images,
     )
@@ -197,9 +197,9 @@ def evenly(cell: Cell, materials: Materials, outside: Outside | None) -> tuple[S
     return materials.added[key]
 
 
-def _tests(cell: Cell, materials: Materials) -> Holdout:
-    """What no generator may hand out: a model may know a test text by heart. Pictures go by content."""
-    return Holdout(sample.text for sample in materials.draws[cell.draw].test)
+def _tests(cell: Cell, materials: Materials, scored: Sequence[Sample] = ()) -> Holdout:
+    """What no generator may hand out: a model may know a test text by heart; `scored` may be given ones."""
+    return Holdout(sample.text for sample in (*materials.draws[cell.draw].test, *scored))
 
 
 def _check_finished(ended: str | None, outside: Outside | None) -> None:

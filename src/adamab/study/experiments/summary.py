@@ -29,6 +29,7 @@ POLICY_NAMES = {
     BY_TEST: "options and samples chosen by test accuracy",
 }
 SIGNIFICANT = 0.05
+AHEAD, OPEN, BEHIND, SAME = "ahead of", "not told apart from", "behind", "the same as"
 SampleName: TypeAlias = tuple[str, str, int]  # text, class, number among equals
 
 
@@ -40,7 +41,7 @@ class Line:
     accuracy: Interval
     by_seed: tuple[float, ...]
     seconds: float  # median of the fits
-    n_parameters: int  # of the first seed
+    n_parameters: tuple[int, int]  # smallest and largest of the seeds
     synthetic: float  # mean over the seeds
     per_class: float  # training samples a class, mean
     n_test: int  # of the first seed
@@ -63,8 +64,9 @@ class Comparison:
     rival: Cell
     lead: Interval
     p: float
-    corrected: float  # by Holm, for all comparisons of the experiment
+    corrected: float  # by Holm, for all comparisons of the experiment that are tests
     same_samples: bool  # both ended with as many samples of each class, and so with the same ones
+    same_results: bool  # calibrators with the same samples, hits and misses on all seeds: nothing to test
 
     @property
     def rival_name(self) -> str:
@@ -74,9 +76,11 @@ class Comparison:
     @property
     def verdict(self) -> str:
         """What can be said at the level of 5 % after the correction."""
+        if self.same_results:
+            return SAME
         if self.corrected >= SIGNIFICANT:
-            return "level with"
-        return "ahead of" if self.lead.mean > 0 else "behind"
+            return OPEN
+        return AHEAD if self.lead.mean > 0 else BEHIND
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,11 @@ class Summary:
     result: Result
     lines: tuple[Line, ...]
     comparisons: tuple[Comparison, ...]
+
+    @property
+    def tests(self) -> tuple[Comparison, ...]:
+        """The comparisons that are tests, for which the correction is made."""
+        return tuple(c for c in self.comparisons if not c.same_results)
 
     def line(self, **wanted: Any) -> Line | None:
         """The first line whose cell has these values."""
@@ -104,7 +113,16 @@ def label_of(cell: Cell) -> str:
     name = cell.method if ":" in cell.method else cell.method.replace("-", " ")
     if cell.method != CALIBRATOR:
         return name if cell.policy == NONE else f"{name}, {EVENLY}’s samples"
-    return f"{name} ({cell.recipe}), {POLICY_NAMES[cell.policy]}"
+    return f"{name} ({recipe_name(cell)}), {POLICY_NAMES[cell.policy]}"
+
+
+def recipe_name(cell: Cell) -> str:
+    """The recipe of a calibrator, with the views that it was restricted to."""
+    if "views" not in cell.settings:
+        return cell.recipe
+    recipe = cell.full_recipe()
+    views = [*(recipe.views or ()), *(["words"] if recipe.words else [])]
+    return f"{cell.recipe}, {' and '.join(views)} only"
 
 
 def summarise(result: Result) -> Summary:
@@ -120,13 +138,27 @@ def summarise(result: Result) -> Summary:
         return boots[values.shape](values)
 
     lines = tuple(_line(cell, rows, matrices[cell], interval) for cell, rows in groups.items())
-    pairs = list(_pairs(groups))
-    p_values = [paired_p(matrices[a] - matrices[b]) for a, b in pairs]
-    comparisons = tuple(
-        Comparison(a, b, interval(matrices[a] - matrices[b]), p, corrected, _same(groups[a], groups[b]))
-        for (a, b), p, corrected in zip(pairs, p_values, holm(p_values), strict=True)
-    )
-    return Summary(result, lines, comparisons)
+    comparisons = [_comparison(pair, groups, matrices, interval) for pair in _pairs(groups)]
+    return Summary(result, lines, _corrected(comparisons))
+
+
+def _comparison(
+    pair: tuple[Cell, Cell],
+    groups: Mapping[Cell, Sequence[Row]],
+    matrices: Mapping[Cell, NDArray[np.float64]],
+    interval: Callable[[NDArray[np.float64]], Interval],
+) -> Comparison:
+    """Of two groups, not corrected yet."""
+    (a, b), lead = pair, matrices[pair[0]] - matrices[pair[1]]
+    same_samples, p = _same(groups[a], groups[b]), paired_p(lead)
+    same_results = b.method == CALIBRATOR and same_samples and not np.nan_to_num(lead).any()
+    return Comparison(a, b, interval(lead), p, p, same_samples, same_results)
+
+
+def _corrected(comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
+    """By Holm; those that are no tests count for nothing."""
+    tested = iter(holm([c.p for c in comparisons if not c.same_results]))
+    return tuple(c if c.same_results else replace(c, corrected=next(tested)) for c in comparisons)
 
 
 def _chosen(result: Result) -> dict[Cell, list[Row]]:
@@ -204,12 +236,13 @@ def _line(
     answers: Counter[str] = Counter()
     for row in rows:
         answers.update(row.measured.answers)
+    sizes = [row.measured.n_parameters for row in rows]
     return Line(
         cell=cell,
         accuracy=interval(hits),
         by_seed=tuple(row.accuracy for row in rows),
         seconds=float(np.median([row.measured.seconds for row in rows])),
-        n_parameters=rows[0].measured.n_parameters,
+        n_parameters=(min(sizes), max(sizes)),
         synthetic=float(np.mean([row.measured.synthetic for row in rows])),
         per_class=float(np.mean([np.mean(row.measured.counts) for row in rows])),
         n_test=len(rows[0].measured.correct),

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from adamab.study.datasets.base import published_name
 from adamab.study.experiments.cells import Cell
 from adamab.study.experiments.findings import ANSWERS, RIVALS, where
 from adamab.study.experiments.published import PublishedTable
-from adamab.study.experiments.summary import Comparison, Line, Summary, label_of
+from adamab.study.experiments.summary import OPEN, Comparison, Line, Summary, label_of
 
 SETTINGS = {"zero-shot": "label descriptions only", "few-shot": "descriptions with the given examples"}
+ADDED = "Added: synthetic samples, set by set in the order of the columns where they differ."
+COUNTED = "Parameters: learned numbers, smallest to largest over seeds, sets and settings."
 _ESCAPES = {
     "\\": r"\textbackslash{}",
     "%": r"\%",
@@ -22,10 +24,12 @@ _ESCAPES = {
     "#": r"\#",
     "α": r"$\alpha$",
     "’": "'",
+    "–": "--",
 }
 _CSV = (
     "set", "setting", "generator", "given", "amount", "synthetic", "method", "recipe", "policy", "options",
-    "accuracy", "low", "high", "n_test", "seeds", "n_parameters", "fit_seconds", *ANSWERS,
+    "accuracy", "low", "high", "n_test", "seeds", "fewest_parameters", "most_parameters",
+    "fit_seconds", *ANSWERS,
 )  # fmt: skip
 
 
@@ -36,6 +40,7 @@ class Table:
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    note: str = ""  # for the caption of a table that stands alone
 
     def markdown(self) -> str:
         """A table for Markdown."""
@@ -48,7 +53,7 @@ class Table:
         return "\n".join(
             [
                 r"\begin{table}",
-                rf"\caption{{{_escaped(self.title)}}}",
+                rf"\caption{{{_escaped(f'{self.title}. {self.note}' if self.note else self.title)}}}",
                 rf"\begin{{tabular}}{{l{'r' * (len(self.header) - 1)}}}",
                 r"\hline",
                 " & ".join(map(_escaped, self.header)) + r" \\ \hline",
@@ -80,6 +85,8 @@ def _table(summary: Summary, generator: str) -> Table:
         f"Samples from {what}",
         ("Method", "Added", *header, "Parameters", "Seconds"),
         tuple(row for row in rows if row),
+        f"Accuracy in %, mean of {summary.result.experiment.seeds} seeds, and in brackets the range that "
+        f"holds 95 % of a bootstrap that draws test samples and seeds anew. {ADDED} {COUNTED}",
     )
 
 
@@ -114,13 +121,25 @@ def _cells(
         for name, setting in places
     ]
     by_set = {line.cell.set: line for line in found if line is not None}
-    added = " / ".join(f"{line.synthetic:.0f}" for line in by_set.values())
-    sizes = [line.n_parameters for line in by_set.values()]
+    sizes = [n for line in found if line is not None for n in line.n_parameters]
     times = [line.seconds for line in found if line is not None]
     varied = {k: v for k, v in of_row[0].cell.settings.items() if k in summary.result.experiment.vary}
     name = key[1] + "".join(f", {'α' if k == 'alpha' else k} {v:g}" for k, v in varied.items())
     figures = ("" if x is None else accuracy(x) for x in found)
-    return name, added, *figures, _range(map(size, sorted(sizes))), _range(map(seconds, sorted(times)))
+    return (
+        name,
+        _added(by_set, places),
+        *figures,
+        _range(map(size, sorted(sizes))),
+        _range(map(seconds, sorted(times))),
+    )
+
+
+def _added(by_set: Mapping[str, Line], places: Sequence[tuple[str, str]]) -> str:
+    """Of every set in the order of the columns; once if all are alike."""
+    sets = dict.fromkeys(name for name, _ in places)
+    told = [f"{by_set[name].synthetic:.0f}" if name in by_set else "–" for name in sets]
+    return told[0] if len(set(told)) == 1 else " / ".join(told)
 
 
 def accuracy(line: Line) -> str:
@@ -193,10 +212,12 @@ def comparisons(summary: Summary) -> Table:
 def _lead(c: Comparison | None) -> str:
     if c is None:
         return ""
+    if c.same_results:
+        return "same results ="
     lead = f"{100 * c.lead.mean:+.1f} ({100 * c.lead.low:+.1f}, {100 * c.lead.high:+.1f})"
     p = "p < 0.001" if c.corrected < 0.001 else f"p {c.corrected:.3f}"
     same = " =" if c.same_samples else ""
-    return f"{lead if c.verdict == 'level with' else f'**{lead}**'} {p}{same}"
+    return f"{lead if c.verdict == OPEN else f'**{lead}**'} {p}{same}"
 
 
 def as_csv(summary: Summary) -> str:
@@ -214,7 +235,7 @@ def _csv_rows(summary: Summary) -> Iterator[tuple[object, ...]]:
         figures = [f"{value:.5f}" for value in (a.mean, a.low, a.high)]
         yield (
             c.set, c.setting, c.generator, c.given, c.amount, f"{line.synthetic:g}", c.method, c.recipe,
-            c.policy, c.options, *figures, line.n_test, len(line.by_seed), line.n_parameters,
+            c.policy, c.options, *figures, line.n_test, len(line.by_seed), *line.n_parameters,
             f"{line.seconds:.3f}", *(line.answers.get(kind, "") for kind in ANSWERS),
         )  # fmt: skip
 
