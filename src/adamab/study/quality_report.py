@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from adamab.study.documents import as_document
 from adamab.study.experiments.tables import Table, seconds
 from adamab.study.quality import Yardstick, plain
 from adamab.study.quality_bars import Bar, bars, in_words
@@ -55,16 +55,15 @@ def write_report(yardstick: Yardstick, found: Sequence[Score], directory: Path, 
     figure = draw(summary, directory, name, note=_note(yardstick)) if summary.duels else []
     written = {
         f"{name}.md": "\n\n".join(_sections(yardstick, summary, checked, directory, command)) + "\n",
-        f"{name}.json": _json(yardstick, summary, checked, command),
+        f"{name}.json": as_document(_json(yardstick, summary, checked, command)),
     }
     for file, text in written.items():
         (directory / file).write_text(text, encoding="utf-8")
     return Report((*(directory / file for file in written), *figure), summary, checked)
 
 
-def _json(yardstick: Yardstick, summary: Summary, checked: Sequence[Bar], command: str) -> str:
-    rows = [row for score in _ordered(summary) for row in score.rows()]
-    told = {
+def _json(yardstick: Yardstick, summary: Summary, checked: Sequence[Bar], command: str) -> dict[str, object]:
+    return {
         "command": command,
         "adamab": __version__,
         "commits": yardstick.commits(),
@@ -75,11 +74,8 @@ def _json(yardstick: Yardstick, summary: Summary, checked: Sequence[Bar], comman
         "duels": [asdict(duel) for duel in summary.duels],
         "left_out": plain(yardstick.left_out),
         "notes": yardstick.notes,
+        "rows": [row for score in _ordered(summary) for row in score.rows()],
     }
-    head = json.dumps(told, indent=1, allow_nan=False, ensure_ascii=False)
-    # One line a row: thousands of them, which people and version control then still can read.
-    lines = ",\n".join(f"  {json.dumps(row, allow_nan=False)}" for row in rows)
-    return f'{head.removesuffix("}").rstrip()},\n "rows": [\n{lines}\n ]\n}}\n'
 
 
 def _ordered(summary: Summary) -> list[Score]:

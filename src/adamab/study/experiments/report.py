@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from adamab.study.documents import as_document
 from adamab.study.experiments.cells import BOTH
 from adamab.study.experiments.definition import BY_FOLDS, BY_TEST, CALIBRATOR, NONE
 from adamab.study.experiments.figures import draw
@@ -63,7 +63,7 @@ def write_report(summary: Summary, directory: Path, *, command: str) -> list[Pat
         "md": _markdown(summary, figures, command),
         "tex": latex,
         "csv": as_csv(summary),
-        "json": json.dumps(_json(summary, command), indent=1, allow_nan=False, ensure_ascii=False) + "\n",
+        "json": as_document(_json(summary, command)),
     }
     for ending, text in written.items():
         (directory / f"{name}.{ending}").write_text(text, encoding="utf-8")
