@@ -2,7 +2,7 @@
 
 The samples of a class scatter around its mean, alike in all classes as far as a few samples can tell.
 Weighing directions by that scatter makes a view with many columns usable where a trained head has too
-little to learn from, in a hundredth of the time.
+little to learn from, and takes no training.
 """
 
 from __future__ import annotations
