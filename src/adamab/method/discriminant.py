@@ -45,12 +45,19 @@ def discriminants(
     The scatter within classes is shrunk towards the same in all directions. Without scatter, which is
     one sample a class, only the class means are left. All have class vectors of the same length around
     their mean, so that what folds say of one scale is true of another.
+
+    The mean of few samples is longer than the true one, in the shrunken scatter's measure by one over
+    their number in each direction, and the bias would hold that against the class: it is taken off.
+    With as many samples of each class that changes nothing; with half of the classes at 2 and half at 6
+    it changed development parts by -1 to +13 points, 2 on average.
     """
     learned = weight > 0
     means = class_means(prepared.queries, class_index, learned, n_classes)
-    present = np.bincount(class_index[learned], minlength=n_classes) > 0
+    counts = np.bincount(class_index, weights=weight, minlength=n_classes)
+    present = counts > 0
     values, directions = _scatter(prepared.queries, class_index, weight, means)
     turned, even = means @ directions, float(values.mean())
+    noise = len(values) / np.where(present, counts, 1)
     found = {}
     for shrinkage in shrinkages:
         if shrinkage >= PROTOTYPES or even < 1e-9:
@@ -58,7 +65,7 @@ def discriminants(
         else:
             share = shrinkage / 100
             scaled = turned / ((1 - share) * values + share * even)
-            vectors, bias = scaled @ directions.T, -0.5 * (scaled * turned).sum(axis=1)
+            vectors, bias = scaled @ directions.T, 0.5 * (noise - (scaled * turned).sum(axis=1))
         found[shrinkage] = _told(vectors, bias, present)
     return found
 
