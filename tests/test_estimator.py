@@ -201,8 +201,11 @@ def test_priors_unknown_and_sets_of_texts():
     sets = clf.predict_sets(new, coverage=0.99)  # twelve cannot vouch for so much
     assert [set(found) for found in sets] == [{"refund", "praise"}] * 3
     assert [found[0] for found in clf.predict_sets(new, coverage=0.8)] == list(clf.predict(new))
-    with pytest.raises(TaskError, match="'odd', which is no class"):
-        clf.predict_proba(new, priors={"odd": 0.5})
+    before = clf.embedder.calls
+    for predict in (clf.predict, clf.predict_proba):
+        with pytest.raises(TaskError, match="'odd', which is no class"):
+            predict(new, priors={"odd": 0.5})
+    assert clf.embedder.calls == before  # refused before anything is embedded
 
 
 def test_priors_unknown_and_sets_of_arrays_with_numbers_for_labels():

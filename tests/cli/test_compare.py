@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from adamab.providers.registry import resolve_generator
+from adamab.providers.sync import run_sync
+from adamab.study.baselines.base import Baseline
 from adamab.study.comparison import compare, paired_difference, unseen
 from adamab.study.comparison_bench import Setup
 from adamab.study.comparison_methods import ON_GIVEN, WITH_GENERATOR, Method, chosen_methods
@@ -269,6 +271,45 @@ def test_names():
     assert Method.parse("chat:a+b") == Method("chat:a+b")
     assert str(Method.parse(" knn+greedy ")) == "knn+greedy"
     assert len(chosen_methods(None, generator=True)) == len(ON_GIVEN) + len(WITH_GENERATOR)
+
+
+class Seen(Baseline):
+    """Keeps what it is given to learn from."""
+
+    name, data = "seen", None
+
+    def _fit(self, data):
+        Seen.data = data
+
+    def _predict_proba(self, views, texts):
+        return np.full((len(texts), len(self.classes_)), 1 / len(self.classes_))
+
+
+@pytest.mark.parametrize("quoting", [False, True])
+def test_baselines_know_the_wordings_without_examples_too(monkeypatch, quoting):
+    monkeypatch.setattr("adamab.study.comparison_bench.make_baseline", lambda spec, **options: Seen())
+    given = {"refund": ["money back please", "send it back"], "praise": ["likes it", "so happy"]}
+    task = Task.from_mapping(given, prompts=Prompts(with_examples=quoting))
+    compare(Setup(task, HashEmbedder(width=16), [Sample("my money", "refund")]), [Method("knn")])
+    plain = run_sync(HashEmbedder(width=16).embed([Prompts().class_text(c) for c in task.classes])).views
+    found = Seen.data.plain_class_views if quoting else Seen.data.class_views
+    np.testing.assert_array_equal(found["pooled"], plain["pooled"])
+    assert bool(Seen.data.plain_class_views) == quoting
+
+
+def test_the_plan_has_the_wordings_without_examples(adamab, folder, server):
+    task = json.loads((folder / "task.yaml").read_text())
+    (folder / "quoting.yaml").write_text(json.dumps(task | {"prompts": {"with_examples": True}}))
+    spec = f"openai:m?base_url={server.url}/v1&first_wait=0.01"
+    command = ("compare", "quoting.yaml", "new.jsonl", "--embedder", spec, *FAST, "--json")
+    plain = "embed wordings without examples"
+    assert (
+        plain not in json.loads(adamab(*command, "--methods", "calibrator", "--dry-run").stdout)["by_purpose"]
+    )
+    plan = json.loads(adamab(*command, "--methods", "knn", "--dry-run").stdout)
+    assert plan["by_purpose"][plain]["expected"]["calls"] == 1
+    told = json.loads(adamab(*command, "--methods", "knn").stdout)
+    assert told["spent"]["calls"] == server.count() <= plan["at_most"]["calls"]
 
 
 def test_a_chat_model_is_shown_given_samples_and_no_generated_ones(server, tmp_path):

@@ -8,9 +8,11 @@ import sys
 import numpy as np
 import pytest
 
+from adamab.classifier import Classifier, Confidence, Head, save
 from adamab.cli import predict as predict_command
 from adamab.cli.prediction_files import _looks_like
 from adamab.errors import MissingExtraError
+from adamab.testing import HashEmbedder
 
 
 def rows_of(path):
@@ -265,6 +267,25 @@ def test_bad_priors(refused, folder, model, value, told):
     (folder / "sum.json").write_text('{"login": 0.75, "refund": 0.75}')
     for command in ("predict", "evaluate"):
         assert told in refused(command, model, "new.jsonl", "--prior", value)
+
+
+@pytest.mark.parametrize("option", [("--prior", "logn=0.5"), ("--unknown", "0.9"), ("--coverage", "0.9")])
+def test_what_cannot_be_answered_is_refused_before_anything_is_embedded(refused, folder, monkeypatch, option):
+    embedder = HashEmbedder(width=16)
+    head = Head(view="pooled", linear=np.ones((2, 16), np.float32))
+    nothing_held_out = Confidence(seen=(1.0, 1.0), n=0, strangeness=(), surprise=())
+    save(
+        Classifier(
+            classes=("login", "praise"),
+            heads=(head,),
+            fingerprint=embedder.fingerprint,
+            confidence=nothing_held_out,
+        ),
+        folder / "saved",
+    )
+    monkeypatch.setattr("adamab.run.resolve.resolve_embedder", lambda spec, **options: embedder)
+    refused("predict", "saved", "new.jsonl", "--embedder", "toy", "--no-cache", *option)
+    assert embedder.calls == 0
 
 
 def test_a_prior_is_stated_once(refused, folder, model):

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from adamab.providers.prices import usd
 from adamab.providers.sync import run_sync
 from adamab.study.datasets.base import load_data_set
 from adamab.study.experiments.materials import known_items, wordings
@@ -77,6 +78,24 @@ def test_a_file_of_ones_own_from_estimate_to_tables(adamab, place):
     assert len(json.loads(again.stdout)["lines"]) == 4
     done = json.loads(adamab("reproduce", "look.yaml", "--work=work", "--dry-run", "--json").stdout)
     assert (done["cells"], done["done"], done["expected"]["usd"]) == (4, 4, 0)
+
+
+def test_text_and_json_of_a_dry_run_have_the_same_totals(adamab, place):
+    (place / "paid.yaml").write_text(FILE.replace("  - zero-shot", "  - chat:known\n  - chat:unknown"))
+    command = ("reproduce", "paid.yaml", "--dry-run", "--price", "known=1/2")
+    told = json.loads(adamab(*command, "--json").stdout)
+    known, unknown = (party["expected"] for party in told["parties"])
+    assert told["expected"]["usd"] == known["usd"] > 0
+    assert told["expected"]["calls"] == known["calls"] + unknown["calls"]
+    assert told["unpriced"] == ["openai:unknown"]
+    shown = adamab(*command).stdout
+    assert (
+        f"in all expected: {told['expected']['calls']:,} calls, {usd(round(10**9 * known['usd']))}" in shown
+    )
+    assert "no price is known: openai:unknown; give" in shown
+    nobody = ("reproduce", "paid.yaml", "--dry-run")
+    assert json.loads(adamab(*nobody, "--json").stdout)["expected"]["usd"] is None
+    assert "calls, unknown" in adamab(*nobody).stdout
 
 
 @pytest.mark.parametrize(

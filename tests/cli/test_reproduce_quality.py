@@ -56,6 +56,8 @@ def test_quality_from_dry_run_to_page(adamab, place):
         (("quality", "--sets", "pets-pictures"), "has no set"),
         (("quality", "--part", "dev"), "development"),
         (("quality-full", "--split", "paper"), "takes no --split"),
+        (("quality", "--sets", "demo", "--embedder", "voyage:voyage-3"), "asks an API"),
+        (("quality", "--sets", "demo", "--embedder", "voyage:voyage-3", "--dry-run"), "asks an API"),
         (("quality-full",), "--data or ADAMAB_DATA"),
         (("convergence", "--part", "development"), "takes no --part"),
     ],

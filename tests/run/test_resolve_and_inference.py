@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adamab.classifier import Asked, Classifier, Head, save
-from adamab.errors import EmbedderError
+from adamab.classifier import Asked, Classifier, Confidence, Head, save
+from adamab.errors import EmbedderError, TaskError
 from adamab.estimator import load as load_estimator
 from adamab.providers.cache import CachedEmbedder
 from adamab.providers.embedders.npz import NpzEmbedder
@@ -79,6 +79,25 @@ def test_a_view_that_the_embedder_lacks():
     )
     with pytest.raises(EmbedderError, match="no view 'layers', which the model needs"):
         Inference(model, HashEmbedder())
+
+
+def test_what_cannot_be_answered_is_refused_before_anything_is_embedded():
+    embedder = HashEmbedder()
+    model = Classifier(
+        classes=("a", "b"),
+        heads=(Head(view="pooled", linear=np.ones((2, 64), np.float32)),),
+        fingerprint=embedder.fingerprint,
+        confidence=Confidence(seen=(1.0, 1.0), n=0, strangeness=(), surprise=()),
+    )
+    inference, rows = Inference(model, embedder), [Sample("hello", "?")]
+    for asked in (Asked(priors={"c": 0.5}), Asked(unknown=0.9), Asked(coverage=0.9)):
+        with pytest.raises(TaskError):
+            inference.answers(rows, asked)
+    with pytest.raises(TaskError, match="'c', which is no class"):
+        inference.predict_proba(rows, priors={"c": 0.5})
+    assert embedder.calls == 0
+    inference.answers(rows, Asked(priors={"a": 0.5}))
+    assert embedder.calls == 1
 
 
 def test_words_alone_need_no_embedder(tmp_path):

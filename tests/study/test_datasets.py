@@ -2,6 +2,7 @@
 
 import csv
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from adamab.errors import TaskError
 from adamab.providers.sync import run_sync
 from adamab.run.holdout import Holdout
+from adamab.study.datasets import base
 from adamab.study.datasets.base import (
     NAMES,
     PICTURE_SETS,
@@ -249,6 +251,63 @@ def test_a_scored_text_that_could_be_trained_on_is_refused(copy):
     assert Leaky("where is the parcel").draw(0, given=1).test
 
 
+class Counted(DataSet):
+    """A set that tells how often its parts are worked out."""
+
+    name = title = "counted"
+    specs = (ClassSpec("a"), ClassSpec("b"))
+
+    def __init__(self):
+        self.asked = []
+
+    def material(self, generator, split):
+        self.asked.append((generator, split))
+        texts = {"a": tuple(f"a {i}" for i in range(9)), "b": tuple(f"b {i}" for i in range(4))}
+        test = tuple(Sample(f"{name} {i}", name) for name in "ab" for i in range(10, 14))
+        development = (Sample("a 20", "a"),) if split == "readme" else None
+        return Material(texts, test, development, given_from_test=split == "paper")
+
+
+def test_the_parts_are_worked_out_once_for_all_seeds():
+    found = Counted()
+    for seed in range(3):
+        for part in ("test", "development"):
+            found.draw(seed, given=2, part=part)
+        found.draw(seed, given=2, split="paper")
+    found.pool_sizes(2)
+    assert found.asked == [("pool", "readme"), ("pool", "paper")]
+    fresh = Counted().draw(2, given=2, part="development")
+    assert found.draw(2, given=2, part="development") == fresh
+
+
+def test_texts_are_compared_with_the_scored_ones_once_for_all_seeds(monkeypatch):
+    compared = []
+
+    class Counting(base.Holdout):
+        def __contains__(self, text):
+            compared.append(text)
+            return super().__contains__(text)
+
+    monkeypatch.setattr(base, "Holdout", Counting)
+    found = Counted()
+    for seed in range(4):
+        found.draw(seed, given=2)
+    assert len(compared) == len(set(compared)) == 13
+    for seed in range(2):
+        found.draw(seed, given=2, split="paper")  # what is scored depends on the seed
+    assert len(compared) == 13 + 2 * (13 + 4)
+
+
+def test_what_classes_can_give():
+    found = Counted()
+    assert found.most_given() == {"a": 9, "b": 4}
+    assert found.most_given(split="paper") == {"a": 4, "b": 4}
+    demo = load_data_set("demo", Path())
+    assert set(demo.most_given(generator="recorded").values()) == {5}
+    assert set(demo.most_given(generator="recorded", part="development").values()) == {0}
+    assert set(demo.most_given(part="development").values()) == {12}
+
+
 def test_a_malformed_or_missing_trec_file_is_one_line(tmp_path):
     with pytest.raises(TaskError, match=r"train_5500\.label: no such file"):
         load_trec(tmp_path)
@@ -402,7 +461,7 @@ def test_half_of_each_policy_is_tested_and_half_drawn_from(tmp_path):
     assert apart(draws[0])["test"] == apart(draws[1])["test"]
     assert len(draws[0].test) == 13 * 15
     assert set(found.pool_sizes(5).values()) == {10}
-    assert found.smallest_pool(14) == 1
+    assert min(found.pool_sizes(14).values()) == 1
     assert apart(draws[0])["given"] != apart(draws[1])["given"]
 
 
@@ -425,7 +484,7 @@ def test_the_papers_split_of_forbidden_tests_all_that_is_not_given(tmp_path):
     found = load_data_set("forbidden", tmp_path)
     draw = found.draw(3, split="paper")
     assert (len(draw.task.samples), len(draw.test)) == (65, 325)
-    assert found.smallest_pool(split="paper") == 0
+    assert min(found.pool_sizes(split="paper").values()) == 0
     apart(draw)
 
 
@@ -524,8 +583,8 @@ def test_hwu64_keeps_a_part_for_the_analysis_that_is_in_no_draw(tmp_path):
 def test_demo_parts_depend_on_the_generator():
     found = load_data_set("demo", None)
     pool, recorded = found.draw(0), found.draw(0, generator="recorded")
-    assert (len(pool.test), found.smallest_pool()) == (12 * 25, 15)
-    assert (len(recorded.test), found.smallest_pool(generator="recorded")) == (12 * 40, 30)
+    assert (len(pool.test), min(found.pool_sizes().values())) == (12 * 25, 15)
+    assert (len(recorded.test), min(found.pool_sizes(generator="recorded").values())) == (12 * 40, 30)
     assert apart(pool)["test"] < apart(recorded)["test"]
     development = found.draw(0, part="development")
     assert len(development.test) == 12 * 8

@@ -5,18 +5,21 @@ import io
 import json
 from dataclasses import replace
 from importlib import metadata
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from adamab.errors import BudgetError, StoppedError, TaskError
 from adamab.providers.budget import Budget
+from adamab.providers.prices import Price
 from adamab.providers.replies import MemoryReplies
 from adamab.providers.sync import run_sync
 from adamab.run.outside import Outside
 from adamab.study.baselines.linear_probe import LinearProbe
 from adamab.study.baselines.remote import Wording
 from adamab.study.datasets.base import DataSet, Material
+from adamab.study.experiments import findings
 from adamab.study.experiments import runner as running
 from adamab.study.experiments.cells import FOLDS, Expansion
 from adamab.study.experiments.definition import (
@@ -659,6 +662,77 @@ def test_numbers_of_sets_and_generators_say_whose_they_are(vectors, tmp_path):
     assert [row[1] for row in tables(summarise(replace(result, rows=partly)))[1].rows] == ["0", "20 / –"]
 
 
+def test_the_page_says_how_far_its_seconds_can_be_trusted(done, tmp_path):
+    page = write_report(summarise(done[1]), tmp_path, command="x")[0].read_text()
+    assert page.count("good for orders of magnitude only") == 1
+
+
+def test_options_that_are_no_numbers_can_vary(vectors, tmp_path):
+    options = {"class_input": ["mean", "both"], "batch_size": [None, 32]}
+    methods = [{"method": "calibrator", "policies": ["none", "adamab"], "options": FAST}]
+    _, result = run(experiment(vectors, vary=options, methods=methods, seeds=1), tmp_path)
+    summary = summarise(result)
+    (table,) = tables(summary)
+    assert "calibrator (default), ADAMAB, batch_size None, class_input mean" in {row[0] for row in table.rows}
+    page = write_report(summary, tmp_path, command="x")[0].read_text()
+    assert "amount 5, class_input both, batch_size 32" in page
+
+
+def test_the_development_part_has_files_of_its_own(done, vectors, tmp_path, tmp_path_factory):
+    write_report(summarise(done[1]), tmp_path, command="x")
+    published = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    found = experiment(vectors, part="development", seeds=1, figure="samples")
+    _, result = run(found, tmp_path_factory.mktemp("work"))
+    written = write_report(summarise(result), tmp_path, command="x")
+    names = [f"toy-development.{ending}" for ending in ("md", "tex", "csv", "json")]
+    figures = [f"toy-development-accuracy.{ending}" for ending in ("svg", "png")]
+    assert sorted(path.name for path in written) == sorted([*names, *figures])
+    assert {name: (tmp_path / name).read_bytes() for name in published} == published
+    page = (tmp_path / "toy-development.md").read_text()
+    assert "in `toy-development.json`" in page
+    assert "(toy-development-accuracy.svg)" in page
+    assert json.loads((tmp_path / "toy-development.json").read_text())["experiment"]["name"] == "toy"
+
+
+class StoredPictures(Words):
+    """Vectors of pictures under the name of a set that has no others: one view, and none of a wording."""
+
+    name, title, generators = "pets", "Pets", ("pool",)
+
+    def embedder(self):
+        return SamplesOnly(width=24)
+
+
+class SamplesOnly(HashEmbedder):
+    def has(self, items):
+        return np.array([": about" not in item for item in items])
+
+
+def test_views_that_are_not_there_are_not_said_to_help(vectors, tmp_path):
+    methods = [
+        {"method": "linear-probe", "samples": "both"},
+        {"method": "calibrator", "policies": ["adamab"], "options": FAST},
+    ]
+    found = experiment(vectors, sets=["pets"], methods=methods, seeds=1)
+    _, result = run(found, tmp_path, sets={"pets": StoredPictures()})
+    first = headline(summarise(result))
+    assert first.startswith("ADAMAB does not beat the linear probe")
+    assert "these views" not in first
+
+
+def test_views_of_an_embedder_of_pictures_are_counted(done, monkeypatch):
+    cell = next(c.cell for c in summarise(done[1]).comparisons if c.rival_name == "linear-probe")
+    pictures = replace(cell, set="pets-pictures")
+    for views, modalities, more in (
+        (("pooled",), ("image",), False),
+        (("pooled",), ("text", "image"), True),
+        (("pooled", "tokens"), ("image",), True),
+    ):
+        embedder = SimpleNamespace(views=views, modalities=modalities)
+        monkeypatch.setattr(findings, "resolve_embedder", lambda spec, found=embedder: found)
+        assert findings._reads_more(pictures, summarise(done[1])) == more
+
+
 def test_files_of_an_experiment(done, tmp_path):
     result = replace(done[1], experiment=done[1].experiment.with_changes(published=["tab:main_res_text"]))
     written = write_report(summarise(result), tmp_path, command="adamab reproduce toy.yaml")
@@ -750,6 +824,22 @@ def test_an_estimate_of_calls_and_cost_sends_nothing(server, tmp_path):
     assert purposes["generate in fits"].expected.calls == 2 * 4  # two policies of four rounds
     assert server.count() == 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_totals_are_of_what_has_a_price_and_name_the_rest(server, tmp_path):
+    runner = Runner(_paid(server), {"words": Words()}, tmp_path)
+    nobody = estimate(runner)
+    assert (nobody.expected.nano_usd, nobody.unpriced) == (None, ("openai:m",))
+    other = f"rerank:jina:r?base_url={server.url}/v1"
+    runner = Runner(_paid(server).with_changes(methods=[other, "chat:m"]), {"words": Words()}, tmp_path)
+    some = estimate(runner, {"m": Price.parse("m=1/2")[1]})
+    priced = [party.expected.nano_usd for party in some.parties if party.spec == "openai:m"]
+    assert some.unpriced == ("jina:r",)
+    assert some.expected.nano_usd == sum(priced) > 0
+    told = some.to_json()
+    assert told["expected"]["usd"] == sum(priced) / 10**9
+    assert told["expected"]["calls"] == sum(party.expected.calls for party in some.parties)
+    assert told["unpriced"] == ["jina:r"]
 
 
 def _amounts(found):

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -60,6 +61,28 @@ def test_results_are_written(rows, tmp_path):
     assert "Made by `make it`" in text
     assert f"| demo | {CHOSEN} |" in text
     assert "| counting | demo |" in text
+    lines = paths[0].read_text().splitlines()
+    assert [json.loads(line.strip().rstrip(","))["set"] for line in lines if '"set":' in line] == [
+        "demo",
+        "counting",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kept", "told"), [((0.963, 1.0), "keeps 96.3 % to 100.0 % of"), ((0.95, 0.95), "keeps 95.0 % of")]
+)
+def test_what_is_said_of_energy_is_made_from_the_figures(rows, tmp_path, kept, told):
+    place = list(SCORES).index("energy")
+    changed = [
+        replace(
+            row,
+            scores=(*row.scores[:place], replace(row.scores[place], kept=share), *row.scores[place + 1 :]),
+        )
+        for row, share in zip(rows, kept, strict=True)
+    ]
+    text = write_results(changed, tmp_path, command="x")[1].read_text()
+    assert f"The threshold of energy {told} the known texts" in text
+    assert "wrong" not in text
 
 
 def test_one_example_a_class_cannot_be_judged():

@@ -10,6 +10,7 @@ from adamab.errors import TaskError
 from adamab.providers.sync import run_sync
 from adamab.study import quality
 from adamab.study.datasets.base import load_data_set
+from adamab.study.datasets.demo_set import DemoSet
 from adamab.study.experiments.materials import known_items, wordings
 from adamab.study.experiments.rows import Row, Rows
 from adamab.study.quality import Yardstick, code_version
@@ -248,6 +249,14 @@ def test_the_whole_has_every_cell_and_the_subset_is_a_part_of_it():
     assert subset.results_name != plan(QUICK, part="test").results_name != whole.results_name == "quality"
 
 
+@pytest.mark.parametrize("options", [{"sets": ["demo"]}, {"seeds": 1}, {"sets": ["demo"], "seeds": 1}])
+def test_a_part_of_the_whole_does_not_take_the_published_place(options):
+    assert plan(FULL, **options).results_name == "quality-part"
+    assert plan(FULL, part="development", **options).results_name == "quality-development-part"
+    assert plan(FULL, sets=SETS).results_name == "quality"
+    assert plan(FULL, **options).rows_name == "quality"  # what was scored stays scored
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [({"part": "dev"}, "unknown part 'dev'"), ({"sets": ["pets-pictures"]}, "has no set 'pets-pictures'")],
@@ -273,6 +282,68 @@ def test_synthetic_samples_are_recorded_ones_where_that_is_possible(tmp_path):
     assert found[5, 0] == ("pool", 2, SETFIT)
     on_development = plan(QUICK).experiments(data)
     assert {e.generators for e in on_development} == {("pool",)}  # the recording has no such part
+
+
+class Leaky(DemoSet):
+    """The built-in set with a scored text in its recording."""
+
+    def material(self, generator, split):
+        found = super().material(generator, split)
+        if generator == "pool":
+            return found
+        name = found.test[0].class_name
+        return replace(found, recorded={**found.recorded, name: (found.test[0].text,)})
+
+
+def test_a_recording_that_cannot_be_used_is_told_apart_from_one_that_should_not_be(tmp_path):
+    whole = plan(FULL)
+    assert [whole.source(DemoSet(), given) for given in (5, 6)] == ["recorded", "pool"]
+    assert plan(QUICK).source(DemoSet(), 1) == "pool"  # no development part
+    small = replace(whole, grid={"demo": {5: (5,)}})
+    with pytest.raises(TaskError, match="1 scored texts are in the recording"):
+        Yardstick(small, {"demo": Leaky()}, tmp_path)
+
+
+def test_a_plan_needs_no_draw(monkeypatch):
+    monkeypatch.setattr(DemoSet, "draw", lambda *_, **__: pytest.fail("drawn"))
+    assert plan(FULL).experiments(DemoSet())
+
+
+class Uneven(DemoSet):
+    """The built-in set with less of one class."""
+
+    def material(self, generator, split):
+        found = super().material(generator, split)
+        first = self.specs[0].name
+        return replace(found, source={**found.source, first: found.source[first][:3]})
+
+
+def test_classes_that_cannot_give_so_many_are_counted(tmp_path):
+    found = plan(FULL).short_classes(Uneven(), 5)
+    assert (found.count, found.fewest, found.none_has_all) == (1, 3, False)
+    small = replace(plan(FULL, seeds=1), grid={"demo": {30: (0,)}})
+    (left_out,) = Yardstick(small, {"demo": Uneven()}, tmp_path).left_out
+    assert left_out.why == "no class has more than 20 samples to give"
+
+
+def test_an_embedder_that_asks_an_api_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("ADAMAB_CACHE", str(tmp_path / "cache.sqlite"))
+    small = replace(plan(QUICK, embedder="openai:text-embedding-3-small"), grid={"demo": {1: (0,)}})
+    with pytest.raises(TaskError, match=r"'openai:text-embedding-3-small' asks an API, .* with --embedder"):
+        Yardstick(small, {"demo": DemoSet()}, tmp_path)
+
+
+def test_the_time_of_two_fits_is_the_mean_of_both(tmp_path):
+    place = Place("demo", 5, 0, "none")
+    hits = np.zeros((2, 4))
+    found = [
+        Score(place, method, "none", (0, 1), hits, seconds)
+        for method, seconds in (("default", (1.0, 2.0)), (SETFIT, (100.0, 300.0)), ("class-mean", (1.0, 1.0)))
+    ]
+    yardstick = Yardstick(replace(plan(FULL), grid={}), {}, tmp_path)
+    write_report(yardstick, found, tmp_path, command="adamab reproduce quality-full")
+    (line,) = [x for x in (tmp_path / "quality-part.md").read_text().splitlines() if "| 200" in x]
+    assert line.endswith("| 200 | 1.5 |")
 
 
 @pytest.fixture(scope="module")
@@ -301,9 +372,9 @@ def test_a_run_from_data_to_page(embedder, tmp_path):
     scores = yardstick.run(jobs=0, on_cell=lambda *cell: told.append(cell))
     report = write_report(yardstick, scores, tmp_path, command="adamab reproduce quality-full")
     assert [path.name for path in report.files] == [
-        f"quality.{ending}" for ending in ("md", "json", "png", "svg")
+        f"quality-part.{ending}" for ending in ("md", "json", "png", "svg")
     ]
-    written = json.loads((tmp_path / "quality.json").read_text())
+    written = json.loads((tmp_path / "quality-part.json").read_text())
     assert all(set(row) == KEYS for row in written["rows"])
     found = {(row["synthetic"], row["generator"], row["method"], row["policy"]) for row in written["rows"]}
     given_only = {"default", "default-api", *RIVALS}
@@ -314,7 +385,7 @@ def test_a_run_from_data_to_page(embedder, tmp_path):
     assert {row["n_test"] for row in written["rows"]} == {300, 480}  # the pool's and the recording's
     assert written["commits"] == [quality.commit()]
     assert len(written["bars"]) == 9
-    page = (tmp_path / "quality.md").read_text()
+    page = (tmp_path / "quality-part.md").read_text()
     assert "of 9 bars hold." in page.splitlines()[2]
     for part in ("This and that.", quality.commit(), "| demo 5 + 5 recorded |"):
         assert part in page
@@ -323,6 +394,14 @@ def test_a_run_from_data_to_page(embedder, tmp_path):
     again = a_yardstick(embedder, tmp_path)
     assert again.to_do() == {}
     assert len(again.run(jobs=0)) == len(scores)
+
+
+def test_the_file_of_rows_is_read_once(embedder, tmp_path, monkeypatch):
+    read = []
+    monkeypatch.setattr(Rows, "_read", lambda rows: read.append(rows.path) or iter(()))
+    yardstick = a_yardstick(embedder, tmp_path)
+    assert len(yardstick.runners) > 1
+    assert read == [tmp_path / "quality.rows.jsonl"]
 
 
 def _policy(method):

@@ -110,7 +110,7 @@ def test_the_paired_test_of_samples_that_all_seeds_share_is_by_analysis_of_varia
 
 @pytest.mark.parametrize(("of_seeds", "of_samples"), [(0.0, 0.1), (0.15, 0.1), (0.15, 0.4)])
 def test_the_paired_test_keeps_its_size_far_in_the_tail(of_seeds, of_samples):
-    """Seeds that agree by luck must not make it sure; degrees of freedom by Hillis reject 2 to 5 times."""
+    """Seeds that agree by luck must not make it sure."""
     rng = np.random.default_rng(11)
     wrong = 0
     for _ in range(10_000):

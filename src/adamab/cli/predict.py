@@ -110,6 +110,7 @@ def _predictions(
     from adamab.run.inference import Inference
 
     inference = Inference.open(run, embedder, cache=cache)
+    inference.check(asked)
     _say_notes(inference.classifier, asked)
     broken: list[str] = []
     for rows in _chunks(_read(source, kind, inference.modality, broken if skip_broken else None)):

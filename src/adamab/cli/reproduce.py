@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from adamab.cli.quality import QualityCommand
     from adamab.providers.budget import Budget
     from adamab.providers.http import ApiClient
-    from adamab.run.plan import Party
     from adamab.study.experiments.definition import Experiment
     from adamab.study.experiments.estimate import Estimate
     from adamab.study.experiments.runner import Runner
@@ -240,29 +238,25 @@ def _print_estimate(found: Estimate) -> None:
     if not found.parties:
         echo("no calls, nothing leaves the machine: 0 tokens, 0 usd")
         return
-    _print_parties(found.parties)
+    _print_parties(found)
     for lacking in dict.fromkeys(party.lacking for party in found.parties if party.lacking):
         say(f"note: {lacking}")
 
 
-def _print_parties(parties: Sequence[Party]) -> None:
+def _print_parties(found: Estimate) -> None:
     from adamab.cli.plan_summary import cost
-    from adamab.run.plan import Amount
 
     columns = ("purpose", "model", "", "calls#", "input tokens#", "output tokens#", "cost#")
-    kinds = {"expected": [p.expected for p in parties], "at most": [p.at_most for p in parties]}
     rows = []
-    for number, party in enumerate(parties):
-        for kind, amounts in kinds.items():
-            usage, calls = amounts[number].usage, f"{amounts[number].calls:,}"
-            tokens = f"{usage.input_tokens:,}", f"{usage.output_tokens:,}"
-            rows.append((party.purpose, party.spec, kind, calls, *tokens, cost(amounts[number])))
+    for party in found.parties:
+        for kind, amount in (("expected", party.expected), ("at most", party.at_most)):
+            tokens = f"{amount.usage.input_tokens:,}", f"{amount.usage.output_tokens:,}"
+            rows.append((party.purpose, party.spec, kind, f"{amount.calls:,}", *tokens, cost(amount)))
     print_table(columns, rows)
-    for kind, amounts in kinds.items():
-        priced = sum((amount for amount in amounts if amount.nano_usd is not None), Amount())
-        echo(f"in all {kind}: {sum(amount.calls for amount in amounts):,} calls, {cost(priced)}")
-    unknown = ", ".join(dict.fromkeys(p.spec for p in parties if p.price is None))
-    if unknown:
+    for kind, amount in (("expected", found.expected), ("at most", found.at_most)):
+        echo(f"in all {kind}: {amount.calls:,} calls, {cost(amount)}")
+    if found.unpriced:
+        unknown = ", ".join(found.unpriced)
         echo(f"not in the cost, because no price is known: {unknown}; give yours with --price")
     echo("a question that is certain to be the same counts once; what the cache holds costs nothing")
 

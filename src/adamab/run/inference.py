@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from adamab.classifier import Classifier, load
+from adamab.classifier import Answerer, Asked, Classifier, load
 from adamab.errors import EmbedderError, FingerprintError
 from adamab.run.resolve import HasText, embedder_key, open_embedder, remembered_embedder
 from adamab.task.prompts import Prompts
@@ -16,7 +16,7 @@ from adamab.task.prompts import Prompts
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from adamab.classifier import Answers, Asked
+    from adamab.classifier import Answers
     from adamab.providers.embedders.base import Embedder
     from adamab.task.spec import Modality
 
@@ -66,10 +66,15 @@ class Inference:
         """Whether embedding is a call that may cost money."""
         return self._embedder is not None and self._embedder.api is not None
 
+    def check(self, asked: Asked) -> None:
+        """Refuse what the classifier cannot tell, before a row is embedded and paid for."""
+        Answerer(self.classifier.classes, self.classifier.confidence, asked)
+
     def predict_proba(
         self, rows: Sequence[HasText], *, priors: Mapping[str, float] | None = None
     ) -> NDArray[np.float32]:
         """One row of K probabilities a text."""
+        self.check(Asked(priors=priors))
         return self.classifier.predict_proba(self._views(rows), self._texts(rows), priors=priors)
 
     def logits(self, rows: Sequence[HasText]) -> NDArray[np.float32]:
@@ -78,6 +83,7 @@ class Inference:
 
     def answers(self, rows: Sequence[HasText], asked: Asked) -> Answers:
         """Everything that is asked for, of each text."""
+        self.check(asked)
         return self.classifier.answers(self._views(rows), self._texts(rows), asked)
 
     def _texts(self, rows: Sequence[HasText]) -> list[str]:

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib import import_module
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from adamab.errors import AdamabError, StoppedError, TaskError
 from adamab.providers.budget import Budget
-from adamab.providers.embedders.base import Embedder, Item
+from adamab.providers.embedders.base import Embedder
 from adamab.providers.generators.base import Generator
 from adamab.providers.image_store import temporary_store
 from adamab.providers.sync import run_sync
@@ -25,16 +25,16 @@ from adamab.run.holdout import Holdout
 from adamab.run.outside import Outside
 from adamab.run.resolve import embedder_key
 from adamab.run.sample_side import SampleSide
-from adamab.study.baselines.base import Baseline, TrainingData
+from adamab.study.baselines.base import Baseline, TrainingData, items_of
 from adamab.study.baselines.registry import NEEDS_CLASS_VECTORS, make_baseline, method_name
 from adamab.study.baselines.remote import RemoteBaseline, metered
 from adamab.study.comparison_methods import CALIBRATOR, NONE, Method
 from adamab.study.evaluation import Evaluation, Figure, evaluate
+from adamab.study.parameters import n_parameters
 from adamab.task.recipe import Recipe
 from adamab.task.spec import Sample, Task
 
 if TYPE_CHECKING:
-    from adamab.classifier import Classifier
     from adamab.providers.http import ApiClient
     from adamab.run.fit import FitResult
 
@@ -84,21 +84,6 @@ class Row:
         }
 
 
-def calibrator_parameters(classifier: Classifier, recipe: Recipe) -> int:
-    """Weights of the two towers, and of the free vectors, in the views that count."""
-    from adamab.method.training import architecture
-
-    shape, total = architecture(recipe), 0
-    for head in classifier.heads:
-        n_classes, width = head.linear.shape
-        if not head.tower and recipe.layers > 1:
-            continue  # untrained similarity
-        sizes = shape.sizes(width)
-        total += 2 * sum(a * b for a, b in pairwise(sizes))
-        total += n_classes * width if shape.free_vectors else 0
-    return total
-
-
 @runtime_checkable
 class HasReport(Protocol):
     """A baseline that may leave a sample without an answer."""
@@ -122,7 +107,7 @@ class Bench:
         self._fits: dict[str, tuple[FitResult, float] | AdamabError] = {}
         index = {name: number for number, name in enumerate(task.class_names)}
         self._truth = np.array([index[sample.class_name] for sample in setup.test], np.int64)
-        self._items: list[Item] = [sample.image or sample.text for sample in setup.test]
+        self._items = items_of(setup.test)
         with setup.outside.connected(setup.embedder, None):
             self._side = SampleSide(task, setup.embedder, self.recipe, self._images)
             self._given = self._side.training_set()
@@ -160,7 +145,7 @@ class Bench:
             "samples": len(self._given) + sum(fit.synthetic_by_class.values()),
             "fit_seconds": seconds,
             "predict_seconds": time.perf_counter() - started,
-            "n_parameters": calibrator_parameters(fit.classifier, self.recipe),
+            "n_parameters": n_parameters(fit.classifier, self.recipe),
         }
 
     def _baseline(self, method: Method) -> tuple[Floats, dict[str, Any]]:
@@ -226,28 +211,31 @@ class Bench:
 
     def _training_data(self, policy: str) -> TrainingData:
         task, given = self.setup.task, self._given
-        samples, views = list(task.samples), dict(given.views)
+        added: tuple[Sample, ...] = ()
+        views: Mapping[str, Floats] = given.views
         if policy != NONE:
             fit, _ = self._fit(policy)
             if not fit.synthetic and any(fit.synthetic_by_class.values()):
                 raise TaskError("the generator writes vectors, which only the calibrator is trained on")
-            samples += fit.synthetic
-            if fit.synthetic:
+            added = fit.synthetic
+            if added:
                 with self.setup.outside.connected(self.setup.embedder, None):
-                    new = self._side.embed([sample.text for sample in fit.synthetic])
+                    new = self._side.embed([sample.text for sample in added])
                 views = {name: np.concatenate([x, new[name]]) for name, x in views.items()}
-        items: list[Item] = [sample.image or sample.text for sample in samples]
-        return TrainingData(
+        return TrainingData.of_task(
+            task,
+            added,
             views=views,
-            labels=[sample.class_name for sample in samples],
-            classes=task.class_names,
-            texts=[item for item in items if isinstance(item, str)],
             class_views=self._class_views,
-            specs=task.classes,
-            prompts=task.prompts,
-            items=items,
-            given=len(task.samples),
+            plain_class_views=self._plain_class_views if task.prompts.with_examples else None,
         )
+
+    @cached_property
+    def _plain_class_views(self) -> Mapping[str, Floats]:
+        """Of wordings that quote no example."""
+        with self.setup.outside.connected(self.setup.embedder, None):
+            side = self._given.class_side(np.zeros(len(self._given), dtype=np.bool_))
+        return {} if side is None else side.views
 
     def _embedded_test(self) -> tuple[dict[str, NDArray[np.float32]], int]:
         setup, embedder = self.setup, self.setup.embedder

@@ -6,17 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from adamab.providers.embedders.api import ApiEmbedder
-from adamab.providers.embedders.base import Embedder, Item
+from adamab.providers.embedders.base import Embedder
 from adamab.providers.prices import check_prices
 from adamab.run.fit_run import Order
 from adamab.run.plan import Party, Plan, plan_fit, remote_party
 from adamab.run.resolve import embedder_key
-from adamab.study.baselines.base import TrainingData
+from adamab.study.baselines.base import TrainingData, items_of
 from adamab.study.baselines.registry import make_baseline
 from adamab.study.baselines.remote import RemoteBaseline
 from adamab.study.comparison import unseen
 from adamab.study.comparison_methods import CALIBRATOR, NONE, Method
-from adamab.task.spec import Sample, Task
+from adamab.task.spec import Sample
 
 
 def plan_comparison(order: Order, test: Sequence[Sample], methods: Sequence[Method]) -> Plan:
@@ -29,6 +29,7 @@ def plan_comparison(order: Order, test: Sequence[Sample], methods: Sequence[Meth
     plans = [_of_policy(order, policy) for policy in dict.fromkeys([NONE, *(m.policy for m in methods)])]
     parties = [party for plan in plans for party in plan.parties]
     parties += _test_vectors(order, test)
+    parties += _plain_wordings(order, methods)
     parties += [party for method in methods for party in _baseline(order, method, test)]
     check_prices(order.caps, {p.spec: p.price for p in parties if p.host is not None})
     # A policy's fits embed the given samples again only where they quote them otherwise.
@@ -58,6 +59,17 @@ def _test_vectors(order: Order, test: Sequence[Sample]) -> Iterator[Party]:
     yield remote_party("embed the test data", embedder.api, ("the test samples",), usages, order.prices)
 
 
+def _plain_wordings(order: Order, methods: Sequence[Method]) -> Iterator[Party]:
+    """Where wordings quote examples, baselines are given those that quote nothing as well."""
+    embedder, task = _innermost(order.embedder), order.task
+    asked = task.prompts.with_examples and any(method.spec != CALIBRATOR for method in methods)
+    if not asked or not isinstance(embedder, ApiEmbedder) or "text" not in embedder.modalities:
+        return
+    usages = embedder.requests_for([task.prompts.class_text(spec) for spec in task.classes])
+    sends = ("the classes' wordings",)
+    yield remote_party("embed wordings without examples", embedder.api, sends, usages, order.prices)
+
+
 def _baseline(order: Order, method: Method, test: Sequence[Sample]) -> Iterator[Party]:
     if method.spec == CALIBRATOR:
         return
@@ -66,23 +78,8 @@ def _baseline(order: Order, method: Method, test: Sequence[Sample]) -> Iterator[
         return
     given = ("the given samples",) if order.task.prompts.with_examples else ()
     sends = ("the classes' wordings", *given, "the test samples")
-    items: list[Item] = [sample.image or sample.text for sample in test]
-    usages = baseline.planned(_known(order.task), items)
+    usages = baseline.planned(TrainingData.of_task(order.task), items_of(test))
     yield remote_party(str(method), baseline.api, sends, usages, order.prices)
-
-
-def _known(task: Task) -> TrainingData:
-    """The task without a vector."""
-    items: list[Item] = [sample.image or sample.text for sample in task.samples]
-    return TrainingData(
-        views={},
-        labels=[sample.class_name for sample in task.samples],
-        classes=task.class_names,
-        texts=[item for item in items if isinstance(item, str)],
-        specs=task.classes,
-        prompts=task.prompts,
-        items=items,
-    )
 
 
 def _innermost(embedder: Embedder) -> Embedder:

@@ -9,7 +9,6 @@ development part of its set. What belongs to no class are the development texts 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -28,6 +27,8 @@ from adamab.run.fit import fit_task
 from adamab.run.inference import Inference
 from adamab.run.resolve import open_embedder
 from adamab.study.datasets.base import DataSet, data_directory, load_data_set
+from adamab.study.documents import as_document
+from adamab.study.experiments.tables import Table
 from adamab.study.reliability import (
     BINNING,
     ProbabilityFigures,
@@ -45,7 +46,7 @@ Numbers: TypeAlias = NDArray[np.floating[Any]]
 SETS = ("trec", "hwu64", "multiwd")
 GIVEN, SEEDS, KEEP, COVERAGE = 5, 3, 0.95, 0.9
 MOST_OTHERS = 500  # texts of each other set
-CHOSEN = "energy above the mean logit"
+CHOSEN, ENERGY = "energy above the mean logit", "energy"
 
 
 def _energy(logits: Numbers) -> Numbers:
@@ -62,7 +63,7 @@ def _entropy(logits: Numbers) -> Numbers:
 # Larger for what fits worse. The first is what the classifier uses.
 SCORES: Mapping[str, Callable[[Numbers], Numbers]] = {
     CHOSEN: strangeness,
-    "energy": _energy,
+    ENERGY: _energy,
     "largest logit": lambda logits: -logits.max(axis=1),
     "entropy": _entropy,
     "largest probability": lambda logits: surprise(logits).min(axis=1),
@@ -157,7 +158,7 @@ def write_results(rows: Sequence[Row], directory: Path, *, command: str) -> list
     directory.mkdir(parents=True, exist_ok=True)
     data = {"command": command, "adamab": __version__, "rows": [asdict(row) for row in rows]}
     paths = [directory / "probabilities.json", directory / "probabilities.md"]
-    paths[0].write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    paths[0].write_text(as_document(data), encoding="utf-8")
     paths[1].write_text(_markdown(rows, command), encoding="utf-8")
     return paths
 
@@ -178,8 +179,9 @@ def _markdown(rows: Sequence[Row], command: str) -> str:
         _table(("Set", "Texts of no class from", *told), _unknown(rows)),
         "The same with other scores, texts of all other sets together. The threshold comes from the held-out "
         "samples, so logits of different folds must be comparable. What a fold adds to all logits alike "
-        "changes energy and the largest logit, and not the others. So energy separates well, but its "
-        f"threshold is wrong. In use is `{CHOSEN}`.",
+        f"changes energy and the largest logit, and not the others. The threshold of {ENERGY} keeps "
+        f"{_kept(rows, ENERGY)} of the known texts of a set, that of {CHOSEN}, which is in use, "
+        f"{_kept(rows, CHOSEN)}.",
         _table(("Set", "Score", *told), _scores(rows)),
         f"## Prediction sets, {100 * COVERAGE:.0f} % coverage asked for",
         "The held-out samples are as many of each class, the development texts are not. `By class` weighs "
@@ -217,6 +219,13 @@ def _scores(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
             yield name, score, separated, _percent(f.kept for f in found), _percent(f.caught for f in found)
 
 
+def _kept(rows: Sequence[Row], score: str) -> str:
+    """What the threshold of a score keeps of the known texts: least to most of the sets."""
+    place = list(SCORES).index(score)
+    shares = sorted(_mean(row.scores[place].kept for row in of_set) for _, of_set in _by_set(rows))
+    return " to ".join(dict.fromkeys(_percent([share]) for share in (*shares[:1], *shares[-1:])))
+
+
 def _sets(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
     for name, of_set in _by_set(rows):
         found = [row.sets for row in of_set]
@@ -242,9 +251,8 @@ def _from_to(pairs: Iterable[tuple[float, float]]) -> str:
     return f"{before:.4f} → {after:.4f}"
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = (header, ("---", *["---:"] * (len(header) - 1)), *rows)
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    return Table("", header, tuple(rows)).markdown()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

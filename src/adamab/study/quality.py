@@ -18,15 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import adamab
-from adamab.errors import StoppedError
+from adamab.errors import StoppedError, TaskError
 from adamab.study.datasets.base import DataSet
 from adamab.study.experiments.cells import POOL, Cell
 from adamab.study.experiments.definition import CALIBRATOR, NONE, Experiment
-from adamab.study.experiments.rows import Row
-from adamab.study.experiments.runner import OnCell, Result, Runner
+from adamab.study.experiments.rows import Row, Rows
+from adamab.study.experiments.runner import OnCell, Result, Runner, rows_path
 from adamab.study.experiments.summary import SampleName, hits_of, sample_names
 from adamab.study.quality_plan import IMAGE_SETS, SETFIT, Place, Plan, method_of, places_of
 from adamab.study.quality_summary import Score
+from adamab.task.messages import short
 
 FITTING = ("classifier", "method", "run", "task")  # the code that our own figures depend on
 
@@ -49,8 +50,8 @@ class LeftOutCell:
 class QualityRunner(Runner):
     """Knows the rows of our own cells by the code too, where there is a search."""
 
-    def __init__(self, experiment: Experiment, sets: Mapping[str, DataSet], work: Path) -> None:
-        super().__init__(experiment, sets, work)
+    def __init__(self, experiment: Experiment, sets: Mapping[str, DataSet], work: Path, rows: Rows) -> None:
+        super().__init__(experiment, sets, work, rows)
         self._keys: dict[Cell, str] = {}  # thousands, each asked for several times
 
     def key(self, cell: Cell) -> str:
@@ -83,8 +84,9 @@ class Yardstick:
         self.left_out: list[LeftOutCell] = []
         self.notes: list[str] = []
         self.runners: list[QualityRunner] = []
+        rows = Rows(rows_path(work, plan.rows_name))
         for name in plan.grid:
-            self._add(sets[name], work)
+            self._add(sets[name], work, rows)
         self._note_methods()
 
     @property
@@ -138,9 +140,14 @@ class Yardstick:
     def _runnable(self) -> list[QualityRunner]:
         return [runner for runner in self.runners if runner.can_run()]
 
-    def _add(self, data: DataSet, work: Path) -> None:
+    def _add(self, data: DataSet, work: Path, rows: Rows) -> None:
         for experiment in self.plan.experiments(data):
-            runner = QualityRunner(experiment, {data.name: data}, work)
+            runner = QualityRunner(experiment, {data.name: data}, work, rows)
+            if runner.remote():
+                raise TaskError(
+                    f"{self.plan.name}: the embedder {short(experiment.embedder)} asks an API, and nothing "
+                    "here caps what that costs; name one that runs on this machine with --embedder"
+                )
             self.runners.append(runner)
             given = experiment.given_of(data.name)
             self.left_out += [
@@ -152,7 +159,7 @@ class Yardstick:
     def _note_short(self, data: DataSet, given: int) -> None:
         lack = self.plan.short_classes(data, given)
         if lack.none_has_all:
-            why = f"no class has more than {lack.fewest} samples to give"
+            why = f"no class has more than {lack.most} samples to give"
             self.left_out.append(LeftOutCell(data.name, given, "all", POOL, why))
         elif lack.count:
             self._note(

@@ -146,13 +146,16 @@ def _faster_than_setfit(scores: Scores) -> Bar:
     pairs = _setfit_pairs(scores)
     if not pairs:
         return Bar(name, wanted, "no SetFit", None)
-    shares = [(_seconds(scores, p, DEFAULT) / _seconds(scores, p, SETFIT), p.set) for p, *_ in pairs]
+    shares = [
+        (median_seconds(scores, p, DEFAULT) / median_seconds(scores, p, SETFIT), p.set) for p, *_ in pairs
+    ]
     share, slowest = max(shares)
     found = f"1/{1 / share:.0f} at most ({slowest})" if share > 0 else "no time at all"
     lacking = set(TEXT_SETS) - {place.set for place, *_ in pairs}
     return Bar(name, wanted, found, None if lacking else share <= 1 / TIMES_FASTER + _ROUNDING)
 
 
-def _seconds(scores: Scores, place: Place, method: str) -> float:
+def median_seconds(scores: Scores, place: Place, method: str) -> float:
+    """Of the fits of one method in a cell."""
     score = scores.get(place, method)
     return float(np.median(score.seconds)) if score else float("nan")

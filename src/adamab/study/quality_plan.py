@@ -36,6 +36,7 @@ TITLES = {
 }
 Grid = Mapping[int, tuple[int, ...]]  # synthetic samples by given ones, a class
 _ALL: Grid = dict.fromkeys(GIVEN, SYNTHETIC)
+_WHOLE: dict[str, Grid] = dict.fromkeys(SETS, _ALL)
 _QUICK_TEXT: Grid = {1: (0,), 2: (0, 5), 5: (0, 10)}
 _QUICK: dict[str, Grid] = {
     **dict.fromkeys(TEXT_SETS, _QUICK_TEXT),
@@ -78,8 +79,10 @@ class Plan:
 
     @property
     def results_name(self) -> str:
-        """Of page, JSON and figure: the subset never takes the place of the published ones."""
-        return f"{self.rows_name}{'-quick' if self.name == QUICK else ''}"
+        """Of page, JSON and figure: only the whole takes the place of the published ones."""
+        whole = self.seeds is None and self.grid == _WHOLE
+        suffix = "-quick" if self.name == QUICK else "" if whole else "-part"
+        return f"{self.rows_name}{suffix}"
 
     def seeds_of(self, data_set: str) -> int:
         """How many."""
@@ -99,19 +102,15 @@ class Plan:
 
     def short_classes(self, data: DataSet, given: int) -> ShortClasses:
         """Classes that cannot give so many samples; every seed has the same."""
-        samples = data.draw(0, given=given, part=self.part).task.samples_of
-        counts = [len(samples(spec.name)) for spec in data.specs]
-        return ShortClasses(sum(n < given for n in counts), min(counts), max(counts) < given, len(counts))
+        most = data.most_given(part=self.part).values()
+        return ShortClasses(sum(n < given for n in most), min(most), max(most), len(most))
 
     def source(self, data: DataSet, given: int) -> str:
         """The recorded generator, if the set has one that saw so many samples and a part to score on."""
         if RECORDED not in data.generators:
             return POOL
-        try:
-            data.draw(0, given=given, generator=RECORDED, part=self.part)
-        except TaskError:
-            return POOL
-        return RECORDED
+        saw = data.most_given(generator="recorded", part=self.part)
+        return RECORDED if given <= max(saw.values()) else POOL
 
     def _of_given(self, data: DataSet, given: int, amounts: Sequence[int]) -> Iterator[Experiment]:
         source = self.source(data, given)
@@ -149,8 +148,13 @@ class ShortClasses:
 
     count: int
     fewest: int
-    none_has_all: bool
+    most: int  # that a class can give
     n_classes: int
+
+    @property
+    def none_has_all(self) -> bool:
+        """Whether no class can give so many."""
+        return self.count == self.n_classes
 
 
 def plan(
@@ -167,8 +171,7 @@ def plan(
     for data_set in sets or ():
         if data_set not in SETS:
             raise TaskError(f"{name} has no set {short(data_set)}; {suggestion(data_set, SETS)}")
-    whole: dict[str, Grid] = dict.fromkeys(SETS, _ALL)
-    grid = _QUICK if name == QUICK else whole
+    grid = _QUICK if name == QUICK else _WHOLE
     found = Plan(
         name,
         "test" if part == "test" or (part is None and name == FULL) else "development",

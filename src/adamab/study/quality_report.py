@@ -10,7 +10,7 @@ from typing import Any
 from adamab.study.documents import as_document
 from adamab.study.experiments.tables import Table, seconds
 from adamab.study.quality import Yardstick, plain
-from adamab.study.quality_bars import Bar, bars, in_words
+from adamab.study.quality_bars import Bar, bars, in_words, median_seconds
 from adamab.study.quality_figure import draw
 from adamab.study.quality_plan import DEFAULT, FULL, METHODS, RIVALS, SETFIT, TITLES, Place
 from adamab.study.quality_summary import Duel, Score, Summary, Tally, summarise
@@ -184,11 +184,8 @@ def _setfit_table(summary: Summary) -> Table | None:
     duels = scores.duels(scores.pairs(scores.places(), SETFIT))
     rows = []
     for duel in duels:
-        theirs, ours = scores.get(duel.place, SETFIT), scores.get(duel.place, DEFAULT)
-        if theirs is not None and ours is not None:
-            times = [seconds(sorted(s.seconds)[len(s.seconds) // 2]) for s in (theirs, ours)]
-            figures = (_percent(theirs.accuracy), points(duel.lead), *times)
-            rows.append((str(duel.place), *figures))
+        times = [seconds(median_seconds(scores, duel.place, method)) for method in (SETFIT, DEFAULT)]
+        rows.append((str(duel.place), *_accuracies(summary, duel.place, [SETFIT]), points(duel.lead), *times))
     header = ("Cell", "SetFit", "lead of default", "seconds of SetFit", "seconds of default")
     return Table("SetFit", header, tuple(rows)) if rows else None
 

@@ -109,10 +109,9 @@ def paired_p(differences: Matrix) -> float:
 
     A few seeds tell their own variance badly: now and then they agree by luck. So p is averaged over what
     that variance may be given the seeds, as in the Behrens-Fisher test. Without a shared sample this is
-    Student's test of the seeds' means. Degrees of freedom worked out from the same luck (Hillis's) reject
-    five to seven times too often at 0.0004, where the correction of many comparisons begins. Where seeds
-    matter little beside samples this test rejects somewhat too seldom. A sign test of five seeds could not
-    go below 1/16. With one seed the samples alone are random.
+    Student's test of the seeds' means. Far in the tail, where the correction of many comparisons begins, it
+    must not reject too often: of made-up differences of five seeds without a lead, at most 0.15 % are below
+    0.001. A sign test of five seeds could not go below 1/16. With one seed the samples alone are random.
 
     Example:
         >>> paired_p(np.zeros((5, 40)))

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from adamab.errors import TaskError
 from adamab.providers.embedders.base import Item
 from adamab.task.prompts import Prompts
-from adamab.task.spec import ClassSpec
+from adamab.task.spec import ClassSpec, Sample, Task
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
 POOLED = "pooled"
@@ -49,6 +49,32 @@ class TrainingData:
         labels = [str(label) for label in y]
         return cls({POOLED: np.asarray(x)}, labels, tuple(sorted(set(labels))))
 
+    @classmethod
+    def of_task(
+        cls,
+        task: Task,
+        added: Sequence[Sample] = (),
+        *,
+        views: Mapping[str, Floats] | None = None,
+        class_views: Mapping[str, Floats] | None = None,
+        plain_class_views: Mapping[str, Floats] | None = None,
+    ) -> TrainingData:
+        """The task's samples and those `added` to them; a plan needs no vectors of them."""
+        samples = [*task.samples, *added]
+        items = items_of(samples)
+        return cls(
+            views=views or {},
+            labels=[sample.class_name for sample in samples],
+            classes=task.class_names,
+            texts=[item for item in items if isinstance(item, str)],
+            class_views=class_views or {},
+            specs=task.classes,
+            prompts=task.prompts,
+            items=items,
+            given=len(task.samples),
+            plain_class_views=plain_class_views or {},
+        )
+
     def class_index(self) -> NDArray[np.int64]:
         """(n,) the labels as numbers."""
         index = {name: i for i, name in enumerate(self.classes)}
@@ -56,6 +82,11 @@ class TrainingData:
         if unknown:
             raise TaskError(f"label {unknown[0]!r} is not among the classes; add it to them")
         return np.array([index[label] for label in self.labels], dtype=np.int64)
+
+
+def items_of(samples: Sequence[Sample]) -> list[Item]:
+    """The texts or pictures themselves."""
+    return [sample.image or sample.text for sample in samples]
 
 
 class Baseline(ABC):

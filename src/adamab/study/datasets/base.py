@@ -12,7 +12,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, cached_property, partial
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
@@ -63,6 +63,33 @@ class Material:
     given_from_test: bool = False  # as in the paper
 
 
+class _Shared:
+    """What all seeds have in common: the material, and what is known about its texts.
+
+    Every draw asks the same of nearly the same texts, which takes far longer than to draw them.
+    """
+
+    def __init__(self, material: Material) -> None:
+        self.material = material
+        self.bare = cache(bare)
+
+    def gives_away(self, scored: tuple[Sample, ...]) -> Callable[[str], bool]:
+        """Whether a text gives one of these away; answers about a part that depends on no seed are kept."""
+        if scored is self.material.test:
+            return self._gives_test_away
+        if scored is self.material.development:
+            return self._gives_development_away
+        return _holdout(scored).__contains__
+
+    @cached_property
+    def _gives_test_away(self) -> Callable[[str], bool]:
+        return cache(_holdout(self.material.test).__contains__)
+
+    @cached_property
+    def _gives_development_away(self) -> Callable[[str], bool]:
+        return cache(_holdout(self.material.development or ()).__contains__)
+
+
 class DataSet(ABC):
     """A set of labelled samples with fixed parts.
 
@@ -104,20 +131,15 @@ class DataSet(ABC):
         the test part: `part` changes them like another seed.
         """
         self._check_request(seed, given, generator, part, split)
-        material = self.material(generator, split)
-        key = (self.name, split, part, str(seed))
-        source, scored = _scored(material, part, key)
-        if not scored:
-            raise TaskError(
-                f"{self.name}: no {part} part with generator {generator!r}; use another generator"
-            )
-        examples, source, scored = _given(material, source, scored, given, key)
+        shared, key = self._shared(generator, split), (self.name, split, part, str(seed))
+        examples, source, scored = self._cut(shared, given, generator, part, key)
         pool = {name: ordered(texts, *key, "pool", name) for name, texts in source.items()}
         recorded = {
-            name: ordered(texts, *key, "recorded", name) for name, texts in (material.recorded or {}).items()
+            name: ordered(texts, *key, "recorded", name)
+            for name, texts in (shared.material.recorded or {}).items()
         }
         samples = samples_of(examples)
-        self._check_apart(scored, samples, pool, recorded)
+        self._check_apart(shared.gives_away(scored), samples, pool, recorded)
         modality: Modality = "image" if self.images else "text"
         return Draw(
             set=self.name,
@@ -130,6 +152,27 @@ class DataSet(ABC):
             images={t: self.images[t] for texts in pool.values() for t in texts if t in self.images},
         )
 
+    @cached_property
+    def _known(self) -> dict[tuple[Source, Split], _Shared]:
+        return {}
+
+    def _shared(self, generator: Source, split: Split) -> _Shared:
+        """The material, worked out once: seeds draw from the same."""
+        if (generator, split) not in self._known:
+            self._known[generator, split] = _Shared(self.material(generator, split))
+        return self._known[generator, split]
+
+    def _cut(
+        self, shared: _Shared, given: int, generator: Source, part: Part, key: Sequence[str]
+    ) -> tuple[ByClass, ByClass, tuple[Sample, ...]]:
+        """The given examples, what they leave of the source, and what is scored."""
+        source, scored = _scored(shared.material, part, key)
+        if not scored:
+            raise TaskError(
+                f"{self.name}: no {part} part with generator {generator!r}; use another generator"
+            )
+        return _given(shared, source, scored, given, key)
+
     def _shown(self, samples: Sequence[Sample]) -> tuple[Sample, ...]:
         """The samples with their pictures."""
         return tuple(replace(sample, image=self.images.get(sample.text)) for sample in samples)
@@ -138,15 +181,21 @@ class DataSet(ABC):
         self, given: int = 5, *, generator: Source = "pool", part: Part = "test", split: Split = "readme"
     ) -> dict[str, int]:
         """How many texts of each class a policy can ask for; every seed has the same number."""
-        drawn = self.draw(0, given=given, generator=generator, part=part, split=split)
-        texts = drawn.recorded if generator == "recorded" else drawn.pool
+        self._check_request(0, given, generator, part, split)
+        shared = self._shared(generator, split)
+        _, left, _ = self._cut(shared, given, generator, part, (self.name, split, part, "0"))
+        texts = (shared.material.recorded or {}) if generator == "recorded" else left
         return {spec.name: len(texts.get(spec.name, ())) for spec in self.specs}
 
-    def smallest_pool(
-        self, given: int = 5, *, generator: Source = "pool", part: Part = "test", split: Split = "readme"
-    ) -> int:
-        """The same of the class with the fewest: an experiment that needs more a class is left out."""
-        return min(self.pool_sizes(given, generator=generator, part=part, split=split).values())
+    def most_given(
+        self, *, generator: Source = "pool", part: Part = "test", split: Split = "readme"
+    ) -> dict[str, int]:
+        """How many samples each class can give, none without such a part; every seed has the same number."""
+        self._check_request(0, 0, generator, part, split)
+        material = self._shared(generator, split).material
+        source, scored = _scored(material, part, (self.name, split, part, "0"))
+        start = _start(material, source, scored) if scored else {}
+        return {spec.name: len(start.get(spec.name, ())) for spec in self.specs}
 
     def _check_request(self, seed: int, given: int, generator: str, part: str, split: str) -> None:
         if seed < 0 or given < 0:
@@ -164,15 +213,14 @@ class DataSet(ABC):
             raise TaskError(f"{self.name}: the paper's split has no development part; use split 'readme'")
 
     def _check_apart(
-        self, scored: Sequence[Sample], given: Sequence[Sample], pool: ByClass, recorded: ByClass
+        self, gives_away: Callable[[str], bool], given: Sequence[Sample], pool: ByClass, recorded: ByClass
     ) -> None:
-        held_back = Holdout(sample.text for sample in scored)
         for what, texts in (
             ("given examples", [sample.text for sample in given]),
             ("pool", [text for of_class in pool.values() for text in of_class]),
             ("recording", [text for of_class in recorded.values() for text in of_class]),
         ):
-            shared = sum(text in held_back for text in texts)
+            shared = sum(map(gives_away, texts))
             if shared:
                 raise TaskError(f"{self.name}: {shared} scored texts are in the {what}; take them out there")
 
@@ -270,24 +318,34 @@ def _scored(material: Material, part: Part, key: Sequence[str]) -> tuple[ByClass
     return {name: rest for name, (_, rest) in halves.items()}, samples_of(held_back)
 
 
+def _start(material: Material, source: ByClass, scored: Sequence[Sample]) -> ByClass:
+    """What given examples are chosen from."""
+    if material.seen is not None:
+        return material.seen
+    if material.given_from_test:
+        return {name: tuple(s.text for s in scored if s.class_name == name) for name in source}
+    return source
+
+
 def _given(
-    material: Material, source: ByClass, scored: tuple[Sample, ...], given: int, key: Sequence[str]
+    shared: _Shared, source: ByClass, scored: tuple[Sample, ...], given: int, key: Sequence[str]
 ) -> tuple[ByClass, ByClass, tuple[Sample, ...]]:
     """The given examples, and what they leave of the source and of what is scored."""
-    start = source
-    if material.seen is not None:
-        start = material.seen
-        most = max(len(texts) for texts in start.values())
-        if given > most:
-            raise TaskError(f"{key[0]}: the recorded generator saw {most} examples a class, not {given}")
-    elif material.given_from_test:
-        start = {name: tuple(s.text for s in scored if s.class_name == name) for name in source}
+    material, bare_of = shared.material, shared.bare
+    start = _start(material, source, scored)
+    most = max(len(texts) for texts in start.values())
+    if material.seen is not None and given > most:
+        raise TaskError(f"{key[0]}: the recorded generator saw {most} examples a class, not {given}")
     chosen = {name: ordered(texts, *key, "given", name)[:given] for name, texts in start.items()}
-    taken = {bare(text) for texts in chosen.values() for text in texts}
-    left = {name: tuple(t for t in texts if bare(t) not in taken) for name, texts in source.items()}
+    taken = {bare_of(text) for texts in chosen.values() for text in texts}
+    left = {name: tuple(t for t in texts if bare_of(t) not in taken) for name, texts in source.items()}
     if material.given_from_test:
-        scored = tuple(sample for sample in scored if bare(sample.text) not in taken)
+        scored = tuple(sample for sample in scored if bare_of(sample.text) not in taken)
     return chosen, left, scored
+
+
+def _holdout(samples: Iterable[Sample]) -> Holdout:
+    return Holdout(sample.text for sample in samples)
 
 
 def _rank(parts: Sequence[str]) -> bytes:

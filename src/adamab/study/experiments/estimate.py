@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from adamab.providers.embedders.api import ApiEmbedder
-from adamab.providers.embedders.base import only_texts
 from adamab.providers.prices import Price
 from adamab.providers.registry import resolve_embedder
 from adamab.providers.replies import Ask, Reply
@@ -17,15 +16,14 @@ from adamab.run.fit_run import Order
 from adamab.run.plan import Amount, Party, plan_fit, remote_party
 from adamab.run.planned_calls import PlannedCall, PlannedCalls
 from adamab.run.resolve import open_embedder, open_generator
-from adamab.study.baselines.base import TrainingData
+from adamab.study.baselines.base import TrainingData, items_of
 from adamab.study.baselines.registry import make_baseline
 from adamab.study.baselines.remote import RemoteBaseline
 from adamab.study.experiments.cells import FOLDS, POOL, RECORDED, TEST, Cell, reads_samples
 from adamab.study.experiments.definition import BY_FOLDS, CALIBRATOR, EVENLY, NONE
 from adamab.study.experiments.materials import Materials, check_takes, known_items, wordings
-from adamab.study.experiments.measure import N_FOLDS, items_of
+from adamab.study.experiments.measure import N_FOLDS
 from adamab.study.experiments.runner import Runner, place_of
-from adamab.task import Task
 from adamab.task.recipe import Recipe
 
 _BLIND = (EVENLY, "random")  # policies that look at the seed and at nothing else
@@ -58,13 +56,25 @@ class Estimate:
 
     @property
     def expected(self) -> Amount:
-        """If nothing goes wrong."""
-        return sum((party.expected for party in self.parties), Amount())
+        """If nothing goes wrong; the cost is of those that have a price."""
+        return self._in_all(party.expected for party in self.parties)
 
     @property
     def at_most(self) -> Amount:
-        """If everything is as long, and as often asked, as it may be."""
-        return sum((party.at_most for party in self.parties), Amount())
+        """If everything is as long, and as often asked, as it may be; the cost as in `expected`."""
+        return self._in_all(party.at_most for party in self.parties)
+
+    @property
+    def unpriced(self) -> tuple[str, ...]:
+        """Models whose cost is not in the totals, because no price of them is known."""
+        return tuple(dict.fromkeys(party.spec for party in self.parties if party.price is None))
+
+    def _in_all(self, amounts: Iterable[Amount]) -> Amount:
+        """The sum; its cost is None where nobody has a price."""
+        told = list(zip(self.parties, amounts, strict=True))
+        total = sum((amount for _, amount in told), Amount())
+        costs = [amount.nano_usd or 0 for party, amount in told if party.price is not None]
+        return replace(total, nano_usd=sum(costs) if costs or not told else None)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -76,6 +86,7 @@ class Estimate:
             "seconds_of_one_process": self.seconds,
             "expected": self.expected.to_json(),
             "at_most": self.at_most.to_json(),
+            "unpriced": list(self.unpriced),
             "parties": [{"purpose": party.purpose} | party.to_json() for party in self.parties],
             "left_out": list(self.left_out),
         }
@@ -291,10 +302,10 @@ def _asked(runner: Runner, todo: Sequence[Cell], prices: Mapping[str, Price]) ->
         baseline = make_baseline(cell.method, seed=cell.seed, **cell.settings)
         if isinstance(baseline, RemoteBaseline):
             baseline.replies = foreseen
-            task = materials.task(cell.draw, cell.setting)
-            items = items_of(runner.draws[cell.draw].test)
+            known = TrainingData.of_task(materials.task(cell.draw, cell.setting))
+            asked = baseline.planned(known, items_of(runner.draws[cell.draw].test))
             sends = ("the classes' wordings", "the test samples")
-            yield remote_party(cell.method, baseline.api, sends, baseline.planned(_data(task), items), prices)
+            yield remote_party(cell.method, baseline.api, sends, asked, prices)
 
 
 def _asking_differently(cells: Iterable[Cell], materials: Materials) -> Iterator[Cell]:
@@ -326,20 +337,6 @@ class _Foreseen:
 
     def put(self, ask: Ask, reply: Reply) -> None:
         """Nothing is bought here."""
-
-
-def _data(task: Task) -> TrainingData:
-    items = items_of(task.samples)
-    labels = [sample.class_name for sample in task.samples]
-    return TrainingData(
-        {},
-        labels,
-        task.class_names,
-        only_texts(items),
-        specs=task.classes,
-        prompts=task.prompts,
-        items=items,
-    )
 
 
 def _merged(parties: Iterable[Party]) -> Iterator[Party]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from adamab.providers.registry import resolve_embedder
+from adamab.study.datasets.base import PICTURE_SETS
+from adamab.study.datasets.feature_sets import TITLES as STORED_VECTORS
 from adamab.study.experiments.cells import BOTH, RECORDED, TEST, Cell
 from adamab.study.experiments.definition import BY_FOLDS, BY_TEST, EVENLY, NONE
 from adamab.study.experiments.summary import (
@@ -56,7 +59,7 @@ def _more_views(summary: Summary) -> Iterator[str]:
     """What the default recipe reads and the probe does not."""
     found = [c for c in summary.comparisons if c.rival_name == PROBE and c.cell.recipe == "default"]
     whole = [c for c in found if "views" not in c.cell.settings]
-    if not whole:
+    if not any(_reads_more(c.cell, summary) for c in whole):
         return
     yield (
         "The linear probe reads the pooled embedding only; the recipe default reads all views of the "
@@ -69,6 +72,16 @@ def _more_views(summary: Summary) -> Iterator[str]:
             f"The same recipe restricted to such views ({name}) is ahead of the probe in {ahead} of "
             f"{_count(len(alike), 'comparison')} and behind in {behind}."
         )
+
+
+def _reads_more(cell: Cell, summary: Summary) -> bool:
+    """Whether a recipe that is not restricted sees more of a sample or a class than the pooled embedding."""
+    if cell.set in STORED_VECTORS:  # one view, and no vector of a description
+        return cell.full_recipe().words
+    if cell.set not in PICTURE_SETS:
+        return True  # who embeds texts embeds descriptions too
+    embedder = resolve_embedder(summary.result.experiment.embedder)
+    return len(embedder.views) > 1 or "text" in embedder.modalities
 
 
 def _by_recipe(found: Sequence[Comparison]) -> dict[str, list[Comparison]]:
@@ -128,6 +141,16 @@ def _tally(found: Sequence[Comparison], recipe: str, name: str, summary: Summary
     return text + "."
 
 
+def option_text(value: object) -> str:
+    """The value of an option.
+
+    Example:
+        >>> option_text(100.0), option_text("both"), option_text(None), option_text(True)
+        ('100', 'both', 'None', 'True')
+    """
+    return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+
+
 def where(summary: Summary, cell: Cell) -> str:
     """The place of a comparison."""
     title = summary.result.titles[cell.set]
@@ -136,7 +159,7 @@ def where(summary: Summary, cell: Cell) -> str:
     )
     options = cell.settings
     varied = "".join(
-        f", {name} {options[name]:g}" for name in summary.result.experiment.vary if name in options
+        f", {name} {option_text(options[name])}" for name in summary.result.experiment.vary if name in options
     )
     return f"{title}, {cell.generator}, {recipe_name(cell)}, amount {cell.amount}{setting}{varied}"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -11,21 +10,20 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from adamab.classifier import Classifier
 from adamab.errors import BudgetError
 from adamab.providers.budget import Budget
-from adamab.providers.embedders.base import Item, only_texts
 from adamab.providers.generators.base import Generator
 from adamab.providers.sync import run_sync
 from adamab.run.holdout import Holdout
 from adamab.run.outside import Outside
 from adamab.run.resolve import embedder_key, open_generator
-from adamab.study.baselines.base import TrainingData
+from adamab.study.baselines.base import TrainingData, items_of
 from adamab.study.baselines.registry import make_baseline
 from adamab.study.baselines.remote import metered
 from adamab.study.experiments.cells import FOLDS, Cell
 from adamab.study.experiments.definition import CALIBRATOR, EVENLY, NONE
 from adamab.study.experiments.materials import KnownVectors, Materials
+from adamab.study.parameters import n_parameters
 from adamab.task import Sample, Task
 from adamab.task.recipe import Recipe
 
@@ -81,22 +79,6 @@ def _calibrator(
     return Measured(correct, _counts(task, samples), seconds, size, len(fit.synthetic))
 
 
-def n_parameters(classifier: Classifier, recipe: Recipe) -> int:
-    """Learned numbers of the finished classifier: towers without biases, free vectors, discriminants."""
-    from adamab.method.calibrator import Architecture
-
-    shape = Architecture(layers=recipe.layers, bottleneck=recipe.bottleneck)
-    count = 0
-    for head in classifier.heads:
-        if head.tower:
-            n_classes, width = head.linear.shape
-            count += 2 * sum(a * b for a, b in itertools.pairwise(shape.sizes(width)))
-            count += n_classes * width if recipe.free_vectors else 0
-        if head.bias is not None:
-            count += head.linear.size + head.bias.size
-    return count
-
-
 def _cross_validated(cell: Cell, materials: Materials, outside: Outside | None) -> Measured:
     """Every given sample is scored once by a calibrator that was fitted without it."""
     task = materials.task(cell.draw, cell.setting)
@@ -143,25 +125,14 @@ def _baseline(cell: Cell, materials: Materials, test: Sequence[Sample], outside:
 
 def _training_data(cell: Cell, materials: Materials, outside: Outside | None) -> TrainingData:
     task, vectors = materials.task(cell.draw, cell.setting), materials.vectors[cell.set]
-    samples = [*task.samples, *(() if cell.policy == NONE else evenly(cell, materials, outside))]
-    items = items_of(samples)
-    return TrainingData(
-        views=_views(materials, cell, samples),
-        labels=[sample.class_name for sample in samples],
-        classes=task.class_names,
-        texts=only_texts(items),
+    added = () if cell.policy == NONE else evenly(cell, materials, outside)
+    return TrainingData.of_task(
+        task,
+        added,
+        views=_views(materials, cell, [*task.samples, *added]),
         class_views=_class_views(task, vectors),
-        specs=task.classes,
-        prompts=task.prompts,
-        items=items,
-        given=len(task.samples),
-        plain_class_views=_class_views(_plain(task), vectors) if task.prompts.with_examples else {},
+        plain_class_views=_class_views(_plain(task), vectors) if task.prompts.with_examples else None,
     )
-
-
-def items_of(samples: Sequence[Sample]) -> list[Item]:
-    """The texts or pictures themselves."""
-    return [sample.image or sample.text for sample in samples]
 
 
 def _class_views(task: Task, vectors: KnownVectors) -> dict[str, NDArray[np.float32]]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from adamab.study.documents import as_document
 from adamab.study.experiments.cells import BOTH
-from adamab.study.experiments.definition import BY_FOLDS, BY_TEST, CALIBRATOR, NONE
+from adamab.study.experiments.definition import BY_FOLDS, BY_TEST, CALIBRATOR, NONE, Experiment
 from adamab.study.experiments.figures import draw
 from adamab.study.experiments.findings import answers, chosen_options, headline, in_short, notes
 from adamab.study.experiments.published import NOT_COMPARABLE, published_table
@@ -46,6 +47,11 @@ _SILENT = (
     " With the recipe default they vary from seed to seed too, because heads that cross-validation gives a "
     "weight of zero are not in the classifier."
 )
+_TIMED = (
+    "Seconds: of training, median of the seeds, lowest to highest over the columns; asking a model takes "
+    "none. They are wall time of a fit with one thread, two at a time on one machine unless `--jobs` says "
+    "otherwise, other work on it not excluded: good for orders of magnitude only."
+)
 _ANSWERS = (
     "Of all seeds together. Each is an error; only an answer that was cut off may still name a class, and "
     "then counts as what it says."
@@ -55,12 +61,12 @@ _HIDDEN = ("correct", "key")  # of a row: for the file of rows only
 
 def write_report(summary: Summary, directory: Path, *, command: str) -> list[Path]:
     """Write everything and return where it is."""
-    name = summary.result.experiment.name
-    drawn = draw(summary, directory)
+    name = results_name(summary.result.experiment)
+    drawn = draw(_renamed(summary, name), directory)
     figures = [path for path in drawn if path.suffix == ".svg"]
     latex = "\n\n".join(table.latex() for table in tables(summary)) + "\n"
     written = {
-        "md": _markdown(summary, figures, command),
+        "md": _markdown(summary, name, figures, command),
         "tex": latex,
         "csv": as_csv(summary),
         "json": as_document(_json(summary, command)),
@@ -68,6 +74,17 @@ def write_report(summary: Summary, directory: Path, *, command: str) -> list[Pat
     for ending, text in written.items():
         (directory / f"{name}.{ending}").write_text(text, encoding="utf-8")
     return [*(directory / f"{name}.{ending}" for ending in written), *drawn]
+
+
+def results_name(experiment: Experiment) -> str:
+    """Of all files: what is scored on the development part never takes the place of the published ones."""
+    return experiment.name if experiment.part == "test" else f"{experiment.name}-{experiment.part}"
+
+
+def _renamed(summary: Summary, name: str) -> Summary:
+    """For the figures, which are called like their experiment."""
+    experiment = summary.result.experiment.model_copy(update={"name": name})
+    return replace(summary, result=replace(summary.result, experiment=experiment))
 
 
 def _json(summary: Summary, command: str) -> dict[str, object]:
@@ -90,19 +107,19 @@ def _json(summary: Summary, command: str) -> dict[str, object]:
     }
 
 
-def _markdown(summary: Summary, figures: list[Path], command: str) -> str:
-    return "\n\n".join(_sections(summary, figures, command)) + "\n"
+def _markdown(summary: Summary, name: str, figures: list[Path], command: str) -> str:
+    return "\n\n".join(_sections(summary, name, figures, command)) + "\n"
 
 
-def _sections(summary: Summary, figures: list[Path], command: str) -> Iterator[str]:
+def _sections(summary: Summary, name: str, figures: list[Path], command: str) -> Iterator[str]:
     experiment = summary.result.experiment
     yield f"# {experiment.title}"
     yield headline(summary)
     if told := in_short(summary):
         yield "\n".join(f"- {sentence}" for sentence in told)
     yield (
-        f"Made by `{command}`; the figures of each seed are in `{experiment.name}.json`, the table also in "
-        f"`{experiment.name}.tex` and `{experiment.name}.csv`."
+        f"Made by `{command}`; the figures of each seed are in `{name}.json`, the table also in "
+        f"`{name}.tex` and `{name}.csv`."
     )
     for path in figures:
         yield f"![{experiment.title}]({path.name})"
@@ -120,8 +137,8 @@ def _sections(summary: Summary, figures: list[Path], command: str) -> Iterator[s
         yield "## Notes\n\n" + "\n".join(f"- {note}" for note in noted)
     if experiment.published:
         yield f"## What the paper prints\n\n{NOT_COMPARABLE}"
-        for name in experiment.published:
-            yield published(published_table(name), summary).markdown()
+        for table_name in experiment.published:
+            yield published(published_table(table_name), summary).markdown()
 
 
 def _same(summary: Summary) -> str:
@@ -147,8 +164,7 @@ def _about(summary: Summary) -> str:
         *_amounts(summary),
         f"{ADDED} A dash: the set has no such row.",
         f"{COUNTED}{_silent_heads(summary)}",
-        "Seconds: of training, median of the seeds, lowest to highest over the columns; asking a model takes "
-        "none.",
+        _TIMED,
     ]
     return "## How to read the tables\n\n" + "\n".join(f"- {sentence}" for sentence in told)
 

@@ -46,16 +46,26 @@ def load_sets(experiment: Experiment, data: Path) -> dict[str, DataSet]:
     return {name: load_data_set(name, data) for name in experiment.sets}
 
 
-class Runner:
-    """One experiment; `work` is the folder where finished cells are kept."""
+def rows_path(work: Path, name: str) -> Path:
+    """The file of rows of the experiment `name`."""
+    return work / f"{name}.rows.jsonl"
 
-    def __init__(self, experiment: Experiment, sets: Mapping[str, DataSet], work: Path) -> None:
+
+class Runner:
+    """One experiment; `work` is the folder where finished cells are kept.
+
+    Experiments that share a file of rows are handed it as `rows`, so that it is read once.
+    """
+
+    def __init__(
+        self, experiment: Experiment, sets: Mapping[str, DataSet], work: Path, rows: Rows | None = None
+    ) -> None:
         self.experiment, self.sets = experiment, sets
         self.expansion = Expansion(experiment, self.sets)
         self.draws: dict[DrawKey, Draw] = draws_of(
             (cell.draw for cell in self.expansion.cells), self.sets, experiment
         )
-        self.rows = Rows(work / f"{experiment.name}.rows.jsonl")
+        self.rows = Rows(rows_path(work, experiment.name)) if rows is None else rows
         self._fingerprints: dict[str, str] = {}
 
     def cells(self) -> list[Cell]:
