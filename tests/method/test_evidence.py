@@ -4,6 +4,7 @@ import pytest
 from adamab.method.evidence import (
     Component,
     HeldOut,
+    Judged,
     best_scale,
     choose_shares,
     honest_logits,
@@ -27,6 +28,10 @@ def informative(y, n_classes, strength):
     return (strength * np.eye(n_classes)[y] + RNG.standard_normal((len(y), n_classes))).astype(np.float32)
 
 
+def given(y, weight=None):
+    return Judged(y, np.ones(len(y), np.float32) if weight is None else weight)
+
+
 def view_of(matrix, name="pooled"):
     return DenseView(name, matrix, lambda _: None)
 
@@ -45,7 +50,7 @@ def test_folds_hold_every_sample_out_once_and_never_the_only_one_of_a_class():
 def test_stacking_finds_the_view_that_knows_and_silences_noise():
     y = np.arange(2000) % 4
     logits = np.stack([informative(y, 4, 3), informative(y, 4, 0)])
-    weights = stack_weights(logits, y, pull=0.0)
+    weights = stack_weights(logits, given(y), pull=0.0)
     assert weights[0] > 0.5
     assert weights[1] < 0.2
     best = min(
@@ -59,7 +64,7 @@ def test_stacking_finds_the_view_that_knows_and_silences_noise():
 def test_the_pull_brings_weights_together():
     y = np.arange(200) % 4
     logits = np.stack([informative(y, 4, 3), informative(y, 4, 0)])
-    free, pulled = stack_weights(logits, y, 0.0), stack_weights(logits, y, 10.0)
+    free, pulled = stack_weights(logits, given(y), 0.0), stack_weights(logits, given(y), 10.0)
     assert abs(np.diff(pulled)) < 0.2 * abs(np.diff(free))
 
 
@@ -67,12 +72,12 @@ def test_the_pull_counts_in_samples():
     y = np.arange(40) % 4
     logits = [informative(y, 4, 3), informative(y, 4, 1)]
     components = [Component(v, "similarity", (0,), rows[None]) for v, rows in zip("ab", logits, strict=True)]
-    scales = [best_scale(rows, y)[1] for rows in logits]
+    scales = [best_scale(rows, given(y))[1] for rows in logits]
     scaled = np.stack([scale * rows for scale, rows in zip(scales, logits, strict=True)])
-    expected = stack_weights(scaled, y, 8 / 40) * scales
-    found = [share.weight for share in choose_shares(components, y, 8.0)]
+    expected = stack_weights(scaled, given(y), 8 / 40) * scales
+    found = [share.weight for share in choose_shares(components, given(y), 8.0)]
     np.testing.assert_allclose(found, expected)
-    assert not np.allclose(found, stack_weights(scaled, y, 8.0) * scales, rtol=1e-2)
+    assert not np.allclose(found, stack_weights(scaled, given(y), 8.0) * scales, rtol=1e-2)
 
 
 def test_steps_and_scale_come_from_held_out_loss():
@@ -81,7 +86,7 @@ def test_steps_and_scale_come_from_held_out_loss():
     component = Component(
         "pooled", "calibrator", (0, 6, 12), np.stack([good * 0, 30 * good, informative(y, 3, 0)])
     )
-    (share,) = choose_shares([component], y, 1.0)
+    (share,) = choose_shares([component], given(y), 1.0)
     assert share.option == 6
     assert cross_entropy(share.weight * 30 * good, y) < cross_entropy(30 * good, y)
 
@@ -89,7 +94,7 @@ def test_steps_and_scale_come_from_held_out_loss():
 def test_no_evidence_at_all_leaves_equal_weights():
     y = np.arange(30) % 3
     logits = -np.stack([np.eye(3, dtype=np.float32)[y]] * 2)  # worse than nothing
-    np.testing.assert_allclose(stack_weights(logits, y, 0.0), [0.5, 0.5])
+    np.testing.assert_allclose(stack_weights(logits, given(y), 0.0), [0.5, 0.5])
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -99,10 +104,10 @@ def test_shuffled_labels_are_estimated_at_chance(seed):
     y = np.repeat(np.arange(n_classes), each)
     x = (3 * np.eye(n_classes)[y] + rng.standard_normal((len(y), n_classes))).astype(np.float32)
     wide = np.concatenate([x, rng.standard_normal((len(y), 300))], axis=1).astype(np.float32)
-    given = np.ones(len(y), dtype=bool)
+    everyone = np.ones(len(y), dtype=bool)
     views = [view_of(x), view_of(wide, "layers")]
-    honest = fit_views(views, y, given, n_classes, FAST, seed=seed).held_out.estimate()
-    shuffled = fit_views(views, rng.permutation(y), given, n_classes, FAST, seed=seed).held_out.estimate()
+    honest = fit_views(views, y, everyone, n_classes, FAST, seed=seed).held_out.estimate()
+    shuffled = fit_views(views, rng.permutation(y), everyone, n_classes, FAST, seed=seed).held_out.estimate()
     assert honest.accuracy > 0.6
     assert shuffled.low <= 1 / n_classes
     assert shuffled.accuracy < 1 / n_classes + 0.12
@@ -117,7 +122,8 @@ def test_estimate_judges_each_fold_by_the_others():
     right, wrong = np.eye(2, dtype=np.float32)[y] * 9, np.eye(2, dtype=np.float32)[1 - y] * 9
     a = Component("a", "calibrator", (0,), np.where((folds == 0)[:, None], right, wrong)[None])
     b = Component("b", "calibrator", (0,), np.where((folds == 1)[:, None], right, wrong)[None])
-    assert honest_logits([a, b], y, folds, 0.0).estimate().accuracy < 0.5
+    joint = honest_logits([a, b], given(y), folds, 0.0)
+    assert HeldOut(joint, y).estimate().accuracy < 0.5
 
 
 def test_without_a_second_example_there_is_no_estimate():
@@ -128,20 +134,47 @@ def test_without_a_second_example_there_is_no_estimate():
     assert [share.kind for share in fitted.shares if share.weight] == ["calibrator"]
 
 
-def test_synthetic_samples_are_never_held_out():
+def test_synthetic_samples_weigh_views_and_are_not_estimated():
+    """One given sample a class: folds of the others find the view that knows, and estimate nothing."""
     y = np.concatenate([np.arange(3), np.arange(30) % 3])
-    given = np.arange(33) < 3
-    x = informative(y, 3, 5)
-    assert fit_views([view_of(x)], y, given, 3, FAST, seed=0).held_out is None
-    given[:6] = True
-    assert fit_views([view_of(x)], y, given, 3, FAST, seed=0).held_out.estimate().n == 6
+    is_given = np.arange(33) < 3
+    views = [view_of(informative(y, 3, 5)), view_of(informative(y, 3, 0), "layers")]
+    fitted = fit_views(views, y, is_given, 3, FAST, seed=0)
+    assert fitted.held_out is None
+    weights = fitted.weights("discriminant")
+    assert weights["pooled"] > 3 * weights["layers"]
+    is_given[:6] = True
+    assert fit_views(views, y, is_given, 3, FAST, seed=0).held_out.estimate().n == 6
+
+
+def test_evidence_of_synthetic_samples_can_be_left_out():
+    y = np.concatenate([np.arange(3), np.arange(30) % 3])
+    views = [view_of(informative(y, 3, 5))]
+    fitted = fit_views(views, y, np.arange(33) < 3, 3, FAST.with_options(synthetic_evidence=0), seed=0)
+    assert [share.kind for share in fitted.shares] == ["calibrator"]
+
+
+def test_a_sample_of_weight_three_counts_as_three():
+    y = np.arange(30) % 3
+    logits = np.stack([informative(y, 3, 2), informative(y, 3, 1)])
+    weight = np.where(y == 0, 3, 1).astype(np.float32)
+    times = weight.astype(int)
+    often = np.repeat(logits, times, axis=1)
+    assert best_scale(logits[0], given(y, weight)) == pytest.approx(
+        best_scale(often[0], given(np.repeat(y, times)))
+    )
+    np.testing.assert_allclose(
+        stack_weights(logits, given(y, weight), 0.1),
+        stack_weights(often, given(np.repeat(y, times)), 0.1),
+        rtol=1e-3,
+    )
 
 
 @pytest.mark.parametrize("n", [12, 60, 600])
 def test_a_perfect_record_is_not_certainty(n):
     y = np.arange(n) % 3
     component = Component("pooled", "calibrator", (0,), 50 * np.eye(3, dtype=np.float32)[y][None])
-    (share,) = choose_shares([component], y, 1.0)
+    (share,) = choose_shares([component], given(y), 1.0)
     logits = share.weight * component.logits[0]
     probability = np.exp(logits[:, :].max(axis=1)) / np.exp(logits).sum(axis=1)
     np.testing.assert_allclose(1 - probability, 2 / 3 / (n + 2), rtol=0.1)
@@ -166,9 +199,8 @@ def test_honest_logits_stand_in_the_order_of_the_samples():
     y = np.arange(60) % 3
     component = Component("pooled", "calibrator", (0,), informative(y, 3, 4)[None])
     folds = np.arange(60) % 4
-    held_out = honest_logits([component], y, folds, 1.0)
+    joint = honest_logits([component], given(y), folds, 1.0)
     for fold in range(4):
-        (share,) = choose_shares([component.rows(folds != fold)], y[folds != fold], 1.0)
+        (share,) = choose_shares([component.rows(folds != fold)], given(y[folds != fold]), 1.0)
         own = share.weight * component.logits[0][folds == fold]
-        np.testing.assert_allclose(held_out.logits[folds == fold], own, rtol=1e-6)
-    np.testing.assert_array_equal(held_out.class_index, y)
+        np.testing.assert_allclose(joint[folds == fold], own, rtol=1e-6)

@@ -2,6 +2,7 @@ import numpy as np
 import torch
 
 from adamab.method import heads
+from adamab.method.evidence import Judged
 from adamab.method.heads import fit_views
 from adamab.method.training import as_tensor, train_heads
 from adamab.run.assemble import heads_of_fit
@@ -12,6 +13,7 @@ RNG = np.random.default_rng(2)
 Y = np.arange(24) % 3
 X = (2 * np.eye(3, 20)[Y] + RNG.standard_normal((24, 20))).astype(np.float32)
 GIVEN = np.ones(24, dtype=bool)
+ONES = np.ones(24, np.float32)
 FAST = Recipe(checkpoints=(0, 5, 20))
 
 
@@ -61,13 +63,13 @@ def test_same_seed_same_heads_other_seed_other_heads():
     assert not np.array_equal(linear(1), linear(2))
 
 
-def test_training_stops_when_held_out_loss_has_risen_twice():
+def test_training_stops_when_held_out_loss_has_risen():
     noise = RNG.standard_normal((24, 3)).astype(np.float32)
     good = 4 * np.eye(3, dtype=np.float32)[Y]
     story = [(0, noise), (6, good), (12, good + noise), (25, good + 4 * noise), (50, good)]
-    patience = heads._Patience(Y, [GIVEN], last=200)
-    assert [patience.goes_on(step, logits) for step, logits in story[:4]] == [True, True, True, False]
-    no_folds = heads._Patience(Y, [], last=50)
+    patience = heads._Patience(Judged(Y, np.ones(24, np.float32)), last=200)
+    assert [patience.goes_on(step, logits) for step, logits in story[:3]] == [True, True, False]
+    no_folds = heads._Patience(None, last=50)
     assert [no_folds.goes_on(step, logits) for step, logits in story] == [True] * 4 + [False]
 
 
@@ -98,8 +100,26 @@ def test_descriptions_alone_give_a_zero_shot_classifier():
 
 def test_large_tasks_get_fewer_folds(monkeypatch):
     monkeypatch.setattr(heads, "MEMBER_NUMBERS", 24 * 3 * 4)
-    folds = heads._folds(Y, GIVEN, 3, Recipe(), 0)
+    folds = heads._folds(Y, GIVEN, ONES, 3, Recipe(), 0)
     assert set(folds) == {0, 1, 2}
+
+
+def test_of_many_samples_a_part_of_the_folds_is_judged():
+    folds = heads._folds(Y, GIVEN, ONES, 3, Recipe(evidence=10), 0)
+    assert set(folds) == {-1, 0, 1, 2}
+    assert 10 <= (folds >= 0).sum() < 24
+    whole = heads._folds(Y, GIVEN, ONES, 3, Recipe(), 0)
+    np.testing.assert_array_equal(folds[folds >= 0], whole[folds >= 0])
+    fitted = fit_views([DenseView("pooled", X, lambda _: None)], Y, GIVEN, 3, Recipe(evidence=10), seed=0)
+    assert fitted.held_out.estimate().n == (folds >= 0).sum()
+
+
+def test_given_and_synthetic_samples_are_spread_over_all_folds():
+    given = np.arange(24) < 15
+    folds = heads._folds(Y, given, np.where(given, 1, 0.2).astype(np.float32), 3, Recipe(folds=3), 0)
+    for source in (given, ~given):
+        sizes = np.bincount(folds[source], minlength=3)
+        assert sizes.max() - sizes.min() <= 3  # one a class
 
 
 def test_folded_heads_compute_what_the_calibrators_compute():

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from adamab.method.views import PreparedView, class_means
+from adamab.method.views import PreparedView, class_means, unit
 
 Floats = NDArray[np.float32]
 PROTOTYPES = 100  # percent of shrinkage from which directions count alike: cosines with the class means
@@ -53,15 +53,15 @@ def discriminants(
     """
     learned = weight > 0
     means = class_means(prepared.queries, class_index, learned, n_classes)
-    counts = np.bincount(class_index, weights=weight, minlength=n_classes)
+    counts = np.bincount(class_index[learned], minlength=n_classes)
     present = counts > 0
     values, directions = _scatter(prepared.queries, class_index, weight, means)
     turned, even = means @ directions, float(values.mean())
-    noise = len(values) / np.where(present, counts, 1)
+    noise = len(values) / np.maximum(counts, 1)
     found = {}
     for shrinkage in shrinkages:
         if shrinkage >= PROTOTYPES or even < 1e-9:
-            vectors, bias = _unit(means), np.zeros(n_classes, np.float32)
+            vectors, bias = unit(means), np.zeros(n_classes, np.float32)
         else:
             share = shrinkage / 100
             scaled = turned / ((1 - share) * values + share * even)
@@ -95,16 +95,11 @@ def _told(
     return LinearState((scale * vectors).astype(np.float32), (scale * bias).astype(np.float32))
 
 
-def _unit(x: Floats) -> Floats:
-    unit: Floats = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
-    return unit
-
-
 def held_out_logits(
     members: Sequence[PreparedView],
     states: Sequence[dict[int, LinearState]],
     held: Sequence[NDArray[np.bool_]],
-) -> Iterator[tuple[int, Floats]]:
+) -> Iterator[Floats]:
     """By shrinkage, the logits of every held-out sample from the member that did not see it."""
     judged = np.any(held, axis=0)
     for shrinkage in states[0] if states else ():
@@ -115,4 +110,4 @@ def held_out_logits(
                 logits = np.zeros((len(judged), of_fold.shape[1]), np.float32)
             logits[out] = of_fold
         if logits is not None:
-            yield shrinkage, logits[judged]
+            yield logits[judged]

@@ -1,8 +1,8 @@
 """What the folds say: how long each head trains, how steep it is, and how much each view counts.
 
 A component is anything that has logits: a view's calibrator at one of its checkpoints, its discriminant
-at one of its shrinkages, or its untrained similarity. Its out-of-fold logits on the given samples, and
-nothing else, decide here.
+at one of its shrinkages, or its untrained similarity. Its out-of-fold logits, and nothing else, decide
+here; those of a synthetic sample count less than those of a given one.
 
 Losses count a share 1/(n+2) of each of the n held-out samples as spread over all classes. A perfect
 record of n samples proves no better odds than that (Laplace's rule), and without it separable folds
@@ -46,6 +46,34 @@ class Component:
 
 
 @dataclass(frozen=True)
+class Judged:
+    """Held-out samples and how much each counts: a given one 1, a synthetic one less."""
+
+    class_index: NDArray[np.int64]  # (n,)
+    weight: Floats  # (n,)
+
+    def rows(self, keep: NDArray[np.bool_]) -> Judged:
+        """Some of the samples."""
+        return Judged(self.class_index[keep], self.weight[keep])
+
+    @property
+    def total(self) -> float:
+        """The number of given samples that they are worth."""
+        return float(self.weight.sum())
+
+    def mean(self, losses: NDArray[np.floating]) -> float:
+        """Of what the samples lose."""
+        return float(losses @ self.weight) / self.total
+
+    def targets(self, n_classes: int) -> Floats:
+        """(n, K) the own class, less what so many samples cannot prove."""
+        n, doubt = len(self.class_index), 1 / (self.total + 2)
+        target = np.full((n, n_classes), doubt / n_classes, dtype=np.float32)
+        target[np.arange(n), self.class_index] += 1 - doubt
+        return target
+
+
+@dataclass(frozen=True)
 class Share:
     """How one component enters the classifier: logits at `option`, times `weight`."""
 
@@ -81,10 +109,11 @@ class HeldOut:
         """The factor of the logits with the smallest cross-entropy: one over the temperature."""
         if not self.logits.any():
             return 1.0
-        target = _targets(self.class_index, self.logits.shape[1])
+        judged = Judged(self.class_index, np.ones(len(self.class_index), np.float32))
+        target = judged.targets(self.logits.shape[1])
 
         def loss(log_scale: float) -> float:
-            return _cross_entropy(np.float32(np.exp(log_scale)) * self.logits, target)
+            return _cross_entropy(np.float32(np.exp(log_scale)) * self.logits, target, judged)
 
         found = minimize_scalar(loss, bounds=np.log(SCALES[[0, -1]]), method="bounded")
         return float(np.exp(found.x))
@@ -102,16 +131,14 @@ def stratified_folds(
     return folds
 
 
-def choose_shares(
-    components: Sequence[Component], class_index: NDArray[np.int64], pull: float
-) -> list[Share]:
+def choose_shares(components: Sequence[Component], judged: Judged, pull: float) -> list[Share]:
     """Option and temperature component by component, then one non-negative weight each.
 
     `pull` counts in samples: it weighs as much in the choice of weights as so many of them.
     """
-    chosen = [_best_option(component, class_index) for component in components]
+    chosen = [_best_option(component, judged) for component in components]
     logits = np.stack([scale * c.logits[i] for c, (i, scale) in zip(components, chosen, strict=True)])
-    weights = stack_weights(logits, class_index, pull / len(class_index))
+    weights = stack_weights(logits, judged, pull / judged.total)
     return [
         Share(c.view, c.kind, c.options[i], float(weight * scale))
         for c, (i, scale), weight in zip(components, chosen, weights, strict=True)
@@ -120,11 +147,11 @@ def choose_shares(
 
 def honest_logits(
     components: Sequence[Component],
-    class_index: NDArray[np.int64],  # (n,)
+    judged: Judged,
     folds: NDArray[np.int64],  # (n,)
     pull: float,
-) -> HeldOut:
-    """Joint logits where each fold is judged with the shares that the other folds chose.
+) -> Floats:
+    """(n, K) joint logits where each fold is judged with the shares that the other folds chose.
 
     Choosing and judging on the same predictions would flatter: a handful of weights fits a handful
     of samples.
@@ -132,28 +159,30 @@ def honest_logits(
     joint = np.zeros(components[0].logits.shape[1:], np.float32)
     for fold in np.unique(folds):
         held = folds == fold
-        shares = choose_shares([c.rows(~held) for c in components], class_index[~held], pull)
+        shares = choose_shares([c.rows(~held) for c in components], judged.rows(~held), pull)
         joint[held] = sum(_of_share(c, share)[held] for c, share in zip(components, shares, strict=True))
-    return HeldOut(joint, class_index)
+    return joint
 
 
-def stack_weights(logits: Floats, class_index: NDArray[np.int64], pull: float) -> NDArray[np.float64]:
+def stack_weights(logits: Floats, judged: Judged, pull: float) -> NDArray[np.float64]:
     """Weights w >= 0 that minimise the cross-entropy of Σ w_v z_v, pulled towards each other.
 
     Minimises mean cross-entropy + pull * Σ (w_v - mean w)².
     """
-    n_views, n, n_classes = logits.shape
-    target = _targets(class_index, n_classes)
+    n_views, _, n_classes = logits.shape
+    target = judged.targets(n_classes)
+    counted = (judged.weight / judged.total)[:, None]
 
     def objective(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         joint = np.tensordot(weights, logits, 1)
         joint -= joint.max(axis=1, keepdims=True)
         residual = np.exp(joint)
         sums = residual.sum(axis=1)
-        loss = float((np.log(sums) - (target * joint).sum(axis=1)).mean())
+        loss = judged.mean(np.log(sums) - (target * joint).sum(axis=1))
         residual /= sums[:, None]
         residual -= target
-        gradient = np.tensordot(logits, residual, ([1, 2], [0, 1])) / n
+        residual *= counted
+        gradient = np.tensordot(logits, residual, ([1, 2], [0, 1]))
         apart = weights - weights.mean()
         return loss + pull * float(apart @ apart), gradient + 2 * pull * apart
 
@@ -163,27 +192,29 @@ def stack_weights(logits: Floats, class_index: NDArray[np.int64], pull: float) -
     return weights if weights.any() else start
 
 
-def best_scale(logits: Floats, class_index: NDArray[np.int64]) -> tuple[float, float]:
+def best_scale(logits: Floats, judged: Judged) -> tuple[float, float]:
     """The smallest cross-entropy that a temperature can give, and its scale; the flatter on a tie.
 
     The loss is convex in the scale, so half of those that are left can go at each look.
     """
-    target = _targets(class_index, logits.shape[1])
+    target = judged.targets(logits.shape[1])
+
+    def loss(at: int) -> float:
+        return _cross_entropy(SCALES[at] * logits, target, judged)
+
     low, high = 0, len(SCALES) - 1
     while low < high:
         middle = (low + high) // 2
-        if _cross_entropy(SCALES[middle] * logits, target) <= _cross_entropy(
-            SCALES[middle + 1] * logits, target
-        ):
+        if loss(middle) <= loss(middle + 1):
             high = middle
         else:
             low = middle + 1
-    return _cross_entropy(SCALES[low] * logits, target), float(SCALES[low])
+    return loss(low), float(SCALES[low])
 
 
-def _best_option(component: Component, class_index: NDArray[np.int64]) -> tuple[int, float]:
+def _best_option(component: Component, judged: Judged) -> tuple[int, float]:
     """Option and scale with the smallest cross-entropy; the earlier on a tie."""
-    best = [best_scale(logits, class_index) for logits in component.logits]
+    best = [best_scale(logits, judged) for logits in component.logits]
     option = min(range(len(best)), key=lambda i: best[i][0])
     return option, best[option][1]
 
@@ -193,15 +224,7 @@ def _of_share(component: Component, share: Share) -> Floats:
     return scaled
 
 
-def _cross_entropy(logits: Floats, target: Floats) -> float:
+def _cross_entropy(logits: Floats, target: Floats, judged: Judged) -> float:
     shifted = logits - logits.max(axis=1, keepdims=True)
     expected = (target * shifted).sum(axis=1)
-    return float((np.log(np.exp(shifted).sum(axis=1)) - expected).mean())
-
-
-def _targets(class_index: NDArray[np.int64], n_classes: int) -> Floats:
-    """(n, K) the own class, less what n samples cannot prove."""
-    doubt = 1 / (len(class_index) + 2)
-    target = np.full((len(class_index), n_classes), doubt / n_classes, dtype=np.float32)
-    target[np.arange(len(class_index)), class_index] += 1 - doubt
-    return target
+    return judged.mean(np.log(np.exp(shifted).sum(axis=1)) - expected)

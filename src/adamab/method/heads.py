@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TypeGuard
 
 import numpy as np
 import torch
@@ -14,6 +17,7 @@ from adamab.method.discriminant import LinearState, discriminants, held_out_logi
 from adamab.method.evidence import (
     Component,
     HeldOut,
+    Judged,
     Kind,
     Share,
     best_scale,
@@ -22,12 +26,20 @@ from adamab.method.evidence import (
     stratified_folds,
 )
 from adamab.method.training import as_tensor, train_heads
-from adamab.method.views import PreparedView, RawView, Rows, isometric, prepare, too_wide
+from adamab.method.views import (
+    PreparedView,
+    RawView,
+    Rows,
+    isometric,
+    learned_span,
+    prepare_on,
+    too_wide,
+)
 from adamab.task.recipe import Recipe
 
 Floats = NDArray[np.float32]
 MEMBER_NUMBERS = 50_000_000  # logits of all members at once: 200 MB
-PATIENCE = 2  # checkpoints without a gain after which a training stops
+PATIENCE = 1  # checkpoints without a gain after which a training stops
 
 # Without folds there is no evidence. These factors are typical of what folds choose where there are
 # some: trained logits of few samples are too steep.
@@ -97,10 +109,21 @@ class _Samples:
     """What all views of a fit share."""
 
     class_index: NDArray[np.int64]  # (n,)
-    held: Sequence[NDArray[np.bool_]]  # by each fold
+    folds: NDArray[np.int64]  # (n,) the fold that holds a sample out; -1 where none does
     seen: NDArray[np.bool_]  # (n,) what folds may train on
-    weight: Floats  # (n,)
+    weight: Floats  # (n,) in training
+    counted: Floats  # (n,) in evidence
     n_classes: int
+
+    @cached_property
+    def held(self) -> list[NDArray[np.bool_]]:
+        """(n,) what each fold holds out."""
+        return [self.folds == k for k in range(self.folds.max(initial=-1) + 1)]
+
+    def judged(self) -> Judged:
+        """The samples that are held out once."""
+        out = self.folds >= 0
+        return Judged(self.class_index[out], self.counted[out])
 
     def learned_from(self) -> list[NDArray[np.bool_]]:
         """(n,) what each fold may learn from."""
@@ -121,77 +144,127 @@ def fit_views(
     seed: int,
     copies: bool = False,
 ) -> FittedViews:
-    """Train every view's heads and weigh them by out-of-fold evidence on the given samples.
+    """Train every view's heads and weigh them by out-of-fold evidence.
 
-    Where the other samples are near copies of given ones (`copies`), no fold trains on them: a copy of
-    a held-out sample would give it away.
+    Where the other samples are near copies of given ones (`copies`), no fold trains on them or judges by
+    them: a copy of a held-out sample would give it away.
     """
-    folds = _folds(class_index, given, n_classes, recipe, seed)
-    held = [folds == k for k in range(folds.max(initial=-1) + 1)]
     seen = given if copies else np.ones(len(class_index), dtype=np.bool_)
-    weight = np.where(given, 1.0, recipe.synthetic_weight).astype(np.float32)
-    samples = _Samples(class_index, held, seen, weight, n_classes)
+    counted = np.where(given, 1.0, recipe.synthetic_evidence).astype(np.float32)
+    samples = _Samples(
+        class_index,
+        _folds(class_index, given, counted * seen, n_classes, recipe, seed),
+        seen,
+        np.where(given, 1.0, recipe.synthetic_weight).astype(np.float32),
+        counted,
+        n_classes,
+    )
     heads, closed, components = [], [], []
     for view in views:
         folded = _FoldedView(view, samples, recipe)
-        if not (view.wide and recipe.discriminants):
+        trained = not (view.wide and recipe.discriminants)
+        if trained:
             head, of_view = _fit_calibrator(folded, samples, recipe, seed)
             heads.append(head)
             components += of_view
-        if recipe.discriminants and len(class_index):
+        # Without folds nobody could say how much it counts beside a calibrator.
+        if recipe.discriminants and len(class_index) and (samples.held or not trained):
             discriminant, component = _fit_discriminant(folded, samples, recipe)
             closed.append(discriminant)
             components.append(component)
-    if not held:
-        shares, held_out = _prior_shares(components, recipe), None
-    else:
-        judged = folds >= 0
-        shares = choose_shares(components, class_index[judged], recipe.pull)
-        held_out = honest_logits(components, class_index[judged], folds[judged], recipe.pull)
+    shares, held_out = _weighed(components, samples, given, recipe)
     return FittedViews(tuple(heads), tuple(closed), tuple(shares), held_out)
 
 
+def _weighed(
+    components: Sequence[Component], samples: _Samples, given: NDArray[np.bool_], recipe: Recipe
+) -> tuple[list[Share], HeldOut | None]:
+    """Shares by evidence and the honest logits of given samples; fixed shares where nothing is held out."""
+    if not samples.held:
+        return _prior_shares(components, recipe), None
+    judged, out = samples.judged(), samples.folds >= 0
+    shares = choose_shares(components, judged, recipe.pull)
+    if not given[out].any():
+        return shares, None
+    honest = honest_logits(components, judged, samples.folds[out], recipe.pull)
+    return shares, HeldOut(honest[given[out]], judged.class_index[given[out]])
+
+
 def _folds(
-    class_index: NDArray[np.int64], given: NDArray[np.bool_], n_classes: int, recipe: Recipe, seed: int
+    class_index: NDArray[np.int64],
+    given: NDArray[np.bool_],
+    counted: Floats,  # (n,) in evidence
+    n_classes: int,
+    recipe: Recipe,
+    seed: int,
 ) -> NDArray[np.int64]:
-    """(n,) the fold that holds a given sample out; -1 for samples that are never held out."""
+    """(n,) the fold that holds a sample out; -1 for samples that are never held out.
+
+    Given and synthetic samples are spread over the folds apart from each other, so that no fold lacks
+    those that count most. Of many samples a part of the folds is evidence enough.
+    """
     folds = np.full(len(class_index), -1, dtype=np.int64)
-    most = int(np.bincount(class_index[given], minlength=1).max())
+    judged = counted > 0
+    most = int(np.bincount(class_index[judged], minlength=1).max())
     affordable = MEMBER_NUMBERS // max(1, len(class_index) * n_classes) - 1
     n_folds = min(recipe.folds, most, max(2, affordable))
-    if n_folds >= 2:
-        folds[given] = stratified_folds(class_index[given], n_folds, np.random.default_rng(seed))
+    if n_folds < 2:
+        return folds
+    rng = np.random.default_rng(seed)
+    for of_source in (given, judged & ~given):
+        folds[of_source] = stratified_folds(class_index[of_source], n_folds, rng)
+    evidence = float(counted[folds >= 0].sum())
+    if evidence > recipe.evidence:
+        folds[folds >= max(2, math.ceil(n_folds * recipe.evidence / evidence))] = -1
     return folds
 
 
 class _FoldedView:
-    """A view's rows as each fold may see them, and as the final member does."""
+    """A view's rows as each fold may see them, and last as the final member does."""
 
     def __init__(self, view: RawView, samples: _Samples, recipe: Recipe) -> None:
         self.name = view.name
         self._samples, self._recipe = samples, recipe
-        everything = np.ones(len(samples.class_index), dtype=np.bool_)
-        self._final = view.rows(everything)
-        self._folds: list[tuple[Rows, Rows | None]] = []
+        self._rows: list[tuple[Rows, Rows | None]] = []
         raw: tuple[Rows, Rows | None] | None = None
         for learned in samples.learned_from():
             rows = view.rows(learned)
             # Rotated once where all folds start from the same rows.
             if raw is None or rows[0] is not raw[0] or rows[1] is not raw[1]:
                 raw, rotated = rows, isometric(*rows)
-            self._folds.append(rotated)
+            self._rows.append(rotated)
+        everything = np.ones(len(samples.class_index), dtype=np.bool_)
+        self._rows.append(view.rows(everything))
+        self._learned = [*samples.learned_from(), everything]
 
     def members(self, width: int | None) -> list[PreparedView]:
         """The view prepared for heads of at most `width` columns, fold by fold; the last for all samples."""
-        recipe = self._recipe.model_copy(update={"max_width": width})
-        reduce = too_wide(self._final[0], recipe)  # as the final head does, whatever the rotation saved
-        index, n_classes = self._samples.class_index, self._samples.n_classes
-        folds = [
-            prepare(*rows, index, learned, n_classes, recipe, reduce=reduce)
-            for rows, learned in zip(self._folds, self._samples.learned_from(), strict=True)
+        bases = self._spans if self._must_shrink(width) else [None] * len(self._rows)
+        return [
+            prepare_on(
+                None if basis is None else np.ascontiguousarray(basis[:, :width]),
+                *rows,
+                self._samples.class_index,
+                learned,
+                self._samples.n_classes,
+                self._recipe,
+            )
+            for basis, rows, learned in zip(bases, self._rows, self._learned, strict=True)
         ]
-        everything = np.ones(len(index), dtype=np.bool_)
-        return [*folds, prepare(*self._final, index, everything, n_classes, recipe)]
+
+    def _must_shrink(self, width: int | None) -> TypeGuard[int]:
+        """As the final member must, whatever the rotation has saved the folds."""
+        return width is not None and too_wide(self._rows[-1][0], width)
+
+    @cached_property
+    def _spans(self) -> list[Floats]:
+        """For the widest head that does not take the view as it is; narrower ones have its first columns."""
+        widths = filter(self._must_shrink, (self._recipe.max_width, self._recipe.discriminant_width))
+        widest = max(widths)
+        return [
+            learned_span(*rows, learned, self._recipe, widest)
+            for rows, learned in zip(self._rows, self._learned, strict=True)
+        ]
 
 
 def _fit_calibrator(
@@ -204,7 +277,7 @@ def _fit_calibrator(
     if not len(samples.class_index):  # descriptions only: there is nothing to train on
         return head, similarity
     logits: list[Floats] = []
-    patience = _Patience(samples.class_index, held, last=max(recipe.checkpoints))
+    patience = _Patience(samples.judged() if held else None, last=max(recipe.checkpoints))
 
     def at_checkpoint(step: int, model: Calibrator) -> bool:
         head.states[step] = _state(model, classes)
@@ -234,25 +307,22 @@ def _fit_discriminant(
         for member, weight in zip(members, samples.weights(), strict=True)
     ]
     fitted = TrainedDiscriminant(view.name, members[-1], states[-1])
-    logits = [of_one for _, of_one in held_out_logits(members[:-1], states[:-1], samples.held)]
+    logits = list(held_out_logits(members[:-1], states[:-1], samples.held))
     empty = np.zeros((len(recipe.shrinkages), 0, samples.n_classes), np.float32)
     found = np.stack(logits) if logits else empty
     return fitted, Component(view.name, "discriminant", tuple(recipe.shrinkages), found)
 
 
 class _Patience:
-    """Stops a training whose held-out loss has been worse than its best at two checkpoints."""
+    """Stops a training whose held-out loss has risen from one checkpoint to the next."""
 
-    def __init__(
-        self, class_index: NDArray[np.int64], held: Sequence[NDArray[np.bool_]], *, last: int
-    ) -> None:
-        self._class_index = class_index[np.any(held, axis=0)] if len(held) else None
-        self._last = last
+    def __init__(self, judged: Judged | None, *, last: int) -> None:
+        self._judged, self._last = judged, last
         self._losses: list[float] = []
 
     def goes_on(self, step: int, logits: Floats) -> bool:
-        if self._class_index is not None:
-            loss, _ = best_scale(logits, self._class_index)
+        if self._judged is not None:
+            loss, _ = best_scale(logits, self._judged)
             self._losses.append(loss)
             if len(self._losses) - int(np.argmin(self._losses)) > PATIENCE:
                 return False
@@ -292,12 +362,8 @@ def _state(model: Calibrator, classes: torch.Tensor) -> HeadState:
 
 
 def _prior_shares(components: Sequence[Component], recipe: Recipe) -> list[Share]:
-    """Fixed weights that bring the components to a like steepness.
-
-    A view with a calibrator needs no discriminant here: without scatter they say nearly the same.
-    """
+    """Fixed weights that bring the components to a like steepness."""
     step = min(recipe.checkpoints, key=lambda s: abs(s - recipe.default_steps))
-    trained = {c.view for c in components if c.kind == "calibrator"}
     shares = []
     for c in components:
         if c.kind == "similarity":
@@ -305,6 +371,6 @@ def _prior_shares(components: Sequence[Component], recipe: Recipe) -> list[Share
         elif c.kind == "calibrator":
             option, scale = step, PRIOR_SCALE.get(c.view, PRIOR_SCALE_WIDE)
         else:
-            option, scale = c.options[0], 0.0 if c.view in trained else PRIOR_SCALE_WIDE
+            option, scale = c.options[0], PRIOR_SCALE_WIDE
         shares.append(Share(c.view, c.kind, option, scale / len(components)))
     return shares

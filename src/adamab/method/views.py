@@ -77,40 +77,57 @@ def prepare(
     learned_from: NDArray[np.bool_],  # (n,)
     n_classes: int,
     recipe: Recipe,
-    *,
-    reduce: bool | None = None,
 ) -> PreparedView:
-    """Learn a view's transform from some rows and apply it to all.
-
-    `reduce` says whether to project onto the rows' span; None means where the view is too wide.
-    """
-    centre = _mean(x, learned_from) if recipe.centre else None
-    units = None if described is None else _unit_descriptions(described, recipe)
+    """Learn a view's transform from some rows and apply it to all."""
+    width = recipe.max_width
     basis = None
-    if recipe.max_width is not None and (too_wide(x, recipe) if reduce is None else reduce):
-        rows = x[_spread(np.flatnonzero(learned_from))]
-        spanning = ViewTransform(centre, recipe.normalise, None)(rows)
-        basis = span_basis(spanning if units is None else _stack(spanning, units), recipe.max_width)
-    transform = ViewTransform(centre, recipe.normalise, basis)
+    if width is not None and too_wide(x, width):
+        basis = learned_span(x, described, learned_from, recipe, width)
+    return prepare_on(basis, x, described, class_index, learned_from, n_classes, recipe)
+
+
+def prepare_on(
+    basis: Floats | None,  # (d, r)
+    x: Rows,  # (n, d)
+    described: Rows | None,  # (K, d)
+    class_index: NDArray[np.int64],  # (n,)
+    learned_from: NDArray[np.bool_],  # (n,)
+    n_classes: int,
+    recipe: Recipe,
+) -> PreparedView:
+    """The same in the coordinates of a basis, or as the view comes."""
+    transform = ViewTransform(_centre(x, learned_from, recipe), recipe.normalise, basis)
     queries = transform(x)
+    units = None if described is None else _unit_descriptions(described, recipe)
     if units is not None and basis is not None:
         units = units @ basis
     means = class_means(queries, class_index, learned_from, n_classes)
     return PreparedView(transform, queries, class_inputs(means, units, recipe), units)
 
 
-def too_wide(x: Rows, recipe: Recipe) -> bool:
-    """Whether a tower cannot take the view as it is."""
-    return recipe.max_width is not None and (sp.issparse(x) or x.shape[1] > recipe.max_width)
+def learned_span(
+    x: Rows, described: Rows | None, learned_from: NDArray[np.bool_], recipe: Recipe, width: int
+) -> Floats:  # (d, r), r <= width
+    """The strongest directions of some rows and the descriptions, the strongest first."""
+    rows = x[_spread(np.flatnonzero(learned_from))]
+    spanning = ViewTransform(_centre(x, learned_from, recipe), recipe.normalise, None)(rows)
+    if described is not None:
+        spanning = _stack(spanning, _unit_descriptions(described, recipe))
+    return span_basis(spanning, width)
+
+
+def too_wide(x: Rows, width: int) -> bool:
+    """Whether a head of that width cannot take the view as it is."""
+    return sp.issparse(x) or int(x.shape[1]) > width
 
 
 def class_inputs(means: Floats, described: Floats | None, recipe: Recipe) -> Floats:
     """(K, r) what the class tower sees; a class without samples has a zero mean."""
     if described is None or recipe.class_input == "mean":
-        return _unit(means)
+        return unit(means)
     if recipe.class_input == "description":
         return described
-    return _unit(_unit(means) + _unit(described))
+    return unit(unit(means) + unit(described))
 
 
 def class_means(
@@ -157,7 +174,7 @@ def _unit_descriptions(described: Rows, recipe: Recipe) -> Floats:
     vectors = _dense(described)
     if recipe.centre:
         vectors = vectors - vectors.mean(axis=0)
-    return _unit(vectors) if recipe.normalise else vectors
+    return unit(vectors) if recipe.normalise else vectors
 
 
 def _gram(rows: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -190,6 +207,10 @@ def _dense(x: Rows) -> Floats:
     return np.asarray(x.toarray() if sp.issparse(x) else x, dtype=np.float32)
 
 
+def _centre(x: Rows, learned_from: NDArray[np.bool_], recipe: Recipe) -> Floats | None:
+    return _mean(x, learned_from) if recipe.centre else None
+
+
 def _mean(x: Rows, rows: NDArray[np.bool_]) -> Floats:
     if not rows.any():
         return np.zeros(x.shape[1], dtype=np.float32)
@@ -206,7 +227,8 @@ def _lengths(x: Rows, centre: Floats | None) -> Floats:
     return _safe(np.sqrt(np.maximum(squares, 0)))
 
 
-def _unit(x: Floats) -> Floats:
+def unit(x: Floats) -> Floats:
+    """Rows of length one; a zero row stays zero."""
     return np.asarray(x / _safe(np.linalg.norm(x, axis=1))[:, None], dtype=np.float32)
 
 

@@ -151,7 +151,8 @@ def evenly(cell: Cell, materials: Materials, outside: Outside | None) -> tuple[S
 
     key = cell.draw, cell.batch, cell.rounds
     if key not in materials.added:
-        recipe = Recipe(views=("pooled",), words=False, refit=False, folds=0, layers=1, similarity=False)
+        # Its heads are thrown away: nothing is trained, neither in the rounds nor after them.
+        recipe = Recipe(views=("pooled",), words=False, discriminants=False, folds=0, checkpoints=(0,))
         fit = fit_task(
             materials.task(cell.draw, "zero-shot"),
             materials.vectors[cell.set],
