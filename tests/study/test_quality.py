@@ -405,7 +405,7 @@ def test_the_file_of_rows_is_read_once(embedder, tmp_path, monkeypatch):
 
 
 def _policy(method):
-    ours = {"default": "adamab", "default-api": "adamab", "paper": "adamab", "zero-shot": "none"}
+    ours = {"default": "adamab", "default-api": "adamab", "zero-shot": "none"}
     return ours.get(method, "random" if method == "default-random" else "round-robin")
 
 

@@ -190,7 +190,7 @@ def train_heads(
 
 def _optimiser(parameters: list[torch.nn.Parameter], recipe: Recipe) -> torch.optim.Optimizer:
     kind = torch.optim.AdamW if recipe.optimiser == "adamw" else torch.optim.Adam
-    return kind(parameters, lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
+    return kind(parameters, lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True)
 
 
 def as_tensor(array: NDArray[np.float32] | NDArray[np.int64]) -> Tensor:

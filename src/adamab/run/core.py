@@ -13,6 +13,7 @@ from adamab.errors import TaskError
 from adamab.method.evidence import Estimate, HeldOut
 from adamab.method.heads import FittedViews, fit_views
 from adamab.method.policies import make_policy
+from adamab.method.tiny_numbers import tiny_is_zero
 from adamab.run.assemble import heads_of_fit, heads_of_loop
 from adamab.run.joint_model import JointModel
 from adamab.run.loop import Loop, Trail, Untold
@@ -75,6 +76,7 @@ def _fitted(samples: TrainingSet, recipe: Recipe, seed: int) -> FittedViews:
     )
 
 
+@tiny_is_zero()
 def fit_samples(
     samples: TrainingSet,
     recipe: Recipe,

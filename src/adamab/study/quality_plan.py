@@ -192,7 +192,7 @@ def _methods(data: DataSet, amounts: Sequence[int]) -> list[dict[str, Any]]:
     if described:
         views = {"views": ["pooled"]}
         ours.append({"method": CALIBRATOR, "recipe": "default", "policies": ["adamab"], "options": views})
-    ours.append({"method": CALIBRATOR, "recipe": "paper", "policies": ["adamab"]})
+    ours.append({"method": CALIBRATOR, "recipe": "paper", "policies": ["round-robin"]})  # as all rivals
     theirs = [{"method": name, "samples": samples} for name in RIVALS if name not in (PAPER, ZERO_SHOT)]
     untrained: list[dict[str, Any]] = [{"method": ZERO_SHOT}] if described else []
     return [*ours, *untrained, *theirs]

@@ -1,0 +1,31 @@
+import numpy as np
+import pytest
+import torch
+
+from adamab.method.tiny_numbers import tiny_is_zero
+
+pytestmark = pytest.mark.skipif(not torch.set_flush_denormal(False), reason="this processor cannot")
+
+
+def products():
+    tiny = (torch.tensor(1e-30) * 1e-10, np.full(1, 1e-30, np.float32)[0] * np.float32(1e-10))
+    return [float(found) for found in tiny]
+
+
+def test_tiny_numbers_are_zero_inside_and_numbers_outside():
+    with tiny_is_zero():
+        assert products() == [0.0, 0.0]
+    assert all(found > 0 for found in products())
+
+
+def test_what_held_before_holds_again():
+    torch.set_flush_denormal(True)
+    try:
+        with tiny_is_zero():
+            pass
+        assert products() == [0.0, 0.0]
+    finally:
+        torch.set_flush_denormal(False)
+    with pytest.raises(ZeroDivisionError), tiny_is_zero():
+        raise ZeroDivisionError
+    assert all(found > 0 for found in products())
