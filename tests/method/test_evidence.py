@@ -204,3 +204,15 @@ def test_honest_logits_stand_in_the_order_of_the_samples():
         (share,) = choose_shares([component.rows(folds != fold)], given(y[folds != fold]), 1.0)
         own = share.weight * component.logits[0][folds == fold]
         np.testing.assert_allclose(joint[folds == fold], own, rtol=1e-6)
+
+
+def test_difficulty_is_what_held_out_samples_miss_drawn_to_the_mean():
+    y = np.array([0, 0, 1, 1, 2])
+    probability = np.array([[0.9, 0.1, 0], [0.7, 0.3, 0], [0.6, 0.4, 0], [0.8, 0.2, 0], [0.4, 0.0, 0.6]])
+    logits = np.log(np.maximum(probability, 1e-12)).astype(np.float32)
+    missed = np.array([0.1 + 0.3, 0.6 + 0.8, 0.4, 0])
+    expected = (missed / 0.44 + 4) / (np.array([2, 2, 1, 0]) + 4)
+    with_another = np.concatenate([logits, np.full((5, 1), -50, np.float32)], axis=1)  # without samples
+    np.testing.assert_allclose(HeldOut(with_another, y).difficulty(), expected, rtol=1e-4)
+    perfect = HeldOut(100 * np.eye(3, dtype=np.float32)[y], y)
+    np.testing.assert_array_equal(perfect.difficulty(), np.ones(3))

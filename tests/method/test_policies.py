@@ -239,3 +239,23 @@ def test_a_forecast_of_a_bandit_takes_the_fewest_samples_and_the_best_score_firs
     choice = policy.choose(arms, rng=RNG, shift=shift)
     assert choice.arm == 1
     assert policy.forecast(arms, choice, rng=RNG, rounds=5) == [2, 0, 3, 1, 2]
+
+
+def test_a_class_that_is_twice_as_difficult_counts_as_one_with_half_the_samples():
+    everything, difficulty = np.ones(3, dtype=bool), np.array([1.0, 2.0, 0.5])
+    hard = Arms(np.array([4, 8, 3]), everything, 5, difficulty)
+    plain = Arms(np.array([4, 4, 6]), everything, 5)
+    policy = GradientShiftUCB(alpha=100)
+    ratio = policy.bonus(hard) / policy.bonus(plain)  # the totals differ
+    np.testing.assert_allclose(ratio, ratio[0])
+    shift = KnownShift(np.zeros(3), slack=np.zeros(3))
+    counts, chosen = np.array([2, 2, 2]), []
+    for _ in range(7):
+        arms = Arms(counts, everything, 2, difficulty)
+        chosen.append(policy.choose(arms, rng=RNG, shift=shift).arm)
+        counts = counts + 2 * (np.arange(3) == chosen[-1])
+    assert np.bincount(chosen).tolist() == [2, 4, 1]
+    assert (
+        policy.forecast(Arms(np.array([2, 2, 2]), everything, 2, difficulty), Choice(1), rng=RNG, rounds=6)
+        == (chosen[1:])
+    )

@@ -57,7 +57,7 @@ def run(task=None, generator=None, recipe=FAST, **options):
 
 
 def test_every_round_is_recorded_with_what_was_known():
-    result = run(generator=Writer())
+    result = run(generator=Writer(), recipe=FAST.with_options(difficulty=False))
     assert len(result.history) == FAST.n_augmentation_rounds(3) == 9
     for number, record in enumerate(result.history, 1):
         assert record.round == number
@@ -74,6 +74,19 @@ def test_every_round_is_recorded_with_what_was_known():
         assert chosen.bonus == pytest.approx(FAST.alpha / np.sqrt(total * chosen.count))
         assert min(vars(record.seconds).values()) >= 0
         json.dumps(record.to_json(), allow_nan=False)
+
+
+def test_more_is_generated_where_held_out_samples_are_wrong():
+    alike = ["it is down", "it is down again", "all is down", "down it is"]
+    given = {"refund": ["money back", "my money back", "the money back", "money back please"]}
+    task = make_task({**given, "praise": alike, "outage": [text + " now" for text in alike]})
+    counts = {}
+    for difficulty in (False, True):
+        recipe = FAST.with_options(difficulty=difficulty, passes=5)
+        chosen = [record.chosen for record in run(task, Writer(), recipe).history]
+        counts[difficulty] = [chosen.count(name) for name in CLASSES]
+    assert counts[False] == [5, 5, 5]
+    assert counts[True][0] < min(counts[True][1:])
 
 
 def test_all_scores_are_exact_on_demand_and_change_nothing():

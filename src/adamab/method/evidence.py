@@ -18,11 +18,13 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
+from scipy.special import softmax
 
 from adamab.method.statistics import wilson
 
 Floats: TypeAlias = NDArray[np.float32]
 Kind: TypeAlias = Literal["calibrator", "discriminant", "similarity"]
+PRIOR_SAMPLES = 4  # of mean difficulty, beside those of a class: with fewer, chance sends batches astray
 SCALES = np.exp(np.linspace(np.log(0.02), np.log(20), 40)).astype(
     np.float32
 )  # temperatures tried, as factors of logits
@@ -104,6 +106,22 @@ class HeldOut:
         """Their accuracy."""
         correct, n = int((np.argmax(self.logits, axis=1) == self.class_index).sum()), len(self.class_index)
         return Estimate(correct / n, *wilson(correct, n), n)
+
+    def difficulty(self) -> NDArray[np.float64]:
+        """(K,) the probability that is not given to the own class, by class, as a multiple of its mean.
+
+        The few samples of a class say little, so each class counts some more of mean difficulty.
+        """
+        n_classes = self.logits.shape[1]
+        probability = softmax(self.logits.astype(np.float64), axis=1)
+        missed = 1 - np.take_along_axis(probability, self.class_index[:, None], axis=1)[:, 0]
+        mean = missed.mean()
+        if mean < 1e-9:
+            return np.ones(n_classes)
+        of_class = np.bincount(self.class_index, weights=missed, minlength=n_classes)
+        counts = np.bincount(self.class_index, minlength=n_classes)
+        found: NDArray[np.float64] = (of_class / mean + PRIOR_SAMPLES) / (counts + PRIOR_SAMPLES)
+        return found
 
     def scale(self) -> float:
         """The factor of the logits with the smallest cross-entropy: one over the temperature."""

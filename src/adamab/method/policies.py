@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -38,6 +38,7 @@ class Arms:
     counts: NDArray[np.int64]  # (K,) accepted samples of each class
     open: NDArray[np.bool_]  # (K,) the class can still be generated for
     batch: int  # Δn
+    difficulty: NDArray[np.float64] | float = 1.0  # (K,) how wrong the folds are about a class; 1 on average
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class Policy(ABC):
         rng, counts, guesses = copy.deepcopy(rng), arms.counts.copy(), [choice.arm]
         for _ in range(rounds):
             counts[guesses[-1]] += arms.batch
-            guesses.append(self._guess(Arms(counts, arms.open, arms.batch), choice, rng))
+            guesses.append(self._guess(replace(arms, counts=counts), choice, rng))
         return guesses[1:]
 
     def _guess(self, arms: Arms, last: Choice, rng: np.random.Generator) -> int:
@@ -122,8 +123,9 @@ class RoundRobin(Policy):
 class GradientShiftUCB(Policy):
     """The paper's confidence-relaxed bound: argmax of a(C) = −δ²(C) + α / sqrt((n+Δn) n_C).
 
-    With `relative`, δ² is divided by the shift's own scale of the round, so that α has no unit:
-    δ² grows with the square of the logit scale, the bonus does not.
+    A class that is w times as difficult as the average counts as one with n_C / w samples. With
+    `relative`, δ² is divided by the shift's own scale of the round, so that α has no unit: δ² grows with
+    the square of the logit scale, the bonus does not.
 
     Example:
         >>> from adamab.testing import KnownShift
@@ -170,7 +172,7 @@ class GradientShiftUCB(Policy):
         δ² itself is a poor guide a few rounds ahead: each batch moves it by what is in the batch.
         """
         score = np.zeros(len(arms.counts)) if last.score is None else np.nan_to_num(last.score)
-        fewest = arms.counts if self.alpha > 0 else np.zeros_like(arms.counts)
+        fewest = arms.counts / arms.difficulty if self.alpha > 0 else np.zeros(len(arms.counts))
         order = np.lexsort((-score, fewest, ~arms.open))
         return int(order[0])
 
@@ -195,7 +197,8 @@ class Greedy(GradientShiftUCB):
 
 
 def _counts(arms: Arms) -> NDArray[np.float64]:
-    return np.where(arms.counts > 0, arms.counts, np.nan)
+    """(K,) as the bonus counts them."""
+    return np.where(arms.counts > 0, arms.counts / arms.difficulty, np.nan)
 
 
 def _lazy_argmax(

@@ -45,6 +45,8 @@ class JointModel:
         learned = np.ones(len(samples), dtype=np.bool_)
         self._prepared: dict[str, PreparedView] = {}
         self._queries: dict[str, Floats] = {}
+        held_out = fitted.held_out if fitted is not None and recipe.difficulty else None
+        self.difficulty = 1.0 if held_out is None else held_out.difficulty()  # (K,)
         self._weights = _weights(fitted)
         self._similarity = _similarity_weights(fitted)
         self._vocabulary = None

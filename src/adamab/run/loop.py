@@ -214,7 +214,8 @@ class Loop:
     def _choose(
         self, policy: Policy, source: Source, counts: NDArray[np.int64], size: int, round_: int
     ) -> Choice:
-        arms = Arms(counts, source.open(), size)
+        difficulty = 1.0 if self.model is None else self.model.difficulty
+        arms = Arms(counts, source.open(), size, difficulty)
         choice = self._computed(policy, arms)
         names = [spec.name for spec in source.classes]
         decided = self.trail.decided(round_)
@@ -264,7 +265,7 @@ class Loop:
         with self.model.threads():
             while len(foreseen) <= limit and source.is_waiting(choice.arm):
                 more[foreseen[-1]] += arms.batch
-                then = Arms(arms.counts + more, arms.open, arms.batch)
+                then = replace(arms, counts=arms.counts + more)
                 shift = self.model.shift(arms.batch, more)
                 # A copy: how many guesses there is time for must not reach a decision.
                 foreseen.append(policy.choose(then, rng=copy.deepcopy(self.rng), shift=shift).arm)

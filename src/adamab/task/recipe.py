@@ -82,6 +82,9 @@ class Recipe(BaseModel):
     relative_shift: bool = True
     """Divide δ² by u² times the mean squared class gradient of the query towers (`GradientShift.scale`,
     a number that the round has anyway), so that α has no unit."""
+    difficulty: bool = True
+    """Count a class that held-out given samples find w times as difficult as the average as one with n_C / w
+    samples, so that more is generated where errors are."""
     optimiser: Literal["adam", "adamw"] = "adamw"
     learning_rate: float = Field(default=3e-3, gt=0)
     """Of the loop and the refit. A third of it, with three times the steps, took twice the time and gave
@@ -198,6 +201,7 @@ def _paper(name: str, settings: Mapping[str, Any]) -> Recipe:
         "free_vectors": False,
         "logit_scale": 1.0,
         "relative_shift": False,
+        "difficulty": False,
         "optimiser": "adam",
         "learning_rate": 0.005,
         "final_rate": 0.5,
