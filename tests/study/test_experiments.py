@@ -145,7 +145,9 @@ def done(vectors, tmp_path_factory):
 def test_the_papers_experiments_are_there():
     found = {e.name: e for e in built_in()}
     tables = {"text-table", "text-table-api", "images", "image-table-api"}
-    assert set(found) == tables | {"samples", "alpha", "grid", "setfit"}
+    searches = {"ablation", "ablation-added", "policies", "policies-images"}
+    assert set(found) == tables | {"samples", "alpha", "grid", "setfit"} | searches
+    assert {name for name, e in found.items() if e.part == "development"} == searches
     table = found["text-table"]
     assert table.settings == ("zero-shot", "few-shot")
     assert {m.recipe for m in table.methods if m.method == "calibrator"} == {"paper", "default"}
@@ -196,6 +198,7 @@ def test_amounts_in_rounds():
     assert rounds_of("uneven", "trec", 30, 5) == 45
     assert rounds_of(2, "demo", 12, 5) == 5
     assert rounds_of("3 passes", "demo", 12, 5) == 36
+    assert rounds_of("0.5 passes", "demo", 13, 5) == 7
     assert rounds_of("paper", "demo", 12, 5) == 24  # a set that the paper does not have
 
 

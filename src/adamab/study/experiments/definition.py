@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import as_file, files
 from itertools import chain
@@ -139,7 +140,7 @@ def rounds_of(amount: int | str, data_set: str, n_classes: int, batch: int) -> i
     if isinstance(amount, int):
         return -(-amount * n_classes // batch)
     if (passes := _passes(amount)) is not None:
-        return passes * n_classes
+        return math.ceil(passes * n_classes)
     settings = PAPER_SETTINGS.get(published_name(data_set))
     rounds = 2 * n_classes if settings is None else int(settings["augmentation_rounds"])
     return rounds if amount == PAPER else max(1, rounds - n_classes // 2)
@@ -215,9 +216,11 @@ def _plain(node: Node) -> Any:
     return None
 
 
-def _passes(amount: str) -> int | None:
+def _passes(amount: str) -> float | None:
+    """Of '2 passes' or '0.5 passes'."""
     number, _, word = amount.partition(" ")
-    return int(number) if number.isdecimal() and word in ("pass", PASSES) else None
+    digits = number.replace(".", "", 1).isdecimal() and number[0] != "."
+    return float(number) if digits and word in ("pass", PASSES) else None
 
 
 def _known(name: str, known: Sequence[str], what: str) -> None:
