@@ -3,6 +3,9 @@
 import csv
 import io
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from importlib import metadata
 from types import SimpleNamespace
@@ -977,3 +980,22 @@ def test_methods_that_read_samples_are_refused_where_there_are_only_vectors(vect
     found = experiment(vectors, methods=["zero-shot", "setfit"])
     with pytest.raises(TaskError, match="setfit reads samples, and words has only their vectors"):
         run(found, tmp_path, sets={"words": OnlyVectors()})
+
+
+@pytest.mark.skipif(os.name == "nt", reason="kills a process by a signal")
+def test_processes_end_when_the_one_that_started_them_is_killed(tmp_path):
+    script = tmp_path / "starts.py"
+    script.write_text(
+        "import multiprocessing as mp, time\n"
+        "from adamab.study.experiments.runner import end_with_parent\n"
+        "def work():\n    end_with_parent()\n    print('ready', flush=True)\n    time.sleep(600)\n"
+        "if __name__ == '__main__':\n"
+        "    child = mp.get_context('spawn').Process(target=work)\n    child.start()\n"
+        "    print('started', flush=True)\n    time.sleep(600)\n"
+    )
+    parent = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
+    lines = {parent.stdout.readline().strip(), parent.stdout.readline().strip()}
+    assert "ready" in lines
+    parent.kill()
+    # The pipe ends with the last process that holds it.
+    assert parent.communicate(timeout=60)[0] == ""

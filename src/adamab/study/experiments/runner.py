@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing import active_children, get_context
+from multiprocessing import active_children, get_context, parent_process
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from threadpoolctl import threadpool_limits
@@ -222,9 +224,21 @@ def _start_worker(materials: Materials) -> None:
     import torch
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    end_with_parent()
     torch.set_num_threads(1)
     threadpool_limits(1)
     _worker = materials
+
+
+def end_with_parent() -> None:
+    """End this process when the one that started it is gone: nobody would take what it works out."""
+    threading.Thread(target=_end_after, args=(parent_process(),), daemon=True).start()
+
+
+def _end_after(parent: BaseProcess | None) -> None:
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _run_in_worker(cell: Cell) -> Measured:
