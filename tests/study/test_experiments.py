@@ -679,9 +679,21 @@ def test_options_that_are_no_numbers_can_vary(vectors, tmp_path):
     _, result = run(experiment(vectors, vary=options, methods=methods, seeds=1), tmp_path)
     summary = summarise(result)
     (table,) = tables(summary)
-    assert "calibrator (default), ADAMAB, batch_size None, class_input mean" in {row[0] for row in table.rows}
+    assert "calibrator (default), ADAMAB, batch_size none, class_input mean" in {row[0] for row in table.rows}
     page = write_report(summary, tmp_path, command="x")[0].read_text()
-    assert "amount 5, class_input both, batch_size 32" in page
+    assert "amount 5, batch_size 32, class_input both" in page
+
+
+def test_a_row_tells_the_options_that_the_others_do_not_have(vectors, tmp_path):
+    plain = {"method": "calibrator", "policies": ["round-robin", "adamab"], "options": FAST}
+    other = {**plain, "policies": ["adamab"], "options": {**FAST, "difficulty": False, "alpha": 30.0}}
+    _, result = run(experiment(vectors, methods=[plain, other], seeds=1), tmp_path)
+    summary = summarise(result)
+    (table,) = tables(summary)
+    names = [row[0] for row in table.rows]
+    assert names[:2] == ["calibrator (default), round-robin", "calibrator (default), ADAMAB"]
+    assert names[2] == "calibrator (default), ADAMAB, α 30, difficulty false"
+    assert len({c.cell.options for c in summary.comparisons}) == 2  # both against round-robin
 
 
 def test_the_development_part_has_files_of_its_own(done, vectors, tmp_path, tmp_path_factory):

@@ -141,27 +141,14 @@ def _tally(found: Sequence[Comparison], recipe: str, name: str, summary: Summary
     return text + "."
 
 
-def option_text(value: object) -> str:
-    """The value of an option.
-
-    Example:
-        >>> option_text(100.0), option_text("both"), option_text(None), option_text(True)
-        ('100', 'both', 'None', 'True')
-    """
-    return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
-
-
 def where(summary: Summary, cell: Cell) -> str:
     """The place of a comparison."""
     title = summary.result.titles[cell.set]
     setting = (
         "" if cell.setting == BOTH or len(summary.result.experiment.settings) == 1 else f", {cell.setting}"
     )
-    options = cell.settings
-    varied = "".join(
-        f", {name} {option_text(options[name])}" for name in summary.result.experiment.vary if name in options
-    )
-    return f"{title}, {cell.generator}, {recipe_name(cell)}, amount {cell.amount}{setting}{varied}"
+    told = summary.options_text(cell)
+    return f"{title}, {cell.generator}, {recipe_name(cell)}, amount {cell.amount}{setting}{told}"
 
 
 def notes(summary: Summary) -> Iterator[str]:

@@ -18,6 +18,7 @@ from adamab.study.statistics import Bootstrap, Interval, holm, paired_p
 from adamab.task import Sample
 
 OURS, PROBE = "adamab", "linear-probe"
+BANDITS_OWN = ("alpha", "difficulty")  # options that other policies do not read
 POLICY_NAMES = {
     NONE: "given only",
     "random": "random",
@@ -100,12 +101,41 @@ class Summary:
         """The first line whose cell has these values."""
         return next((line for line in self.lines if _fits(line.cell, wanted)), None)
 
+    def options_text(self, cell: Cell) -> str:
+        """The options of a calibrator that tell it from the experiment's others, each after a comma."""
+        shared = _shared_options([line.cell for line in self.lines if line.cell.method == CALIBRATOR])
+        in_label = {"views", "words"} if "views" in cell.settings else set()  # see `recipe_name`
+        told = {
+            k: v for k, v in cell.settings.items() if (k, option_text(v)) not in shared and k not in in_label
+        }
+        return "".join(f", {'α' if k == 'alpha' else k} {option_text(v)}" for k, v in told.items())
+
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return {
             "lines": [asdict(line) | {"label": line.label} for line in self.lines],
             "comparisons": [asdict(c) | {"verdict": c.verdict} for c in self.comparisons],
         }
+
+
+def option_text(value: object) -> str:
+    """The value of an option.
+
+    Example:
+        >>> option_text(100.0), option_text((0, 4)), option_text(None), option_text(True)
+        ('100', '0 4', 'none', 'true')
+    """
+    if isinstance(value, list | tuple):
+        return " ".join(map(option_text, value))
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
+
+
+def _shared_options(cells: Sequence[Cell]) -> set[tuple[str, str]]:
+    """What every one of the cells has."""
+    found = [{(name, option_text(value)) for name, value in cell.settings.items()} for cell in cells]
+    return set.intersection(*found) if found else set()
 
 
 def label_of(cell: Cell) -> str:
@@ -269,10 +299,11 @@ def _pairs(groups: Mapping[Cell, Sequence[Row]]) -> Iterator[tuple[Cell, Cell]]:
 
 
 def _rivals(ours: Cell, rival: Cell) -> bool:
-    """The same recipe and setting, and as many samples or none added; α is the bandit's own."""
+    """The same recipe and setting, and as many samples or none added, whatever the bandit's own options."""
     mine, theirs = dict(ours.settings), dict(rival.settings)
     for options in (mine, theirs):
-        options.pop("alpha", None)
+        for own in BANDITS_OWN:
+            options.pop(own, None)
     same = (ours.recipe, ours.setting, mine) == (rival.recipe, rival.setting, theirs)
     return same and (rival.policy == NONE or rival.amount == ours.amount)
 

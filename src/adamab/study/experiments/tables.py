@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from adamab.study.datasets.base import published_name
 from adamab.study.experiments.cells import Cell
-from adamab.study.experiments.findings import ANSWERS, RIVALS, option_text, where
+from adamab.study.experiments.findings import ANSWERS, RIVALS, where
 from adamab.study.experiments.published import PublishedTable
 from adamab.study.experiments.summary import OPEN, Comparison, Line, Summary, label_of
 
@@ -123,8 +123,7 @@ def _cells(
     by_set = {line.cell.set: line for line in found if line is not None}
     sizes = [n for line in found if line is not None for n in line.n_parameters]
     times = [line.seconds for line in found if line is not None]
-    varied = {k: v for k, v in of_row[0].cell.settings.items() if k in summary.result.experiment.vary}
-    name = key[1] + "".join(f", {'α' if k == 'alpha' else k} {option_text(v)}" for k, v in varied.items())
+    name = key[1] + summary.options_text(of_row[0].cell)
     figures = ("" if x is None else accuracy(x) for x in found)
     return (
         name,
