@@ -55,9 +55,13 @@ def test_the_list_names_every_experiment(adamab):
         "convergence",
         "quality",
         "quality-full",
+        "ablation",
+        "ablation-added",
+        "policies",
+        "policies-images",
     ):
         assert name in shown
-    assert len(json.loads(adamab("reproduce", "--list", "--json").stdout)) == 11
+    assert len(json.loads(adamab("reproduce", "--list", "--json").stdout)) == 15
 
 
 def test_a_file_of_ones_own_from_estimate_to_tables(adamab, place):
