@@ -38,7 +38,8 @@ class Recipe(BaseModel):
     views: tuple[str, ...] | None = Field(default=None, min_length=1)
     """Views asked of the embedder; None means all that it offers, the pooled embedding first."""
     words: bool = True
-    """A lexical view (TF-IDF) beside the embedder's: free, and alone worth points on short texts."""
+    """A lexical view (TF-IDF) beside the embedder's: free, and worth up to 0.8 points beside the others
+    (results/ablation-development.md)."""
     similarity: bool = True
     """Untrained similarity to the description, as a view without parameters."""
     similarity_scale: float = Field(default=10.0, gt=0)
@@ -84,11 +85,13 @@ class Recipe(BaseModel):
     a number that the round has anyway), so that α has no unit."""
     difficulty: bool = True
     """Count a class that held-out given samples find w times as difficult as the average as one with n_C / w
-    samples, so that more is generated where errors are."""
+    samples, so that more is generated where errors are. With batches for half of the classes it added 2.1
+    points on TREC and 1.7 on HWU64 to the bandit without it, and took 0.9 on MultiWD's recording and 0.5 on
+    Forbidden; with batches for all of them 1.2 on TREC and nothing elsewhere. None of it is significant
+    (results/policies-development.md)."""
     optimiser: Literal["adam", "adamw"] = "adamw"
     learning_rate: float = Field(default=3e-3, gt=0)
-    """Of the loop and the refit. A third of it, with three times the steps, took twice the time and gave
-    the same on development parts."""
+    """Of the loop and the refit: with it the few steps of `checkpoints` are enough."""
     final_rate: float = Field(default=1.0, gt=0, le=1)
     """Last learning rate as a share of the first (cosine annealing, one step a round)."""
     weight_decay: float = Field(default=1e-2, ge=0)
@@ -130,22 +133,24 @@ class Recipe(BaseModel):
     """Percent by which the scatter within classes is shrunk towards the same in all directions; the folds
     choose, of equals the first. 100 leaves the cosines with the class means."""
     discriminant_width: int | None = Field(default=512, ge=1)
-    """Widest input of a discriminant. On development parts of TREC and HWU64 256 cost the discriminant of a
-    view of many columns 0.4 to 5 points, and 768 gained 0 to 2 at more than twice the work."""
+    """Widest input of a discriminant. With five samples a class 256 does nearly as well
+    (results/ablation-development.md); more samples have more directions."""
 
     # Evidence: what the folds decide
     refit: bool = True
     """After the loop train every view's head anew, for the steps and with the weights of the folds."""
     folds: int = Field(default=5, ge=0)
     synthetic_evidence: float = Field(default=0.2, ge=0, le=1)
-    """What a held-out synthetic sample counts beside a given one; 0 judges by given samples alone. On
-    development parts 0.1 to 1 gave 3 points more than 0 where one or two samples a class were given, and
-    with five the same but for TREC's pooled embedding alone, which lost 1."""
+    """What a held-out synthetic sample counts beside a given one; 0 judges by given samples alone. With five
+    given a class it matters little (results/ablation-added-development.md). With one nothing could be judged
+    without it."""
     evidence: int = Field(default=400, ge=1)
-    """Held-out samples that are enough to choose by: of more, only a part of the folds is judged."""
+    """Held-out samples that are enough to choose by: of more, only a part of the folds is judged,
+    which saves the time of the others."""
     checkpoints: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0, 4, 16), min_length=1)
-    """Numbers of full-batch steps that the folds choose from, view by view. Like all of evidence and
-    `similarity` it matters only with `refit`."""
+    """Numbers of full-batch steps that the folds choose from, view by view. Beside the discriminants
+    training adds 0 to 0.5 points, and more steps add nothing (results/ablation-development.md). Like all of
+    evidence and `similarity` it matters only with `refit`."""
     default_steps: int = Field(default=4, ge=0)
     """Steps where there are no folds (one example a class)."""
     pull: float = Field(default=3.0, ge=0)
