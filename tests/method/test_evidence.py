@@ -32,6 +32,10 @@ def given(y, weight=None):
     return Judged(y, np.ones(len(y), np.float32) if weight is None else weight)
 
 
+def held_out_of(logits, y):
+    return HeldOut(logits, y, np.arange(len(y)))
+
+
 def view_of(matrix, name="pooled"):
     return DenseView(name, matrix, lambda _: None)
 
@@ -123,7 +127,7 @@ def test_estimate_judges_each_fold_by_the_others():
     a = Component("a", "calibrator", (0,), np.where((folds == 0)[:, None], right, wrong)[None])
     b = Component("b", "calibrator", (0,), np.where((folds == 1)[:, None], right, wrong)[None])
     joint = honest_logits([a, b], given(y), folds, 0.0)
-    assert HeldOut(joint, y).estimate().accuracy < 0.5
+    assert held_out_of(joint, y).estimate().accuracy < 0.5
 
 
 def test_without_a_second_example_there_is_no_estimate():
@@ -182,17 +186,17 @@ def test_a_perfect_record_is_not_certainty(n):
 
 def test_the_scale_of_held_out_logits_minimises_their_loss():
     y = np.arange(3000) % 4
-    held_out = HeldOut(informative(y, 4, 3), y)
+    held_out = held_out_of(informative(y, 4, 3), y)
     losses = {scale: cross_entropy(scale * held_out.logits, y) for scale in np.linspace(1, 5, 81)}
     assert held_out.scale() == pytest.approx(min(losses, key=losses.get), rel=0.03)  # 3, less the doubt
-    assert HeldOut(10 * held_out.logits, y).scale() == pytest.approx(held_out.scale() / 10, rel=0.01)
+    assert held_out_of(10 * held_out.logits, y).scale() == pytest.approx(held_out.scale() / 10, rel=0.01)
 
 
 def test_the_scale_of_few_samples_keeps_a_doubt():
     y = np.arange(12) % 3
-    scale = HeldOut(np.eye(3, dtype=np.float32)[y], y).scale()
+    scale = held_out_of(np.eye(3, dtype=np.float32)[y], y).scale()
     assert 1 / (1 + 2 / np.exp(scale)) == pytest.approx(1 - 2 / 3 / 14, abs=2e-3)
-    assert HeldOut(np.zeros((12, 3), np.float32), y).scale() == 1.0
+    assert held_out_of(np.zeros((12, 3), np.float32), y).scale() == 1.0
 
 
 def test_honest_logits_stand_in_the_order_of_the_samples():
@@ -213,6 +217,6 @@ def test_difficulty_is_what_held_out_samples_miss_drawn_to_the_mean():
     missed = np.array([0.1 + 0.3, 0.6 + 0.8, 0.4, 0])
     expected = (missed / 0.44 + 4) / (np.array([2, 2, 1, 0]) + 4)
     with_another = np.concatenate([logits, np.full((5, 1), -50, np.float32)], axis=1)  # without samples
-    np.testing.assert_allclose(HeldOut(with_another, y).difficulty(), expected, rtol=1e-4)
-    perfect = HeldOut(100 * np.eye(3, dtype=np.float32)[y], y)
+    np.testing.assert_allclose(held_out_of(with_another, y).difficulty(), expected, rtol=1e-4)
+    perfect = held_out_of(100 * np.eye(3, dtype=np.float32)[y], y)
     np.testing.assert_array_equal(perfect.difficulty(), np.ones(3))

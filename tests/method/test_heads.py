@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 import torch
 
 from adamab.method import heads
@@ -174,3 +175,21 @@ def test_a_scale_multiplies_all_logits():
     plain, scaled = heads_of_fit(fitted, FAST), heads_of_fit(fitted, FAST, 2.5)
     for one, other in zip(plain, scaled, strict=True):
         np.testing.assert_allclose(other.logits(X), 2.5 * one.logits(X), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_two_folds_are_left_however_little_is_enough(seed):
+    y, given = np.arange(10) % 2, np.arange(10) < 4
+    counted = np.where(given, 1, 0.2).astype(np.float32)
+    folds = heads._folds(y, given, counted, 2, Recipe(evidence=1), seed)
+    assert set(folds[folds >= 0]) == {0, 1}
+
+
+def test_batches_of_some_classes_are_no_evidence_for_all():
+    y = np.concatenate([np.arange(3), np.zeros(6, np.int64)])
+    given = np.arange(9) < 3
+    counted = np.where(given, 1, 0.2).astype(np.float32)
+    assert (heads._folds(y, given, counted, 3, Recipe(), 0) == -1).all()
+    y = np.concatenate([np.arange(3), np.arange(6) % 3])
+    judged = heads._folds(y, given, counted, 3, Recipe(), 0) >= 0
+    np.testing.assert_array_equal(judged, ~given)

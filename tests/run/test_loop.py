@@ -89,6 +89,12 @@ def test_more_is_generated_where_held_out_samples_are_wrong():
     assert counts[True][0] < min(counts[True][1:])
 
 
+def test_synthetic_evidence_may_leave_given_samples_unjudged():
+    result = run(generator=Writer(), recipe=FAST.with_options(evidence=9))
+    assert result.estimate.n == 9  # before the first round all are judged
+    assert 0 < result.classifier.confidence.n < 9  # after it, those that both fits have held out
+
+
 def test_all_scores_are_exact_on_demand_and_change_nothing():
     lazy = run(generator=Writer(), recipe=PAPER)
     full = run(generator=Writer(), recipe=PAPER, all_scores=True)

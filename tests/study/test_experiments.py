@@ -999,7 +999,7 @@ def test_processes_end_when_the_one_that_started_them_is_killed(tmp_path):
     script = tmp_path / "starts.py"
     script.write_text(
         "import multiprocessing as mp, time\n"
-        "from adamab.study.experiments.runner import end_with_parent\n"
+        "from adamab.study.processes import end_with_parent\n"
         "def work():\n    end_with_parent()\n    print('ready', flush=True)\n    time.sleep(600)\n"
         "if __name__ == '__main__':\n"
         "    child = mp.get_context('spawn').Process(target=work)\n    child.start()\n"

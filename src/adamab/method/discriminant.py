@@ -47,8 +47,8 @@ def discriminants(
     their mean, so that what folds say of one scale is true of another.
 
     The mean of few samples is longer than the true one, in the shrunken scatter's measure by one over
-    their number in each direction, and the bias would hold that against the class: it is taken off.
-    With as many samples of each class that changes nothing.
+    their number in each direction or more, and the bias would hold that against the class: so much is
+    taken off. With as many samples of each class that changes nothing.
     """
     learned = weight > 0
     means = class_means(prepared.queries, class_index, learned, n_classes)

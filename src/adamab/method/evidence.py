@@ -101,6 +101,11 @@ class HeldOut:
 
     logits: Floats  # (n, K)
     class_index: NDArray[np.int64]  # (n,)
+    position: NDArray[np.int64]  # (n,) among all given samples, of which some may not be held out
+
+    def rows(self, keep: NDArray[np.intp]) -> HeldOut:
+        """Some of the samples."""
+        return HeldOut(self.logits[keep], self.class_index[keep], self.position[keep])
 
     def estimate(self) -> Estimate:
         """Their accuracy."""
@@ -108,7 +113,7 @@ class HeldOut:
         return Estimate(correct / n, *wilson(correct, n), n)
 
     def difficulty(self) -> NDArray[np.float64]:
-        """(K,) the probability that is not given to the own class, by class, as a multiple of its mean.
+        """(K,) the probability that is not given to the own class, by class, over the mean of all samples.
 
         The few samples of a class say little, so each class counts some more of mean difficulty.
         """
@@ -135,6 +140,12 @@ class HeldOut:
 
         found = minimize_scalar(loss, bounds=np.log(SCALES[[0, -1]]), method="bounded")
         return float(np.exp(found.x))
+
+
+def in_both(first: HeldOut, second: HeldOut) -> tuple[HeldOut, HeldOut]:
+    """The samples that two fits have both held out."""
+    _, mine, theirs = np.intersect1d(first.position, second.position, return_indices=True)
+    return first.rows(mine), second.rows(theirs)
 
 
 def stratified_folds(

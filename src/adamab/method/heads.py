@@ -25,6 +25,7 @@ from adamab.method.evidence import (
     honest_logits,
     stratified_folds,
 )
+from adamab.method.tiny_numbers import tiny_is_zero
 from adamab.method.training import as_tensor, train_heads
 from adamab.method.views import (
     PreparedView,
@@ -82,7 +83,7 @@ class TrainedDiscriminant:
 
 @dataclass(frozen=True)
 class FittedViews:
-    """Heads and shares; `held_out` is None where there were no folds."""
+    """Heads and shares; `held_out` is None where no given sample was held out."""
 
     heads: tuple[TrainedHead, ...]
     discriminants: tuple[TrainedDiscriminant, ...]
@@ -134,10 +135,11 @@ class _Samples:
         return np.stack([self.weight * learned for learned in self.learned_from()] + [self.weight])
 
 
+@tiny_is_zero()
 def fit_views(
     views: Sequence[RawView],
     class_index: NDArray[np.int64],  # (n,)
-    given: NDArray[np.bool_],  # (n,) evidence counts these only
+    given: NDArray[np.bool_],  # (n,) the others are synthetic
     n_classes: int,
     recipe: Recipe,
     *,
@@ -187,7 +189,8 @@ def _weighed(
     if not given[out].any():
         return shares, None
     honest = honest_logits(components, judged, samples.folds[out], recipe.pull)
-    return shares, HeldOut(honest[given[out]], judged.class_index[given[out]])
+    position = np.flatnonzero(out[given])
+    return shares, HeldOut(honest[given[out]], judged.class_index[given[out]], position)
 
 
 def _folds(
@@ -213,9 +216,26 @@ def _folds(
     rng = np.random.default_rng(seed)
     for of_source in (given, judged & ~given):
         folds[of_source] = stratified_folds(class_index[of_source], n_folds, rng)
-    evidence = float(counted[folds >= 0].sum())
+    return _enough(folds, class_index, given, counted, recipe)
+
+
+def _enough(
+    folds: NDArray[np.int64],
+    class_index: NDArray[np.int64],
+    given: NDArray[np.bool_],
+    counted: Floats,
+    recipe: Recipe,
+) -> NDArray[np.int64]:
+    """The folds whose evidence is enough; none where it would be lopsided."""
+    out = folds >= 0
+    numbers, folds[out] = np.unique(folds[out], return_inverse=True)  # a fold may have come out empty
+    # The batches that some classes have got would speak for these classes alone.
+    lopsided = not given[out].any() and len(np.unique(class_index[out])) < len(np.unique(class_index))
+    if len(numbers) < 2 or lopsided:
+        return np.full_like(folds, -1)
+    evidence = float(counted[out].sum())
     if evidence > recipe.evidence:
-        folds[folds >= max(2, math.ceil(n_folds * recipe.evidence / evidence))] = -1
+        folds[folds >= max(2, math.ceil(len(numbers) * recipe.evidence / evidence))] = -1
     return folds
 
 

@@ -13,7 +13,10 @@ import torch
 
 @contextmanager
 def tiny_is_zero() -> Iterator[None]:
-    """Count numbers below 1e-38 as zero, in torch and NumPy, as long as this lasts."""
+    """Count numbers below 1e-38 as zero, in torch and NumPy, as long as this lasts.
+
+    In this thread: one that is started meanwhile keeps to it, and one that was there before does not.
+    """
     before = _counts_as_zero()
     torch.set_flush_denormal(True)
     try:

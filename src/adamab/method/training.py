@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from adamab.method.calibrator import Architecture, Calibrator
 from adamab.method.gradient_shift import ViewTerms
+from adamab.method.tiny_numbers import tiny_is_zero
 from adamab.task.recipe import Recipe
 
 START, ROUNDS, HEADS = range(3)  # purposes of random numbers
@@ -98,6 +99,7 @@ class RoundTrainer:
         self._rounds = max(rounds, 1)
         self._round = 0
 
+    @tiny_is_zero()
     def epoch(
         self,
         views: Sequence[ViewTerms],

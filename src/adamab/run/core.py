@@ -10,10 +10,9 @@ import numpy as np
 from adamab.classifier import Confidence, Head
 from adamab.classifier.confidence import confidence_of
 from adamab.errors import TaskError
-from adamab.method.evidence import Estimate, HeldOut
+from adamab.method.evidence import Estimate, HeldOut, in_both
 from adamab.method.heads import FittedViews, fit_views
 from adamab.method.policies import make_policy
-from adamab.method.tiny_numbers import tiny_is_zero
 from adamab.run.assemble import heads_of_fit, heads_of_loop
 from adamab.run.joint_model import JointModel
 from adamab.run.loop import Loop, Trail, Untold
@@ -43,8 +42,9 @@ class Outcome:
 class _Models:
     """Makes the loop's model when the loop wants it, from the evidence at that moment."""
 
-    def __init__(self, samples: TrainingSet, recipe: Recipe, seed: int) -> None:
+    def __init__(self, samples: TrainingSet, recipe: Recipe, seed: int, of_given: FittedViews | None) -> None:
         self._samples, self._recipe, self._seed = samples, recipe, seed
+        self._of_given = of_given  # where `samples` begins with synthetic ones
         self.first: FittedViews | None = None
         self.n_first = -1
         self.loop: JointModel | None = None
@@ -53,7 +53,15 @@ class _Models:
         if self._recipe.refit:
             self.first, self.n_first = self.fit(), len(self._samples)
         rounds = self._recipe.n_rounds(self._samples.n_classes)
-        self.loop = JointModel(self._samples, self._recipe, self.first, seed=self._seed, rounds=rounds)
+        honest = self._of_given or self.first
+        self.loop = JointModel(
+            self._samples,
+            self._recipe,
+            self.first,
+            None if honest is None else honest.held_out,
+            seed=self._seed,
+            rounds=rounds,
+        )
         return self.loop
 
     def fit(self) -> FittedViews:
@@ -76,7 +84,6 @@ def _fitted(samples: TrainingSet, recipe: Recipe, seed: int) -> FittedViews:
     )
 
 
-@tiny_is_zero()
 def fit_samples(
     samples: TrainingSet,
     recipe: Recipe,
@@ -93,13 +100,15 @@ def fit_samples(
 
     With synthetic samples in the folds the estimate would flatter: whatever wrote them had seen the
     held-out samples. So it is taken before the first round, or on the given samples apart where a
-    later segment begins with synthetic ones. So are the temperature and the scores of prediction sets.
+    later segment begins with synthetic ones. So are the temperature, the scores of prediction sets and the
+    difficulty of the classes; with one given sample a class there is none of these.
     """
     chooser = make_policy(policy, alpha=recipe.alpha, relative=recipe.relative_shift)
     generating = source is not None and chooser is not None
-    models, trail = _Models(samples, recipe, seed), trail or Untold()
-    given = samples.only_given() if trail.past.before else None
-    records = trail.past.records
+    trail = trail or Untold()
+    given = samples.only_given() if recipe.refit and trail.past.before else None
+    of_given = None if given is None else _fitted(given, recipe, seed)
+    models, records = _Models(samples, recipe, seed, of_given), trail.past.records
     if generating or not recipe.refit:
         loop = Loop(
             samples=samples,
@@ -120,9 +129,7 @@ def fit_samples(
             source.streams.end()
     if recipe.refit:
         fitted = models.fit()
-        first = models.first or fitted
-        if given is not None:
-            first = _fitted(given, recipe, seed)
+        first = of_given or models.first or fitted
         scale = 1.0 if first.held_out is None else first.held_out.scale()
         heads = heads_of_fit(fitted, recipe, scale)
         if not heads:
@@ -143,4 +150,5 @@ def _confidence(
     np.add.at(seen, samples.class_index, np.where(samples.given, 1.0, recipe.synthetic_weight))
     if first is None or final is None:
         return confidence_of(np.zeros((0, samples.n_classes)), np.zeros(0, np.int64), seen, scale)
+    first, final = in_both(first, final)
     return confidence_of(first.logits, first.class_index, seen, scale, final=final.logits)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adamab.method.calibrator import Calibrator
+from adamab.method.evidence import HeldOut
 from adamab.method.gradient_shift import GradientShift, ViewTerms
 from adamab.method.heads import FittedViews
 from adamab.method.training import (
@@ -39,14 +40,20 @@ class JointModel:
     """
 
     def __init__(
-        self, samples: TrainingSet, recipe: Recipe, fitted: FittedViews | None, *, seed: int, rounds: int
+        self,
+        samples: TrainingSet,
+        recipe: Recipe,
+        fitted: FittedViews | None,
+        held_out: HeldOut | None = None,  # given samples that say how difficult a class is
+        *,
+        seed: int,
+        rounds: int,
     ):
         self._samples, self._recipe = samples, recipe
         learned = np.ones(len(samples), dtype=np.bool_)
         self._prepared: dict[str, PreparedView] = {}
         self._queries: dict[str, Floats] = {}
-        held_out = fitted.held_out if fitted is not None and recipe.difficulty else None
-        self.difficulty = 1.0 if held_out is None else held_out.difficulty()  # (K,)
+        self.difficulty = 1.0 if held_out is None or not recipe.difficulty else held_out.difficulty()  # (K,)
         self._weights = _weights(fitted)
         self._similarity = _similarity_weights(fitted)
         self._vocabulary = None

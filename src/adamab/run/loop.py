@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from adamab.errors import RecipeError
 from adamab.method.policies import Arms, Choice, Policy
+from adamab.method.tiny_numbers import tiny_is_zero
 from adamab.method.training import EpochReport
 from adamab.run.joint_model import JointModel
 from adamab.run.past import Past, RoundOutcome
@@ -233,7 +234,7 @@ class Loop:
         forced = bool((arms.open & (arms.counts == 0)).any())
         if forced or self.model is None or not policy.needs_shift:
             return policy.choose(arms, rng=self.rng)
-        with self.model.threads():
+        with self.model.threads(), tiny_is_zero():
             return policy.choose(
                 arms, rng=self.rng, shift=self.model.shift(arms.batch), all_exact=self.all_scores
             )

@@ -23,6 +23,7 @@ from adamab.study.convergence_population import DEMO, NAMES, RESERVED, TEXTS, po
 from adamab.study.convergence_report import write_report
 from adamab.study.convergence_summary import Problem, summarise
 from adamab.study.figures import check_matplotlib
+from adamab.study.processes import end_with_parent
 
 SETS = tuple(RESERVED)
 SEEDS, ROUNDS = 5, 120
@@ -115,6 +116,7 @@ def _start_worker(populations: dict[str, Population]) -> None:
     import torch
     from threadpoolctl import threadpool_limits
 
+    end_with_parent()
     torch.set_num_threads(1)
     threadpool_limits(1)
     _populations.update(populations)

@@ -21,6 +21,7 @@ from adamab.providers.embedders.base import Embedded, Embedder, Item, Kind, only
 from adamab.providers.sync import run_sync
 from adamab.study.baselines import LinearProbe, Similarity, TrainingData
 from adamab.study.datasets.demo import demo_generator, load_demo, synthetic_texts
+from adamab.study.processes import end_with_parent
 from adamab.task import Sample, Task
 from adamab.task.recipe import Recipe
 
@@ -202,6 +203,7 @@ def _start_worker(materials: Materials, recipe: Recipe) -> None:
     global _worker
     import torch
 
+    end_with_parent()
     torch.set_num_threads(1)
     threadpool_limits(1)
     _worker = materials, recipe

@@ -86,9 +86,9 @@ class Recipe(BaseModel):
     difficulty: bool = True
     """Count a class that held-out given samples find w times as difficult as the average as one with n_C / w
     samples, so that more is generated where errors are. With batches for half of the classes it added 2.1
-    points on TREC and 1.7 on HWU64 to the bandit without it, and took 0.9 on MultiWD's recording and 0.5 on
-    Forbidden; with batches for all of them 1.2 on TREC and nothing elsewhere. None of it is significant
-    (results/policies-development.md)."""
+    points on TREC, 1.6 on HWU64 and 0.6 on MultiWD's pool to the bandit without it, and took 0.9 on MultiWD's
+    recording and 0.5 on Forbidden; with batches for all of them 1.3 on TREC and nothing elsewhere. These are
+    differences of rows, not tested. Only with `refit` (results/policies-development.md)."""
     optimiser: Literal["adam", "adamw"] = "adamw"
     learning_rate: float = Field(default=3e-3, gt=0)
     """Of the loop and the refit: with it the few steps of `checkpoints` are enough."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing import active_children, get_context, parent_process
-from multiprocessing.process import BaseProcess
+from multiprocessing import active_children, get_context
 from pathlib import Path
 
 from threadpoolctl import threadpool_limits
@@ -23,6 +21,7 @@ from adamab.study.experiments.definition import BY_FOLDS, Experiment
 from adamab.study.experiments.materials import Materials, draws_of, embedder_of, gather
 from adamab.study.experiments.measure import Measured, measure
 from adamab.study.experiments.rows import Row, Rows
+from adamab.study.processes import end_with_parent
 from adamab.task import Sample
 from adamab.task.messages import place
 
@@ -228,17 +227,6 @@ def _start_worker(materials: Materials) -> None:
     torch.set_num_threads(1)
     threadpool_limits(1)
     _worker = materials
-
-
-def end_with_parent() -> None:
-    """End this process when the one that started it is gone: nobody would take what it works out."""
-    threading.Thread(target=_end_after, args=(parent_process(),), daemon=True).start()
-
-
-def _end_after(parent: BaseProcess | None) -> None:
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def _run_in_worker(cell: Cell) -> Measured:
