@@ -3,7 +3,15 @@ import pytest
 import scipy.sparse as sp
 
 from adamab.method import views
-from adamab.method.views import ViewTransform, class_inputs, class_means, isometric, prepare, span_basis
+from adamab.method.views import (
+    ViewTransform,
+    class_inputs,
+    class_means,
+    isometric,
+    needed_span,
+    prepare,
+    span_basis,
+)
 from adamab.task.recipe import Recipe
 
 RNG = np.random.default_rng(0)
@@ -11,6 +19,10 @@ X = RNG.standard_normal((12, 40)).astype(np.float32) + 3
 DESCRIBED = RNG.standard_normal((3, 40)).astype(np.float32)
 Y = np.arange(12) % 3
 ALL = np.ones(12, dtype=bool)
+
+
+def in_its_span(x, described, y, learned_from, recipe):
+    return prepare(x, described, y, learned_from, 3, recipe, needed_span(x, described, learned_from, recipe))
 
 
 def test_centre_and_length_are_learned_from_the_chosen_rows_only():
@@ -27,7 +39,7 @@ def test_centre_and_length_are_learned_from_the_chosen_rows_only():
 
 
 def test_training_rows_keep_their_geometry_in_the_span():
-    prepared = prepare(X, DESCRIBED, Y, ALL, 3, Recipe(max_width=20))
+    prepared = in_its_span(X, DESCRIBED, Y, ALL, Recipe(max_width=20))
     centred = X - X.mean(axis=0)
     units = centred / np.linalg.norm(centred, axis=1, keepdims=True)
     assert prepared.queries.shape[1] <= 15
@@ -37,8 +49,8 @@ def test_training_rows_keep_their_geometry_in_the_span():
 def test_sparse_rows_give_what_dense_rows_give():
     dense = np.where(RNG.random((12, 40)) < 0.2, X, 0).astype(np.float32)
     recipe = Recipe(max_width=20)
-    a = prepare(dense, DESCRIBED, Y, ALL, 3, recipe)
-    b = prepare(sp.csr_matrix(dense), sp.csr_matrix(DESCRIBED), Y, ALL, 3, recipe)
+    a = in_its_span(dense, DESCRIBED, Y, ALL, recipe)
+    b = in_its_span(sp.csr_matrix(dense), sp.csr_matrix(DESCRIBED), Y, ALL, recipe)
     np.testing.assert_allclose(a.queries @ a.classes.T, b.queries @ b.classes.T, atol=1e-5)
     new = np.where(RNG.random((5, 40)) < 0.2, 1, 0).astype(np.float32)
     scores_a, scores_b = a.transform(new) @ a.classes.T, b.transform(sp.csr_matrix(new)) @ b.classes.T
@@ -95,11 +107,11 @@ def test_isometric_leaves_narrow_rows_alone():
 
 def test_a_span_is_learned_from_a_bounded_number_of_rows(monkeypatch):
     monkeypatch.setattr(views, "SPAN_ROWS", 4)
-    prepared = prepare(X, None, Y, ALL, 3, Recipe(max_width=20))
+    prepared = in_its_span(X, None, Y, ALL, Recipe(max_width=20))
     assert prepared.queries.shape == (12, 4)
 
 
 def test_nothing_to_learn_from_leaves_descriptions():
-    prepared = prepare(X[:0], DESCRIBED, Y[:0], ALL[:0], 3, Recipe(max_width=20))
+    prepared = in_its_span(X[:0], DESCRIBED, Y[:0], ALL[:0], Recipe(max_width=20))
     assert prepared.queries.shape[0] == 0
     assert np.isfinite(prepared.classes).all()

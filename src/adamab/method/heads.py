@@ -33,7 +33,7 @@ from adamab.method.views import (
     Rows,
     isometric,
     learned_span,
-    prepare_on,
+    prepare,
     too_wide,
 )
 from adamab.task.recipe import Recipe
@@ -261,13 +261,13 @@ class _FoldedView:
         """The view prepared for heads of at most `width` columns, fold by fold; the last for all samples."""
         bases = self._spans if self._must_shrink(width) else [None] * len(self._rows)
         return [
-            prepare_on(
-                None if basis is None else np.ascontiguousarray(basis[:, :width]),
+            prepare(
                 *rows,
                 self._samples.class_index,
                 learned,
                 self._samples.n_classes,
                 self._recipe,
+                None if basis is None else np.ascontiguousarray(basis[:, :width]),
             )
             for basis, rows, learned in zip(bases, self._rows, self._learned, strict=True)
         ]

@@ -77,25 +77,9 @@ def prepare(
     learned_from: NDArray[np.bool_],  # (n,)
     n_classes: int,
     recipe: Recipe,
+    basis: Floats | None = None,  # (d, r)
 ) -> PreparedView:
-    """Learn a view's transform from some rows and apply it to all."""
-    width = recipe.max_width
-    basis = None
-    if width is not None and too_wide(x, width):
-        basis = learned_span(x, described, learned_from, recipe, width)
-    return prepare_on(basis, x, described, class_index, learned_from, n_classes, recipe)
-
-
-def prepare_on(
-    basis: Floats | None,  # (d, r)
-    x: Rows,  # (n, d)
-    described: Rows | None,  # (K, d)
-    class_index: NDArray[np.int64],  # (n,)
-    learned_from: NDArray[np.bool_],  # (n,)
-    n_classes: int,
-    recipe: Recipe,
-) -> PreparedView:
-    """The same in the coordinates of a basis, or as the view comes."""
+    """Learn a view's transform from some rows and apply it to all, in a basis if one is given."""
     transform = ViewTransform(_centre(x, learned_from, recipe), recipe.normalise, basis)
     queries = transform(x)
     units = None if described is None else _unit_descriptions(described, recipe)
@@ -114,6 +98,15 @@ def learned_span(
     if described is not None:
         spanning = _stack(spanning, _unit_descriptions(described, recipe))
     return span_basis(spanning, width)
+
+
+def needed_span(
+    x: Rows, described: Rows | None, learned_from: NDArray[np.bool_], recipe: Recipe
+) -> Floats | None:
+    """The span in which a calibrator takes the view; none where it takes it as it is."""
+    if recipe.max_width is None or not too_wide(x, recipe.max_width):
+        return None
+    return learned_span(x, described, learned_from, recipe, recipe.max_width)
 
 
 def too_wide(x: Rows, width: int) -> bool:

@@ -24,7 +24,7 @@ from adamab.method.training import (
     seeded,
     threads_for,
 )
-from adamab.method.views import PreparedView, Rows, class_inputs, class_means, prepare
+from adamab.method.views import PreparedView, Rows, class_inputs, class_means, needed_span, prepare
 from adamab.run.training_set import WORDS, TrainingSet, WordsView
 from adamab.task.recipe import Recipe
 
@@ -63,7 +63,8 @@ class JointModel:
             if isinstance(view, WordsView):
                 self._vocabulary = view.vocabulary(learned)
             x, described = view.rows(learned)
-            prepared = prepare(x, described, samples.class_index, learned, samples.n_classes, recipe)
+            basis = needed_span(x, described, learned, recipe)
+            prepared = prepare(x, described, samples.class_index, learned, samples.n_classes, recipe, basis)
             self._prepared[view.name], self._queries[view.name] = prepared, prepared.queries
         self._seed = seed
         with seeded(seed, START) as generator:
