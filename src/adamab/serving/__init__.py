@@ -1,0 +1,1 @@
+"""For other people: a server with a page, a report, exports."""
