@@ -220,3 +220,16 @@ def test_difficulty_is_what_held_out_samples_miss_drawn_to_the_mean():
     np.testing.assert_allclose(held_out_of(with_another, y).difficulty(), expected, rtol=1e-4)
     perfect = held_out_of(100 * np.eye(3, dtype=np.float32)[y], y)
     np.testing.assert_array_equal(perfect.difficulty(), np.ones(3))
+
+
+def test_rivals_are_the_classes_that_a_class_is_mistaken_for_either_way_round():
+    sure = np.log(np.array([[0.9, 0.08, 0.01, 0.01], [0.01, 0.01, 0.01, 0.97], [0.02, 0.02, 0.95, 0.01]]))
+    mistaken = np.log(np.array([[0.05, 0.9, 0.04, 0.01]]))  # a sample of class 2 that looks like class 1
+    logits = np.concatenate([sure, mistaken]).astype(np.float32)
+    held_out = HeldOut(logits, np.array([0, 3, 2, 2]), np.arange(4))
+    rivals = held_out.rivals()
+    assert rivals[1] == 2
+    assert rivals[2] == 1
+    assert rivals[3] is None or rivals[3] != 3
+    alone = HeldOut(50 * np.eye(4, dtype=np.float32)[[0, 0, 0]], np.array([0, 0, 0]), np.arange(3))
+    assert alone.rivals() == [None] * 4

@@ -376,3 +376,35 @@ def test_what_waited_unused_serves_the_next_segment(runs, server):
         assert server.count("chat/completions") <= 20 + unused
         bodies = mine.asked("chat/completions")
         assert len(set(bodies)) == len(bodies)
+
+
+def test_contrast_names_the_class_that_is_mistaken_whenever_a_batch_is_fetched(runs, tmp_path):
+    """The given samples of two classes are alike, so held-out ones are mistaken for each other."""
+    given = {
+        "refund": ["money back for the fee", "the fee back as money", "money for the fee"],
+        "charge": ["fee taken back as money", "the money for a fee", "fee of the money"],
+        "praise": ["what a lovely product", "i love your lovely team", "lovely lovely people"],
+    }
+    described = {"refund": "wants MARK-R", "charge": "asks about MARK-C", "praise": "is MARK-P"}
+    asked, left = {}, {}
+    for contrast, prefetch in ((False, 0), (True, 0), (True, 16)):
+        before, path = len(runs.asked()), tmp_path / f"{contrast}{prefetch}"
+        recipe = runs.recipe.with_options(contrast=contrast)
+        order = runs.order(given, descriptions=described, recipe=recipe, prefetch=prefetch)
+        runs.fit(order, path)
+        asked[contrast, prefetch] = runs.asked("chat/completions")[before:]
+        left[contrast, prefetch] = runs.left(path)
+    assert not [body for body in asked[False, 0] if body.count("MARK") != 1]
+    both = [body for body in asked[True, 0] if "MARK-R" in body and "MARK-C" in body]
+    assert both
+    assert all("mistaken" in body for body in both)
+    assert left[True, 0] == left[True, 16]
+    assert set(asked[True, 0]) <= set(asked[True, 16])
+
+
+def test_contrast_goes_on_after_a_resume(runs, tmp_path):
+    runs.recipe = runs.recipe.with_options(contrast=True)
+    runs.fit(path=tmp_path / "other")
+    runs.fit_until(2)
+    runs.fit()
+    assert runs.left() == runs.left(tmp_path / "other")

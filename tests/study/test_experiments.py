@@ -246,6 +246,16 @@ def test_a_key_changes_with_all_that_figures_depend_on(vectors, tmp_path):
     assert cell.key(draw, "a", 1) == keys[0]
 
 
+def test_an_option_that_came_later_changes_a_key_only_where_it_is_used(vectors, tmp_path):
+    runner = Runner(experiment(vectors), {"words": Words()}, tmp_path)
+    cell = next(c for c in runner.cells() if c.policy == "adamab")
+    draw = runner.draws[cell.draw]
+    named = replace(cell, options=json.dumps(FAST | {"contrast": True}))
+    assert named.key(draw, "a", 1) != cell.key(draw, "a", 1)
+    assert "contrast" not in cell._recipe_said()
+    assert named._recipe_said().keys() - cell._recipe_said().keys() == {"contrast"}
+
+
 def test_few_shot_cells_know_the_wordings_without_examples_too(vectors, tmp_path):
     found = experiment(vectors, settings=["zero-shot", "few-shot"], methods=["cache-adapter"], seeds=1)
     runner = Runner(found, {"words": Words()}, tmp_path)

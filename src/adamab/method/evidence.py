@@ -25,6 +25,7 @@ from adamab.method.statistics import wilson
 Floats: TypeAlias = NDArray[np.float32]
 Kind: TypeAlias = Literal["calibrator", "discriminant", "similarity"]
 PRIOR_SAMPLES = 4  # of mean difficulty, beside those of a class: with fewer, chance sends batches astray
+MISTAKEN = 0.05  # of the probability, both ways together: less is no reason to warn a generator
 SCALES = np.exp(np.linspace(np.log(0.02), np.log(20), 40)).astype(
     np.float32
 )  # temperatures tried, as factors of logits
@@ -127,6 +128,18 @@ class HeldOut:
         counts = np.bincount(self.class_index, minlength=n_classes)
         found: NDArray[np.float64] = (of_class / mean + PRIOR_SAMPLES) / (counts + PRIOR_SAMPLES)
         return found
+
+    def rivals(self) -> list[int | None]:
+        """The class that each class is most mistaken for, either way round; None where hardly ever."""
+        n_classes = self.logits.shape[1]
+        probability = softmax(self.scale() * self.logits.astype(np.float64), axis=1)
+        sums, counts = np.zeros((n_classes, n_classes)), np.bincount(self.class_index, minlength=n_classes)
+        np.add.at(sums, self.class_index, probability)
+        mistaken = sums / np.maximum(counts, 1)[:, None]
+        mistaken = mistaken + mistaken.T
+        np.fill_diagonal(mistaken, 0)
+        found = mistaken.argmax(axis=1)
+        return [int(c) if mistaken[own, c] >= MISTAKEN else None for own, c in enumerate(found)]
 
     def scale(self) -> float:
         """The factor of the logits with the smallest cross-entropy: one over the temperature."""

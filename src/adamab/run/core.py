@@ -42,8 +42,15 @@ class Outcome:
 class _Models:
     """Makes the loop's model when the loop wants it, from the evidence at that moment."""
 
-    def __init__(self, samples: TrainingSet, recipe: Recipe, seed: int, of_given: FittedViews | None) -> None:
-        self._samples, self._recipe, self._seed = samples, recipe, seed
+    def __init__(
+        self,
+        samples: TrainingSet,
+        recipe: Recipe,
+        source: Source | None,
+        seed: int,
+        of_given: FittedViews | None,
+    ) -> None:
+        self._samples, self._recipe, self._source, self._seed = samples, recipe, source, seed
         self._of_given = of_given  # where `samples` begins with synthetic ones
         self.first: FittedViews | None = None
         self.n_first = -1
@@ -54,6 +61,7 @@ class _Models:
             self.first, self.n_first = self.fit(), len(self._samples)
         rounds = self._recipe.n_rounds(self._samples.n_classes)
         honest = self._of_given or self.first
+        self._tell_apart(honest)
         self.loop = JointModel(
             self._samples,
             self._recipe,
@@ -63,6 +71,13 @@ class _Models:
             rounds=rounds,
         )
         return self.loop
+
+    def _tell_apart(self, honest: FittedViews | None) -> None:
+        """By what is known before anything is generated: a batch must not depend on when it is fetched."""
+        known_before = self._of_given is not None or bool(self._samples.given.all())
+        held_out = None if honest is None else honest.held_out
+        if self._source is not None and self._recipe.contrast and known_before and held_out is not None:
+            self._source.streams.tell_apart(held_out.rivals())
 
     def fit(self) -> FittedViews:
         """The views on all samples that there are; what was fitted on the same samples is reused."""
@@ -108,7 +123,7 @@ def fit_samples(
     trail = trail or Untold()
     given = samples.only_given() if recipe.refit and trail.past.before else None
     of_given = None if given is None else _fitted(given, recipe, seed)
-    models, records = _Models(samples, recipe, seed, of_given), trail.past.records
+    models, records = _Models(samples, recipe, source, seed, of_given), trail.past.records
     if generating or not recipe.refit:
         loop = Loop(
             samples=samples,

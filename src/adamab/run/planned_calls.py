@@ -8,7 +8,7 @@ will choose is not known either: the ones with the fewest samples stand for them
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from adamab.run.planned_samples import PlannedSamples
 from adamab.run.resolve import embedder_key
 from adamab.run.source import REFILLS
 from adamab.task.messages import one_line
+from adamab.task.spec import ClassSpec
 
 if TYPE_CHECKING:
     from adamab.providers.generators.openai import OpenAIGenerator
@@ -175,9 +176,15 @@ class PlannedCalls:
         self, class_index: int, count: int, existing: Sequence[str], batch: int = 0
     ) -> tuple[int, list[Usage]]:
         spec, given = self._order.task.classes[class_index], self._given[class_index]
-        return self._writer().tokens_of(
-            Request(spec, class_index, count, given, tuple(existing), number=batch)
-        )
+        request = Request(spec, class_index, count, given, tuple(existing), number=batch)
+        return self._writer().tokens_of(replace(request, apart_from=self._longest_rival(class_index)))
+
+    def _longest_rival(self, class_index: int) -> ClassSpec | None:
+        """The other class that takes most words, since nobody knows yet which one it will be."""
+        if not self._recipe.contrast:
+            return None
+        others = [spec for c, spec in enumerate(self._order.task.classes) if c != class_index]
+        return max(others, key=lambda spec: len(spec.name) + len(spec.description or ""))
 
     def _writer(self) -> OpenAIGenerator:
         from adamab.providers.generators.openai import OpenAIGenerator

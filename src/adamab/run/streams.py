@@ -73,6 +73,7 @@ class Streams:
     ) -> None:
         self._generator, self._classes, self._batch = generator, classes, batch
         self._given, self._vectors, self._embed, self._log = given, vectors, embed, log
+        self._apart_from: Sequence[int | None] = [None] * len(classes)
         self._streams = [_Stream() for _ in classes]
         self._ended = threading.Event()
 
@@ -82,6 +83,10 @@ class Streams:
         for batch in batches:
             stream.number += 1
             stream.texts += batch.texts
+
+    def tell_apart(self, rivals: Sequence[int | None]) -> None:
+        """Ask from now on for samples that are not mistaken for those of another class, class by class."""
+        self._apart_from = rivals
 
     def take(self, class_index: int) -> Fetched:
         """The next batch of a class; waits for it."""
@@ -188,7 +193,7 @@ class Streams:
         stream.waiting.append(Fetched(batch, embedded))
 
     def _request(self, class_index: int) -> Request:
-        stream = self._streams[class_index]
+        stream, rival = self._streams[class_index], self._apart_from[class_index]
         return Request(
             spec=self._classes[class_index],
             class_index=class_index,
@@ -197,6 +202,7 @@ class Streams:
             existing=tuple(stream.texts),
             vectors=self._vectors,
             number=stream.number,
+            apart_from=None if rival is None else self._classes[rival],
         )
 
     async def _drain(self) -> None:

@@ -32,6 +32,12 @@ Let every text differ from the others in situation, words, length and mood, as i
 A reader should have no doubt that it is of this class. No numbering, no titles, no remarks.
 Answer with nothing but a JSON object whose only key is "texts": an array of {count} strings."""
 
+# Follows the request, whatever template that comes from, where the recipe says `contrast`.
+APART = """\
+
+The class is easily mistaken for another one, described here. A reader must see that no text is of that one:
+{other}"""
+
 # Short: some image models take a thousand characters.
 DRAW = """\
 A photograph for an image classifier: it shows the class described here, and no other.
@@ -141,11 +147,21 @@ class Prompts:
         return _wording(self.described, spec) + self._examples(examples)
 
     def generate_text(
-        self, spec: ClassSpec, examples: Sequence[str], existing: Sequence[str], count: int
+        self,
+        spec: ClassSpec,
+        examples: Sequence[str],
+        existing: Sequence[str],
+        count: int,
+        *,
+        apart_from: ClassSpec | None = None,
     ) -> str:
-        """The request for `count` new texts of a class; the answer is an object with an array `texts`."""
+        """The request for `count` new texts of a class; the answer is an object with an array `texts`.
+
+        `apart_from` is the class that it is mistaken for, which the texts should not resemble.
+        """
         values = {"examples": _block(examples), "existing": _block(existing), "count": str(count)}
-        return _fill(self.generate, _class_values(spec) | values)
+        asked = _fill(self.generate, _class_values(spec) | values)
+        return asked if apart_from is None else asked + _fill(APART, {"other": _block([_about(apart_from)])})
 
     def draw_text(self, spec: ClassSpec, number: int, *, seed: int) -> str:
         """The request for pictures of a class: the `number`-th of its series, in a scene drawn by `seed`."""

@@ -116,6 +116,9 @@ class Recipe(BaseModel):
     """Of a chat generator. The paper tuned its own and names no value; one is the models' own."""
     shown: int = Field(default=20, ge=0)
     """Existing samples that a prompt shows as those to differ from: enough to differ from, cheap to send."""
+    contrast: bool = False
+    """Tell a chat generator which other class a class is mistaken for by held-out given samples, and ask for
+    samples that are not. Off: no figures with a real generator are at hand. Only with `refit` and folds."""
     image_size: str = Field(default="1024x1024", pattern=r"^(auto|[1-9][0-9]{1,4}x[1-9][0-9]{1,4})$")
     """Pixels of a generated picture, as the generator's service writes them."""
     image_quality: str = Field(default="low", pattern=r"^[a-z]+$")

@@ -32,8 +32,8 @@ class GivenVectors:
 class Request:
     """What the loop asks for: batch `number` of a class.
 
-    It depends on the class, its given samples and its own earlier batches only, never on other
-    classes or on the round, so that a batch may be fetched before the policy asks for it.
+    It depends on the class, its given samples and its own earlier batches only, never on the round or on
+    what other classes have got, so that a batch may be fetched before the policy asks for it.
     """
 
     spec: ClassSpec
@@ -43,6 +43,7 @@ class Request:
     existing: tuple[str, ...]  # texts of the class's earlier batches, as they came
     vectors: GivenVectors | None = None
     number: int = 0  # of the batch, counted from 0 for each class
+    apart_from: ClassSpec | None = None  # the class that it is mistaken for, where the recipe says `contrast`
 
 
 @dataclass(frozen=True)

@@ -238,6 +238,7 @@ class OpenAIGenerator(Generator):
             [clipped(text) for text in diverse(request.given, size.examples(_MOST_EXAMPLES))],
             [clipped(text) for text in diverse(existing, shown, latest=latest)],
             found.missing,
+            apart_from=request.apart_from,
         )
         return [{"role": "user", "content": prompt}]
 
