@@ -21,7 +21,7 @@ def test_summary_and_files(adamab, folder):
     assert "toy: 3 classes, 9 given samples\n" in result.output
     assert "out of fold, measured on 9 given samples)" in result.output
     assert "adamab predict run" in result.output
-    progress = ["journal.sqlite", "writer.lock"]
+    progress = ["journal.sqlite", "task.json", "writer.lock"]
     assert sorted(path.name for path in (folder / "run").iterdir()) == sorted([*RESULTS, *progress])
     assert load("run").embedder_spec == "npz:vectors.npz"
 
@@ -166,3 +166,23 @@ def test_one_of_a_kind(adamab, folder):
     assert "without the synthetic ones" in result.stdout
     (folder / "one.csv").write_text("text,label\nmoney please,refund\n")
     assert adamab("evaluate", "run", "one.csv").stdout.startswith("1 text\n")
+
+
+def test_a_run_goes_on_without_its_task_file(adamab, refused, folder):
+    assert "there is no run to go on with; name TASK" in refused("fit", "--run", "run")
+    started = adamab("fit", "task.yaml", "--run", "run", *NPZ, *FAST, "--seed", "7")
+    assert started.exit_code == 0, started.output
+    (folder / "task.yaml").unlink()
+    again = adamab("fit", "--run", "run", "--no-cache")
+    assert again.exit_code == 0, again.output
+    assert "the run is complete and nothing has changed" in again.stderr
+    line = refused("fit", "--run", "run", "--seed", "7")
+    assert "leave out --seed, or name TASK" in line
+    assert "leave out --set, or name TASK" in refused("fit", "--run", "run", "--set", "dropout=0.1")
+
+
+def test_a_dry_run_without_the_task_file_plans_what_the_run_would_do(adamab, folder):
+    assert adamab("fit", "task.yaml", "--run", "run", *NPZ, *FAST).exit_code == 0
+    plan = adamab("fit", "--run", "run", "--dry-run", "--no-cache")
+    assert plan.exit_code == 0, plan.output
+    assert "3 classes, 9 given samples" in plan.output

@@ -57,7 +57,7 @@ def test_same_seed_same_heads_other_seed_other_heads():
 
     def linear(seed):
         recipe = Recipe(checkpoints=(20,), discriminants=False)
-        (head,) = heads_of_fit(fit_views(views, Y, GIVEN, 3, recipe, seed=seed), recipe)
+        ((head, *_),) = heads_of_fit(fit_views(views, Y, GIVEN, 3, recipe, seed=seed), recipe)
         return head.linear
 
     np.testing.assert_array_equal(linear(1), linear(1))
@@ -95,7 +95,7 @@ def test_descriptions_alone_give_a_zero_shot_classifier():
     vectors = np.eye(3, 20, dtype=np.float32)
     recipe = Recipe(checkpoints=(0,))
     fitted = fit_views([described_view(X[:0], vectors)], Y[:0], GIVEN[:0], 3, recipe, seed=0)
-    (head,) = heads_of_fit(fitted, recipe)
+    ((head, *_),) = heads_of_fit(fitted, recipe)
     assert (np.argmax(head.logits(vectors), axis=1) == np.arange(3)).all()
 
 
@@ -128,7 +128,7 @@ def test_folded_heads_compute_what_the_calibrators_compute():
     vectors = np.eye(3, 20, dtype=np.float32)
     fitted = fit_views([described_view(X, vectors)], Y, GIVEN, 3, recipe, seed=3)
     trained, untrained, closed = fitted.shares
-    head, linear = heads_of_fit(fitted, recipe)
+    (head, *_), (linear, *_) = heads_of_fit(fitted, recipe)
     state, prepared = fitted.heads[0].states[trained.option], fitted.heads[0].prepared
     q = prepared.queries
     padded = np.pad(q, ((0, 0), (0, state.class_vectors.shape[1] - q.shape[1])))
@@ -147,7 +147,7 @@ def test_folded_heads_compute_what_the_calibrators_compute():
 def test_a_single_layer_folds_into_a_linear_head():
     recipe = Recipe(checkpoints=(20,), layers=1, discriminants=False)
     fitted = fit_views([DenseView("pooled", X, lambda _: None)], Y, GIVEN, 3, recipe, seed=0)
-    (head,) = heads_of_fit(fitted, recipe)
+    ((head, *_),) = heads_of_fit(fitted, recipe)
     assert head.tower == ()
     assert head.hidden is None
     assert (np.argmax(head.logits(X), axis=1) == Y).mean() > 0.8
@@ -173,7 +173,7 @@ def test_copies_of_held_out_samples_do_not_give_them_away():
 def test_a_scale_multiplies_all_logits():
     fitted = fit_views([described_view(X, np.eye(3, 20, dtype=np.float32))], Y, GIVEN, 3, FAST, seed=0)
     plain, scaled = heads_of_fit(fitted, FAST), heads_of_fit(fitted, FAST, 2.5)
-    for one, other in zip(plain, scaled, strict=True):
+    for (one, *_), (other, *_) in zip(plain, scaled, strict=True):
         np.testing.assert_allclose(other.logits(X), 2.5 * one.logits(X), rtol=1e-4, atol=1e-5)
 
 

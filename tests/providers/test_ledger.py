@@ -513,3 +513,9 @@ def test_a_locked_file_is_one_line(opened, tmp_path, monkeypatch):
     holder.execute("ROLLBACK")
     holder.close()
     assert tried(waiting) is not None
+
+
+def test_a_class_name_with_half_a_character_is_counted(tmp_path):
+    with Ledger(Budget(), tmp_path / "book.sqlite") as ledger:
+        ledger.settle(ledger.reserve("generate", 7, class_name="half \ud83d"), 5, None)
+        assert ledger.by_class()["generate", "half \\ud83d"].nano_usd == 5

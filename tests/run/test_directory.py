@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from adamab.classifier import Classifier, Head, load
+from adamab.classifier.class_rows import Scatter
+from adamab.classifier.class_side import ClassSide
 from adamab.errors import MissingExtraError, RunError
 from adamab.method.evidence import Estimate
 from adamab.providers.budget import Budget, Spend
@@ -17,6 +19,7 @@ from adamab.run.diversity import Diversity
 from adamab.run.fit import FitResult
 from adamab.run.journal import Journal
 from adamab.run.records import ClassScore, History, RoundRecord, Seconds
+from adamab.run.sample_files import SampleVectors
 from adamab.task import Sample, Task
 from adamab.task.recipe import Recipe
 
@@ -36,6 +39,8 @@ def result() -> FitResult:
         0,
         synthetic_by_class={"no": 2, "yes": 0},
         diversity=(Diversity(None, 0.25), Diversity(None, None)),
+        vectors=SampleVectors(*[np.zeros((0, 2), np.float16)] * 3),
+        class_side=ClassSide(heads=(Scatter(scale=1.0),)),
         spent={("generate", "no"): Spend(2, 3_000_000, 10, 20), ("embed", None): Spend(1, 500, 7, 0, 1)},
     )
 
@@ -56,7 +61,7 @@ def summary(result):
 
 def test_what_a_run_holds(tmp_path, result, summary):
     path = tmp_path / "deep" / "run"
-    directory.write_results(path, result, summary)
+    directory.write_results(path, TASK, result, summary)
     assert sorted(os.listdir(path)) == sorted(directory.RESULTS)
     assert load(path).classes == ("no", "yes")
     found = directory.read_summary(path)
@@ -90,7 +95,7 @@ def test_a_run_is_taken_up_unless_there_is_no_journal(tmp_path, result, summary)
     path = tmp_path / "run"
     path.mkdir()  # an empty directory is free
     directory.check_place(path)
-    directory.write_results(path, result, summary)
+    directory.write_results(path, TASK, result, summary)
     with pytest.raises(RunError, match="--overwrite"):
         directory.check_place(path)
     directory.check_place(path, overwrite=True)
@@ -153,10 +158,10 @@ def test_a_failure_while_writing_leaves_the_results_that_were_there(
     def fail(self: History, path: Path) -> None:
         raise error
 
-    directory.write_results(tmp_path, result, summary)
+    directory.write_results(tmp_path, TASK, result, summary)
     monkeypatch.setattr(History, "write", fail)
     with pytest.raises((RunError, KeyboardInterrupt)):
-        directory.write_results(tmp_path, result, {**summary, "seed": 9})
+        directory.write_results(tmp_path, TASK, result, {**summary, "seed": 9})
     assert directory.read_summary(tmp_path)["seed"] == 3
     assert sorted(os.listdir(tmp_path)) == sorted(directory.RESULTS)
 
@@ -164,7 +169,7 @@ def test_a_failure_while_writing_leaves_the_results_that_were_there(
 def test_a_link_stays_a_link(tmp_path, result, summary):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    directory.write_results(tmp_path / "link", result, summary)
+    directory.write_results(tmp_path / "link", TASK, result, summary)
     assert (tmp_path / "link").is_symlink()
     assert directory.is_run(tmp_path / "real")
 

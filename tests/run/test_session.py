@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -442,7 +443,7 @@ def test_killed_while_writing_a_checkpoint(runs, tmp_path, monkeypatch):
 
     runs.fit(path=tmp_path / "other")
     with monkeypatch.context() as dying:
-        dying.setattr("adamab.run.checkpoint.os.replace", die)
+        dying.setattr("adamab.run.checkpoint.os", SimpleNamespace(**{**vars(os), "replace": die}))
         with pytest.raises(KeyboardInterrupt):
             runs.fit(on_start=checkpoints)
     assert list(runs.path.glob("*checkpoint*"))  # half of it is there

@@ -12,6 +12,7 @@ from adamab.classifier.answers import UNKNOWN, Answerer, Asked, joined, prior_of
 from adamab.classifier.checks import check_classes, check_metadata, check_text, check_width
 from adamab.classifier.confidence import Confidence, softmax
 from adamab.errors import EmbedderError, FingerprintError, TaskError
+from adamab.task import html
 from adamab.task.messages import one_line, short
 
 if TYPE_CHECKING:
@@ -90,6 +91,21 @@ class Classifier:
             out[rows] = block
         return out
 
+    def features(self, views: Mapping[str, object], texts: Sequence[str] | None = None) -> Array:
+        """(n, D) of each sample what the heads' matrices are multiplied with, head after head, then 1."""
+        batch = self._batch(views, texts)
+        width = 1 + sum(head.feature_width for head in self.heads)
+        out = np.ones((batch.size, width), np.float32)
+        for start in range(0, batch.size, _CHUNK):
+            rows = slice(start, min(start + _CHUNK, batch.size))
+            with np.errstate(over="ignore", invalid="ignore"):
+                inputs = self._inputs(batch, rows)
+                parts = [head.features(inputs[head.view]) for head in self.heads]
+            out[rows, :-1] = np.concatenate(parts, axis=1)
+            if not np.isfinite(out[rows]).all():
+                raise _not_finite(inputs, out[rows], start)
+        return out
+
     def predict_proba(
         self,
         views: Mapping[str, object],
@@ -165,6 +181,23 @@ class Classifier:
                 f"this one has fingerprint {given}; use that embedder or fit again"
             )
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: where it comes from, what can be expected of it, the first classes."""
+        views = dict.fromkeys(head.view for head in self.heads)
+        known = {
+            "classes": len(self.classes),
+            "embedder": self.embedder_spec or None,
+            "views that count": ", ".join(views),
+            "words": None if self.vocabulary is None else len(self.vocabulary.terms),
+            "expected accuracy": _expected(self.metadata.get("out_of_fold")),
+        }
+        rows = list(enumerate(self.classes[: html.MOST_ROWS]))
+        return (
+            html.facts("Classifier", known)
+            + html.table(("index", "class"), rows)
+            + html.and_more(len(self.classes) - len(rows), "classes")
+        )
+
     def _batch(self, views: Mapping[str, object], texts: Sequence[str] | None) -> _Batch:
         if self.vocabulary is None:
             texts = None
@@ -199,6 +232,15 @@ class Classifier:
         if self.vocabulary is not None and batch.texts is not None:
             inputs[WORDS] = self.vocabulary.transform(_texts(batch.texts[rows], rows.start))
         return inputs
+
+
+def _expected(estimate: Json) -> str | None:
+    """The estimate in words, if there is one."""
+    if not isinstance(estimate, dict):
+        return None
+    shares = [estimate.get(key) for key in ("accuracy", "low", "high")]
+    accuracy, low, high = (f"{100 * s:.1f} %" if isinstance(s, int | float) else "unknown" for s in shares)
+    return f"{accuracy} (95 % interval {low} to {high}, out of fold, on {estimate.get('n')} given samples)"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A model's two files: read within bounds, replaced as one.
+"""A model's files: read within bounds, replaced as one.
 
 Weights and document cannot be renamed in one step, so the order makes the document decide.
 New weights are first stored under a name that holds their digest; then the document, which
@@ -19,8 +19,9 @@ from adamab.task.messages import one_line, place
 
 WEIGHTS = "model.safetensors"
 DOCUMENT = "model.json"
+CLASSES = "classes.safetensors"  # for classes that come later; prediction never reads it
 # A file that claims more is refused before it is read; a classifier is a few megabytes.
-_LARGEST = {WEIGHTS: 2 * 2**30, DOCUMENT: 32 * 2**20}
+_LARGEST = {WEIGHTS: 2 * 2**30, DOCUMENT: 32 * 2**20, CLASSES: 2 * 2**30}
 
 
 def write_model(directory: Path, weights: bytes, document: bytes) -> None:
@@ -37,6 +38,26 @@ def write_model(directory: Path, weights: bytes, document: bytes) -> None:
         _remove_leftovers(directory)
     except (OSError, ValueError) as exc:  # ValueError: a path that holds a NUL
         raise ModelFileError(f"{place(directory)}: cannot be written ({_reason(exc)})") from None
+
+
+def write_classes(directory: Path, content: bytes) -> None:
+    """Replace the file for classes that come later, as a whole."""
+    _check_size(directory / CLASSES, len(content))
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        _replace(directory / CLASSES, content)
+    except (OSError, ValueError) as exc:
+        raise ModelFileError(f"{place(directory)}: cannot be written ({_reason(exc)})") from None
+
+
+def read_classes(directory: Path) -> bytes:
+    """The bytes of the file for classes that come later."""
+    if not (directory / CLASSES).exists():
+        raise ModelFileError(
+            f"{place(directory)}: has no {CLASSES}, so the model is of an earlier version or only a part of "
+            "it was copied; fit again to add classes"
+        )
+    return _read(directory / CLASSES)
 
 
 def read_document(directory: Path) -> bytes:
@@ -89,7 +110,7 @@ def _read(path: Path) -> bytes:
 
 
 def _check_size(path: Path, size: int) -> None:
-    largest = _LARGEST[DOCUMENT if path.name == DOCUMENT else WEIGHTS]
+    largest = _LARGEST.get(path.name, _LARGEST[WEIGHTS])
     if size > largest:
         raise ModelFileError(f"{place(path)}: has {size} bytes; a model's file has at most {largest}")
 

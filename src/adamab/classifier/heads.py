@@ -12,7 +12,7 @@ from adamab.classifier.checks import check_array, check_text, check_width
 from adamab.task.messages import short
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
     from scipy.sparse import csr_matrix  # type: ignore[import-untyped,unused-ignore]
@@ -141,6 +141,25 @@ class Head:
         """How wide a row of the view is: d."""
         return len(self.basis) if self.basis is not None else self.linear.shape[1]
 
+    @property
+    def feature_width(self) -> int:
+        """r + h."""
+        return int(self.linear.shape[1]) + (0 if self.hidden is None else int(self.hidden.shape[1]))
+
+    def prepared(self, x: Rows) -> Array:
+        """q of the rows `x` (n, d): (n, r)."""
+        query, divisors = self._query(x)
+        return query if divisors is None else query / divisors
+
+    def of_prepared(self, queries: Array) -> Array:
+        """Logits (n, K) of what `prepared` gave."""
+        found: Array = queries @ self.linear.T
+        if self.bias is not None:
+            found += self.bias
+        if self.hidden is not None:
+            found += through(self.tower, queries, self.activation) @ self.hidden.T
+        return found
+
     def logits(self, x: Rows) -> Array:
         """This head's logits (n, K) of the rows `x` (n, d), a float32 array or a sparse matrix."""
         out = np.zeros((x.shape[0], self.classes), np.float32)
@@ -162,6 +181,13 @@ class Head:
                 out[rows] += self.bias
             if self.hidden is not None:
                 out[rows] += self._features(products[:, self.classes :]) @ self.hidden.T
+
+    def features(self, x: Rows) -> Array:
+        """(n, r + h) what `linear` and `hidden` are multiplied with: q, then the last hidden units."""
+        q = self.prepared(x)
+        if self.hidden is None:
+            return q
+        return np.concatenate([q, through(self.tower, q, self.activation)], axis=1)
 
     def _pieces(self, x: Rows) -> Iterator[slice]:
         whole = isinstance(x, np.ndarray) or self.basis is not None
@@ -195,12 +221,16 @@ class Head:
 
     def _features(self, a: Array) -> Array:
         """From the first layer's products (n, h1), which are overwritten, to (n, h)."""
-        activate = _ACTIVATIONS[self.activation]
-        activate(a)
-        for layer in self.tower[1:]:
-            a = a @ layer.T
-            activate(a)
-        return a
+        _ACTIVATIONS[self.activation](a)
+        return through(self.tower[1:], a, self.activation)
+
+
+def through(layers: Sequence[Array], a: Array, activation: str) -> Array:
+    """Rows (n, r) through layers without biases, each followed by the activation."""
+    for layer in layers:
+        a = a @ layer.T
+        _ACTIVATIONS[activation](a)
+    return a
 
 
 def _divisors(norms: NDArray[np.floating]) -> Array:

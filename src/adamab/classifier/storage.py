@@ -58,16 +58,22 @@ def save(classifier: Classifier, directory: str | PathLike[str]) -> None:
 
     A process killed meanwhile leaves the old model or the new one.
     """
+    weights = weights_of(classifier)
+    document = _document(classifier, weights)
+    document["digest"] = _digest(document)
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1)
+    write_model(Path(directory), weights, text.encode())
+
+
+def weights_of(classifier: Classifier) -> bytes:
+    """The bytes of the file of the arrays."""
     tensors = {
         f"{number}.{name}": np.ascontiguousarray(array)
         for number, head in enumerate(classifier.heads)
         for name, array in head.arrays.items()
     }
-    weights = safetensors.numpy.save(tensors)
-    document = _document(classifier, weights)
-    document["digest"] = _digest(document)
-    text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1)
-    write_model(Path(directory), weights, text.encode())
+    weights: bytes = safetensors.numpy.save(tensors)
+    return weights
 
 
 def load(directory: str | PathLike[str]) -> Classifier:

@@ -19,6 +19,7 @@ COMMANDS = {
     "demo": "adamab.cli.demo:demo",
     "init": "adamab.cli.init:init",
     "fit": "adamab.cli.fit:fit",
+    "add-class": "adamab.cli.add_class:add_class",
     "evaluate": "adamab.cli.evaluate:evaluate",
     "predict": "adamab.cli.predict:predict",
     "compare": "adamab.cli.compare:compare",

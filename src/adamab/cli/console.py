@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
 
 import typer
 
+from adamab.run.progress import Bar as Bar
+from adamab.run.progress import progress as progress
+
 NOUNS = {"text": "text", "image": "picture"}  # modality -> what people call one of them
-
-
-class Bar(Protocol):
-    """Where a long command tells how far it is."""
-
-    def step(self, count: int = 1) -> None:
-        """So much more is done."""
-
-    def phase(self, description: str, total: int | None = None) -> None:
-        """Something else begins."""
-
-
-class _NoBar:
-    def step(self, count: int = 1) -> None: ...
-
-    def phase(self, description: str, total: int | None = None) -> None: ...
 
 
 @contextmanager
@@ -116,28 +101,3 @@ def size(count: int) -> str:
     while value >= 1000 and len(units) > 1:
         value, units = value / 1000, units[1:]
     return f"{value:.0f} {units[0]}" if units[0] == "B" else f"{value:.1f} {units[0]}"
-
-
-@contextmanager
-def progress(description: str, *, quiet: bool = False) -> Iterator[Bar]:
-    """A bar on stderr while there is a person to see it; nothing is left of it at the end."""
-    if quiet or not sys.stderr.isatty():
-        yield _NoBar()
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TimeElapsedColumn
-
-    columns: list[Any] = [SpinnerColumn(), "{task.description}", BarColumn(), MofNCompleteColumn()]
-    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as shown:
-        yield _RichBar(shown, shown.add_task(description, total=None))
-
-
-class _RichBar:
-    def __init__(self, shown: Any, task: Any) -> None:
-        self._shown, self._task = shown, task
-
-    def step(self, count: int = 1) -> None:
-        self._shown.advance(self._task, count)
-
-    def phase(self, description: str, total: int | None = None) -> None:
-        self._shown.reset(self._task, description=description, total=total)

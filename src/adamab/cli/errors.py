@@ -96,7 +96,8 @@ def _os_error(error: OSError) -> str:
 def _usage_error(error: Exception) -> str:
     context = getattr(error, "ctx", None)
     command = "adamab" if context is None else context.command_path
-    return f"{error.format_message().rstrip('.')}; see: {command} --help"  # type: ignore[attr-defined]
+    message = " ".join(error.format_message().split())  # type: ignore[attr-defined]
+    return f"{message.rstrip('.')}; see: {command} --help"
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:

@@ -9,15 +9,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adamab.cli.console import Bar, counted, print_json, progress, say, say_missing
+from adamab.cli.console import counted, print_json, progress, say, say_missing
 
 if TYPE_CHECKING:
     from adamab.run.fit_run import Order
+    from adamab.run.started import Started
+    from adamab.task.spec import Task as TaskRead
 
 Task = Annotated[
     str,
     typer.Argument(
         metavar="TASK", help="The task file (YAML), or a folder with a folder of pictures for each class."
+    ),
+]
+TaskOfNewRun = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[TASK]",
+        help="The task file (YAML), or a folder with a folder of pictures for each class; "
+        "without it a run that is there goes on as it was started.",
+        show_default=False,
     ),
 ]
 Run = Annotated[
@@ -86,8 +97,8 @@ LongTexts = Annotated[
 
 
 def fit(
-    task: Task,
     run: Run,
+    task: TaskOfNewRun = None,
     embedder: Embedder = "local",
     generator: Generator = "none",
     policy: Policy = "adamab",
@@ -126,12 +137,30 @@ def fit(
     from adamab.run.directory import check_place
 
     check_place(run, overwrite=overwrite)
-    _check_apart(run, task)
     chosen = recipe_of(recipe, settings or ())
+    if task is None:
+        named = _named(
+            embedder=embedder != "local",
+            generator=generator != "none",
+            policy=policy != "adamab",
+            recipe=recipe != "default",
+            set=bool(settings),
+            seed=seed != 0,
+            holdout=holdout is not None,
+            long_texts=long_texts is not None,
+            all_scores=all_scores,
+            overwrite=overwrite,
+        )
+        as_then = _as_then(run, named)
+        embedder, generator, policy = as_then.embedder, as_then.generator, as_then.policy
+        chosen, seed = as_then.recipe, as_then.seed
+        holdout, all_scores = as_then.holdout, as_then.all_scores
+    else:
+        _check_apart(run, task)
     make_policy(policy, alpha=chosen.alpha, relative=chosen.relative_shift)
     need_torch_for(embedder)
     order = _order(
-        task,
+        _read_task(task, run),
         embedder,
         generator,
         long_texts=long_texts,
@@ -166,8 +195,38 @@ def _check_apart(run: Path, task: str) -> None:
         raise RunError(f"{place(run)}: lies in the folder of the pictures; name a directory beside it")
 
 
+def _named(**options: bool) -> list[str]:
+    return [f"--{name.replace('_', '-')}" for name, is_named in options.items() if is_named]
+
+
+def _as_then(run: Path, named: list[str]) -> Started:
+    """How the run was started; nothing of that may be named anew beside it."""
+    from adamab.errors import RunError
+    from adamab.run.directory import has_journal
+    from adamab.run.started import started
+    from adamab.task.messages import place
+
+    if named:
+        raise RunError(f"without TASK a run goes on as it was started; leave out {named[0]}, or name TASK")
+    if not has_journal(run):
+        raise RunError(f"{place(run)}: there is no run to go on with; name TASK")
+    return started(run)
+
+
+def _read_task(task: str | None, run: Path) -> TaskRead:
+    from adamab.run.started import task_to_go_on
+    from adamab.task import load_task
+
+    if task is None:
+        return task_to_go_on(run)
+    read = load_task(task)
+    if read.modality == "image":
+        say_missing(task)
+    return read
+
+
 def _order(
-    task: str,
+    task: TaskRead,
     embedder: str,
     generator: str,
     *,
@@ -181,22 +240,19 @@ def _order(
     from adamab.run.fit_run import Order, rejected_texts
     from adamab.run.holdout import Holdout
     from adamab.run.resolve import embedder_name, open_embedder, open_generator, shared_images
-    from adamab.task import load_task
 
     spec = embedder_name(embedder, long_texts)
-    read = load_task(task)
-    if read.modality == "image":
-        say_missing(task)
     return Order(
-        task=read,
+        task=task,
         embedder=open_embedder(spec, cache=cache),
         embedder_spec=spec,
         generator=open_generator(generator, seed=seed),
         generator_spec=generator,
         seed=seed,
-        holdout=None if holdout is None else Holdout.read(holdout, read.modality),
+        holdout=None if holdout is None else Holdout.read(holdout, task.modality),
+        holdout_path=holdout,
         shared_images=shared_images() if cache else None,
-        reject=() if reject is None else tuple(rejected_texts(reject, read.modality)),
+        reject=() if reject is None else tuple(rejected_texts(reject, task.modality)),
         **options,
     )
 
@@ -229,6 +285,7 @@ def _dry_run(order: Order, *, as_json: bool) -> None:
 def _fit(order: Order, run: Path, *, overwrite: bool, cache: bool, quiet: bool) -> dict[str, Any]:
     from adamab.cli.stopping import stop_gently
     from adamab.run.fit_run import fit_run
+    from adamab.run.progress import round_counter
     from adamab.run.resolve import shared_replies
 
     apis = [order.embedder.api, None if order.generator is None else order.generator.api]
@@ -240,7 +297,7 @@ def _fit(order: Order, run: Path, *, overwrite: bool, cache: bool, quiet: bool) 
             shared=shared_replies() if cache else None,
             stop=stop,
             on_start=lambda session: _taken_up(session, quiet),
-            on_round=_round_counter(bar, order.rounds()),
+            on_round=round_counter(bar, order.rounds()),
         )
 
 
@@ -280,18 +337,3 @@ def _written(run: Path) -> Iterator[None]:
             f"{place(run)} was written, but its summary could not be printed: "
             f"{error.filename}: {error.strerror or error}"
         ) from None
-
-
-def _round_counter(bar: Bar, total: int) -> Any:
-    begun = False
-
-    def on_round(record: Any) -> None:
-        nonlocal begun
-        if not begun:
-            begun = True
-            bar.phase("rounds", total - record.round + 1)
-        bar.step()
-        if record.round == total:
-            bar.phase("training the classifier")
-
-    return on_round

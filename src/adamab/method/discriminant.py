@@ -21,11 +21,28 @@ LENGTH = 16.0  # of the class vectors, root mean square: the scale of a calibrat
 
 
 @dataclass(frozen=True)
+class Measure:
+    """What the shrunken scatter makes of a class mean; without variances all directions count alike."""
+
+    directions: NDArray[np.floating]  # (r, r), one a column
+    variances: NDArray[np.floating] | None  # (r,) within classes, shrunken
+
+    def inverse(self) -> Floats | None:
+        """(r, r) of the shrunken scatter."""
+        if self.variances is None:
+            return None
+        found: Floats = ((self.directions / self.variances) @ self.directions.T).astype(np.float32)
+        return found
+
+
+@dataclass(frozen=True)
 class LinearState:
     """Logits are `vectors` q + `bias`."""
 
     vectors: Floats  # (K, r)
     bias: Floats  # (K,)
+    scale: float  # that brought both to the common length
+    measure: Measure  # that they were made with, for a class that comes later
 
     def logits(self, queries: Floats) -> Floats:
         """(n, K) of prepared queries."""
@@ -60,12 +77,14 @@ def discriminants(
     found = {}
     for shrinkage in shrinkages:
         if shrinkage >= PROTOTYPES or even < 1e-9:
+            measure = Measure(directions, None)
             vectors, bias = unit(means), np.zeros(n_classes, np.float32)
         else:
             share = shrinkage / 100
-            scaled = turned / ((1 - share) * values + share * even)
+            variances = (1 - share) * values + share * even
+            measure, scaled = Measure(directions, variances), turned / variances
             vectors, bias = scaled @ directions.T, 0.5 * (noise - (scaled * turned).sum(axis=1))
-        found[shrinkage] = _told(vectors, bias, present)
+        found[shrinkage] = _told(vectors, bias, present, measure)
     return found
 
 
@@ -81,17 +100,19 @@ def _scatter(
 
 
 def _told(
-    vectors: NDArray[np.floating], bias: NDArray[np.floating], present: NDArray[np.bool_]
+    vectors: NDArray[np.floating], bias: NDArray[np.floating], present: NDArray[np.bool_], measure: Measure
 ) -> LinearState:
     """At the common length; of a class without samples nothing is said: it has the others' mean."""
     if not present.any():
-        return LinearState(np.zeros_like(vectors, np.float32), np.zeros_like(bias, np.float32))
+        return LinearState(np.zeros_like(vectors, np.float32), np.zeros_like(bias, np.float32), 0.0, measure)
     centre = vectors[present].mean(axis=0)
     length = float(np.sqrt(np.mean(np.sum((vectors[present] - centre) ** 2, axis=1))))
     scale = LENGTH / max(length, 1e-12)
     vectors = np.where(present[:, None], vectors, centre)
     bias = np.where(present, bias, bias[present].mean())
-    return LinearState((scale * vectors).astype(np.float32), (scale * bias).astype(np.float32))
+    return LinearState(
+        (scale * vectors).astype(np.float32), (scale * bias).astype(np.float32), scale, measure
+    )
 
 
 def held_out_logits(

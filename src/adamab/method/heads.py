@@ -58,6 +58,8 @@ class HeadState:
 
     tower: tuple[Floats, ...]  # query tower, (out, in) each
     class_vectors: Floats  # (K, width) calibrated, times the logit scale
+    class_tower: tuple[Floats, ...]  # (out, in) each
+    free: Floats | None  # (K, width) trained vectors beside the class tower
 
 
 @dataclass(frozen=True)
@@ -378,6 +380,8 @@ def _state(model: Calibrator, classes: torch.Tensor) -> HeadState:
     return HeadState(
         tuple(w[-1].numpy().copy() for w in model.query_tower.weights),
         (model.scale * model.class_vectors(classes)[-1]).numpy(),
+        tuple(w[-1].numpy().copy() for w in model.class_tower.weights),
+        None if model.free is None else model.free[-1].numpy().copy(),
     )
 
 

@@ -68,6 +68,7 @@ class PreparedView:
     queries: Floats  # (n, r)
     classes: Floats  # (K, r) input of the class tower
     described: Floats | None  # (K, r) unit description vectors, for untrained similarity
+    described_centre: Floats | None = None  # (d,) what was subtracted from the descriptions
 
 
 def prepare(
@@ -82,11 +83,11 @@ def prepare(
     """Learn a view's transform from some rows and apply it to all, in a basis if one is given."""
     transform = ViewTransform(_centre(x, learned_from, recipe), recipe.normalise, basis)
     queries = transform(x)
-    units = None if described is None else _unit_descriptions(described, recipe)
+    units, middle = (None, None) if described is None else _unit_descriptions(described, recipe)
     if units is not None and basis is not None:
         units = units @ basis
     means = class_means(queries, class_index, learned_from, n_classes)
-    return PreparedView(transform, queries, class_inputs(means, units, recipe), units)
+    return PreparedView(transform, queries, class_inputs(means, units, recipe), units, middle)
 
 
 def learned_span(
@@ -96,7 +97,7 @@ def learned_span(
     rows = x[_spread(np.flatnonzero(learned_from))]
     spanning = ViewTransform(_centre(x, learned_from, recipe), recipe.normalise, None)(rows)
     if described is not None:
-        spanning = _stack(spanning, _unit_descriptions(described, recipe))
+        spanning = _stack(spanning, _unit_descriptions(described, recipe)[0])
     return span_basis(spanning, width)
 
 
@@ -162,12 +163,13 @@ def isometric(x: Rows, described: Rows | None) -> tuple[Rows, Rows | None]:
     return rotated[:n], None if described is None else rotated[n:]
 
 
-def _unit_descriptions(described: Rows, recipe: Recipe) -> Floats:
-    """Descriptions are centred on their own mean: they are worded alike and unlike the queries."""
+def _unit_descriptions(described: Rows, recipe: Recipe) -> tuple[Floats, Floats | None]:
+    """(K, d) and their centre, which is their own: they are worded alike and unlike the queries."""
     vectors = _dense(described)
-    if recipe.centre:
-        vectors = vectors - vectors.mean(axis=0)
-    return unit(vectors) if recipe.normalise else vectors
+    middle: Floats | None = vectors.mean(axis=0) if recipe.centre else None
+    if middle is not None:
+        vectors = vectors - middle
+    return unit(vectors) if recipe.normalise else vectors, middle
 
 
 def _gram(rows: NDArray[np.float32]) -> NDArray[np.float64]:

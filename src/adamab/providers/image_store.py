@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 from adamab.errors import ImageError, RunError
@@ -145,9 +145,13 @@ def delete_shared(folder: Path) -> int:
 
 def _lying_in(folder: Path, reference: str) -> Image | None:
     """The picture under its own name, if the content is still what the name says."""
+    return next((image for image in named_like(folder, reference) if _is_intact(image)), None)
+
+
+def named_like(folder: Path, reference: str) -> Iterator[Image]:
+    """The pictures that a folder may hold for a reference; whether they are there is another question."""
     digest = reference.partition(":")[2]
-    candidates = (Image(digest, folder / f"{digest}{ending}") for ending in FORMATS.values())
-    return next((image for image in candidates if _is_intact(image)), None)
+    yield from (Image(digest, folder / f"{digest}{ending}") for ending in FORMATS.values())
 
 
 def _is_intact(image: Image) -> bool:

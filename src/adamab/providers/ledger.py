@@ -23,7 +23,7 @@ from adamab.errors import BudgetError, RecipeError, RunError
 from adamab.providers.budget import Budget, Spend
 from adamab.providers.prices import usd
 from adamab.providers.usage import Usage
-from adamab.task.messages import one_line, place
+from adamab.task.messages import one_line, place, storable
 
 AHEAD: ContextVar[bool] = ContextVar("AHEAD", default=False)
 """Set in tasks that run ahead of the policy; their calls leave what `Ledger.plan` asks for."""
@@ -104,7 +104,8 @@ class Ledger:
             planned = self._planned(purpose, nano_usd) if ahead else Spend()
             self._check(self._book.total, nano_usd, planned)
             amount = None if nano_usd is None else _within(nano_usd)
-            return int(db.execute(_INSERT, (None, purpose, class_name, amount, None, None)).lastrowid or 0)
+            name = None if class_name is None else storable(class_name)
+            return int(db.execute(_INSERT, (None, purpose, name, amount, None, None)).lastrowid or 0)
 
     def settle(self, reservation: int, nano_usd: int | None, usage: Usage | None) -> None:
         """Replace what was reserved by what the call cost; None leaves it as it was reserved."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from adamab.classifier import Confidence, Head
+from adamab.classifier.class_side import ClassSide, Reference
 from adamab.classifier.confidence import confidence_of
 from adamab.errors import TaskError
 from adamab.method.evidence import Estimate, HeldOut, in_both
 from adamab.method.heads import FittedViews, fit_views
 from adamab.method.policies import make_policy
-from adamab.run.assemble import heads_of_fit, heads_of_loop
+from adamab.run.assemble import Folded, heads_of_fit, heads_of_loop
 from adamab.run.joint_model import JointModel
 from adamab.run.loop import Loop, Trail, Untold
 from adamab.run.records import History, RoundRecord
@@ -29,6 +31,7 @@ class Outcome:
     """What a fit on arrays yields."""
 
     heads: tuple[Head, ...]
+    class_side: ClassSide  # what gives a class that comes later its rows
     history: History
     held_out: HeldOut | None  # given samples, judged by folds that did not see them; None without folds
     confidence: Confidence
@@ -146,15 +149,31 @@ def fit_samples(
         fitted = models.fit()
         first = of_given or models.first or fitted
         scale = 1.0 if first.held_out is None else first.held_out.scale()
-        heads = heads_of_fit(fitted, recipe, scale)
-        if not heads:
+        folded = heads_of_fit(fitted, recipe, scale)
+        if not folded:
             raise TaskError("there is neither an example nor a description to go by; add some")
         confidence = _confidence(samples, recipe, first.held_out, fitted.held_out, scale)
-        return Outcome(heads, History(records), first.held_out, confidence)
+        side = _class_side(folded, samples.canonical_classes(), fitted.held_out, scale)
+        heads = tuple(part.head for part in folded)
+        return Outcome(heads, side, History(records), first.held_out, confidence)
     if models.loop is None:
         raise TaskError("no class has an example, so there is nothing to train on; add some")
     confidence = _confidence(samples, recipe, None, None, 1.0)
-    return Outcome(heads_of_loop(models.loop, recipe), History(records), None, confidence)
+    folded = heads_of_loop(models.loop, recipe)
+    heads = tuple(part.head for part in folded)
+    side = _class_side(folded, samples.class_index, None, 1.0)
+    return Outcome(heads, side, History(records), None, confidence)
+
+
+def _class_side(
+    folded: Sequence[Folded], class_index: NDArray[np.int64], held_out: HeldOut | None, scale: float
+) -> ClassSide:
+    """Given samples come first among the samples, so a held-out one's position is that of its row."""
+    heads, class_heads, queries = zip(*folded, strict=True)
+    known = None if held_out is None else (held_out.position, scale * held_out.logits)
+    # Samples of a last round may have come too late for the loop's heads.
+    reference = Reference.of(heads, queries, class_index[: len(queries[0])], known)
+    return ClassSide(heads=class_heads, reference=reference)
 
 
 def _confidence(

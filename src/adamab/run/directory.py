@@ -6,11 +6,17 @@
     checkpoint.safetensors          the model's state after some round, to start again faster
     writer.lock                     held by the process that writes
     model.safetensors, model.json   the classifier
+    classes.safetensors             what a class that is added later gets its weights from
+    task.json                       what was to be learned: classes, given samples, wording
+    reviews.jsonl                   what people think of the synthetic samples
     history.jsonl                   one record a round
     synthetic.jsonl                 accepted synthetic samples, label and text
+    samples.safetensors             the samples' vectors, to find those near a new one
+    held_out.jsonl                  what folds that did not see a given sample say about it
     fit.json                        how it was made and what can be expected of it
 
-The last five are results: they are written together when the fit has ended, `fit.json` last. A killed
+Those from `model.safetensors` on, but not the task and the reviews, are results: they are written
+together when the fit has ended, `fit.json` last. A killed
 fit leaves the results that were there before, and a journal to go on from.
 """
 
@@ -28,12 +34,17 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from adamab.classifier.files import CLASSES, DOCUMENT, WEIGHTS
 from adamab.errors import RunError
 from adamab.providers.budget import NANO, Budget, Spend
 from adamab.providers.image_store import FOLDER as IMAGES
 from adamab.run.checkpoint import FILE_NAME as CHECKPOINT
 from adamab.run.journal_file import FILE_NAME as JOURNAL
 from adamab.run.journal_file import LOCK_NAME as LOCK
+from adamab.run.kept_task import FILE_NAME as TASK
+from adamab.run.reviews import FILE_NAME as REVIEWS
+from adamab.run.sample_files import HELD_OUT, held_out_answers, write_held_out, write_vectors
+from adamab.run.sample_files import VECTORS as SAMPLES
 from adamab.task.images import is_url
 from adamab.task.messages import one_line, place, short
 from adamab.version import __version__
@@ -44,13 +55,13 @@ if TYPE_CHECKING:
     from adamab.task.spec import Task
 
 SUMMARY, HISTORY, SYNTHETIC = "fit.json", "history.jsonl", "synthetic.jsonl"
-RESULTS = ("model.safetensors", "model.json", HISTORY, SYNTHETIC, SUMMARY)
+RESULTS = (WEIGHTS, DOCUMENT, CLASSES, HISTORY, SYNTHETIC, SAMPLES, HELD_OUT, SUMMARY)
 VECTORS = "vectors.sqlite"
 _OLD = ".old"
 _ENDS = ("", "-wal", "-shm", "-journal")  # of the files that SQLite keeps beside a database
 _PROGRESS = [(CHECKPOINT, ""), *((name, end) for name in (JOURNAL, VECTORS) for end in _ENDS)]
 _ASIDE = {name + end: name + _OLD + end for name, end in _PROGRESS}
-FILES = (*RESULTS, IMAGES, *_ASIDE, *_ASIDE.values(), *(LOCK + end for end in _ENDS))
+FILES = (*RESULTS, TASK, REVIEWS, IMAGES, *_ASIDE, *_ASIDE.values(), *(LOCK + end for end in _ENDS))
 FORMAT = "adamab-run"
 VERSION = 1
 _PACKAGES = ("numpy", "scipy", "torch", "sentence-transformers")
@@ -233,22 +244,24 @@ def read_summary(path: Path) -> dict[str, Any]:
     return summary
 
 
-def write_results(path: Path, result: FitResult, summary: Mapping[str, Any]) -> None:
+def write_results(path: Path, task: Task, result: FitResult, summary: Mapping[str, Any]) -> None:
     """Write all results, each file as a whole."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         with _inside(path) as new:
-            _fill(new, result, summary)
+            _fill(new, task, result, summary)
             for name in RESULTS:
                 os.replace(new / name, path / name)
     except OSError as error:
         raise RunError(f"{place(path)}: cannot be written ({_reason(error)})") from None
 
 
-def _fill(directory: Path, result: FitResult, summary: Mapping[str, Any]) -> None:
+def _fill(directory: Path, task: Task, result: FitResult, summary: Mapping[str, Any]) -> None:
     from adamab.classifier import save
+    from adamab.classifier.class_files import save_class_side
 
     save(result.classifier, directory)
+    save_class_side(result.class_side, directory, result.classifier)
     result.history.write(directory / HISTORY)
     with open(directory / SYNTHETIC, "w", encoding="utf-8") as stream:
         for sample in result.synthetic:
@@ -256,8 +269,26 @@ def _fill(directory: Path, result: FitResult, summary: Mapping[str, Any]) -> Non
             if sample.image is not None:
                 row["image"] = f"{IMAGES}/{sample.image.path.name}"
             stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+    write_vectors(directory, result.vectors)
+    write_held_out(directory, held_out_answers(result.held_out, task.samples, task.class_names))
+    _write_summary(directory, summary)
+
+
+def _write_summary(directory: Path, summary: Mapping[str, Any]) -> None:
     text = json.dumps(summary, ensure_ascii=False, allow_nan=False, indent=1)
     (directory / SUMMARY).write_text(text + "\n", encoding="utf-8")
+
+
+def note_added(path: Path, name: str) -> None:
+    """Say in `fit.json` that a class was added after the fit; the next fit writes it anew."""
+    summary = read_summary(path)
+    added = [*summary.get("added", []), name]
+    try:
+        with _inside(path) as new:
+            _write_summary(new, {**summary, "added": list(dict.fromkeys(added))})
+            os.replace(new / SUMMARY, path / SUMMARY)
+    except OSError as error:
+        raise RunError(f"{place(path)}: cannot be written ({_reason(error)})") from None
 
 
 @contextlib.contextmanager

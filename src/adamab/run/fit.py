@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adamab.classifier import Classifier, Head
+from adamab.classifier.class_side import ClassSide
 from adamab.errors import BudgetError, GeneratorError, RecipeError, TaskError
 from adamab.method.evidence import Estimate, HeldOut
 from adamab.providers.budget import Budget, Spend
@@ -25,6 +26,7 @@ from adamab.run.loop import Trail, Untold
 from adamab.run.outside import Outside
 from adamab.run.quality import Gate
 from adamab.run.records import History
+from adamab.run.sample_files import SampleVectors, vectors_of
 from adamab.run.sample_side import SampleSide
 from adamab.run.source import Source
 from adamab.run.streams import BatchLog, Streams
@@ -54,6 +56,8 @@ class FitResult:
     diversity: tuple[Diversity, ...] = ()  # of each class
     spent: Mapping[tuple[str, str | None], Spend] = field(default_factory=dict)  # by purpose and class
     unused: int = 0  # batches that were fetched ahead and not needed
+    vectors: SampleVectors = field(repr=False, kw_only=True)
+    class_side: ClassSide = field(repr=False, kw_only=True)  # what gives a class that comes later its rows
     held_out: HeldOut | None = None  # what `estimate` and the classifier's confidence come from
 
 
@@ -146,6 +150,10 @@ def fit_task(
         diversity=_diversity(samples),
         spent=outside.spent(),
         unused=0 if source is None else source.streams.unused,
+        vectors=vectors_of(samples),
+        class_side=replace(
+            outcome.class_side, wording=task.prompts.described, with_examples=task.prompts.with_examples
+        ),
         held_out=outcome.held_out,
     )
 
@@ -219,7 +227,17 @@ def fit_vectors(
         confidence=outcome.confidence,
     )
     closed = _closed(source, classes)
-    return FitResult(classifier, outcome.history, (), outcome.estimate, closed, 0, held_out=outcome.held_out)
+    return FitResult(
+        classifier,
+        outcome.history,
+        (),
+        outcome.estimate,
+        closed,
+        0,
+        vectors=vectors_of(samples),
+        class_side=outcome.class_side,
+        held_out=outcome.held_out,
+    )
 
 
 def configure(

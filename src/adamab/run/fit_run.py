@@ -25,7 +25,9 @@ from adamab.run.fit import configure, fit_task, settled
 from adamab.run.holdout import Holdout
 from adamab.run.inputs import Inputs, budget_from_json
 from adamab.run.journal import SEGMENT, Journal
+from adamab.run.kept_task import write_task
 from adamab.run.outside import Outside
+from adamab.run.resolve import keeping_vectors
 from adamab.run.session import Session
 from adamab.task.messages import place, short
 from adamab.task.recipe import Recipe
@@ -48,6 +50,7 @@ class Order:
     all_scores: bool = False
     prefetch: int = 0
     holdout: Holdout | None = None
+    holdout_path: str | None = None
     prices: Mapping[str, Price] = field(default_factory=dict)
     reject: tuple[str, ...] = ()
     shared_images: Path | None = None  # where generated pictures are kept for other runs
@@ -71,6 +74,15 @@ class Order:
     def caps(self) -> Budget:
         """The budget; one without a cap where none was named."""
         return self.budget or Budget()
+
+    def started(self) -> dict[str, Any]:
+        """What `order_of` needs beside the run's inputs to start it again."""
+        return {
+            "embedder": self.embedder_spec,
+            "generator": self.generator_spec,
+            "holdout": self.holdout_path,
+            "all_scores": self.all_scores,
+        }
 
     def rounds(self) -> int:
         """Rounds in all."""
@@ -107,15 +119,17 @@ def fit_run(
     check_holdout(order.task, order.holdout)
     if not overwrite:
         order = order.taken_up(path)
+        _check_added(order.task, path)
     with _session(order, path, overwrite=overwrite) as session:
         on_start(session)
+        write_task(path, order.task)
         if session.complete and folder.has_results(path) and _is_sound(path):
             return {**folder.read_summary(path), "changes": [], "complete": True}
         images = _images(order, path)
         with _stopping(session, path):
             result = fit_task(
                 order.task,
-                _keeping_vectors(order.embedder, path),
+                keeping_vectors(order.embedder, path / folder.VECTORS),
                 embedder_spec=order.embedder_spec,
                 generator=order.generator,
                 policy=order.policy,
@@ -140,7 +154,7 @@ def fit_run(
             seed=order.seed,
             seconds=time.perf_counter() - started,
         )
-        folder.write_results(path, result, summary)
+        folder.write_results(path, order.task, result, summary)
         session.finished({"synthetic": summary["synthetic"]})
         if images is not None and folder.has_set_aside(path):
             images.keep_only(session.journal.references())
@@ -157,6 +171,17 @@ def _is_sound(path: Path) -> bool:
     return True
 
 
+def _check_added(task: Task, path: Path) -> None:
+    """A task file that lacks a class which the run's classifier has would take it away again."""
+    added = folder.read_summary(path).get("added", []) if folder.is_run(path) else []
+    lacking = [name for name in added if name not in task.class_names]
+    if lacking:
+        raise RunError(
+            f"class {short(lacking[0])} was added to this run with adamab add-class and is not in the task; "
+            f"leave TASK out (adamab fit --run {place(path)}), or write the class into it"
+        )
+
+
 def check_holdout(task: Task, holdout: Holdout | None) -> None:
     """Refuse a task whose own examples are among the texts to be kept out."""
     leaked = [] if holdout is None else [s for s in task.samples if s.text in holdout]
@@ -170,16 +195,7 @@ def check_holdout(task: Task, holdout: Holdout | None) -> None:
 def _session(order: Order, path: Path, *, overwrite: bool) -> Session:
     if order.generator is not None and order.generator.yields_vectors and order.reject:
         raise RunError("vectors have no text to reject them by; --reject is for runs of texts")
-    return Session(path, order.inputs(), reject=order.reject, anew=overwrite)
-
-
-def _keeping_vectors(embedder: Embedder, path: Path) -> Embedder:
-    """Paid vectors are kept with the run, whatever becomes of the cache that runs share."""
-    if embedder.api is None or not embedder.cacheable:
-        return embedder
-    from adamab.providers.cache import CachedEmbedder, VectorCache
-
-    return CachedEmbedder(embedder, VectorCache(path / folder.VECTORS, strict=True))
+    return Session(path, order.inputs(), reject=order.reject, anew=overwrite, started=order.started())
 
 
 def _images(order: Order, path: Path) -> ImageStore | None:

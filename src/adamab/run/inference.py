@@ -22,12 +22,15 @@ if TYPE_CHECKING:
 
 
 class Inference:
-    """Embeds rows as the classifier's task words them; `overlong` counts texts that were too long."""
+    """Embeds rows as the classifier's task words them; `overlong` counts texts that were too long.
+
+    `embedder` is None where words alone count and there is nothing to embed.
+    """
 
     def __init__(self, classifier: Classifier, embedder: Embedder | None) -> None:
         self.classifier = classifier
         self.overlong = 0
-        self._embedder = embedder
+        self.embedder = embedder
         self._prompts = Prompts(query=classifier.query_prompt)
         if embedder is not None:
             classifier.check_fingerprint(embedder.fingerprint)
@@ -64,7 +67,23 @@ class Inference:
     @property
     def remote(self) -> bool:
         """Whether embedding is a call that may cost money."""
-        return self._embedder is not None and self._embedder.api is not None
+        return self.embedder is not None and self.embedder.api is not None
+
+    def class_views(self, keys: Sequence[str], views: Sequence[str]) -> dict[str, NDArray[np.float32]]:
+        """What the embedder says of a class, by view: (1, d) each.
+
+        It is asked for the first of `keys` that it knows: wording or, where vectors are looked up, name.
+        """
+        if self.embedder is None or not views:
+            return {}
+        from adamab.providers.sync import run_sync
+
+        for key in keys:
+            if self.embedder.has([key]).all():
+                answer = run_sync(self.embedder.embed([key], kind="class", views=tuple(views)))
+                self.overlong += int(answer.overlong.sum())
+                return answer.views
+        return {}
 
     def check(self, asked: Asked) -> None:
         """Refuse what the classifier cannot tell, before a row is embedded and paid for."""
@@ -75,27 +94,29 @@ class Inference:
     ) -> NDArray[np.float32]:
         """One row of K probabilities a text."""
         self.check(Asked(priors=priors))
-        return self.classifier.predict_proba(self._views(rows), self._texts(rows), priors=priors)
+        return self.classifier.predict_proba(self.views(rows), self._texts(rows), priors=priors)
 
     def logits(self, rows: Sequence[HasText]) -> NDArray[np.float32]:
         """One row of K logits a text."""
-        return self.classifier.logits(self._views(rows), self._texts(rows))
+        return self.classifier.logits(self.views(rows), self._texts(rows))
 
     def answers(self, rows: Sequence[HasText], asked: Asked) -> Answers:
         """Everything that is asked for, of each text."""
         self.check(asked)
-        return self.classifier.answers(self._views(rows), self._texts(rows), asked)
+        return self.classifier.answers(self.views(rows), self._texts(rows), asked)
 
     def _texts(self, rows: Sequence[HasText]) -> list[str]:
         return [row.text for row in rows]
 
-    def _views(self, rows: Sequence[HasText]) -> dict[str, NDArray[np.float32]]:
-        if self._embedder is None:
+    def views(self, rows: Sequence[HasText], more: Sequence[str] = ()) -> dict[str, NDArray[np.float32]]:
+        """What the embedder says of each text: (n, d) for every view of the classifier, and for `more`."""
+        if self.embedder is None:
             return {}
         # Starting an event loop's module is for those who embed.
         from adamab.providers.sync import run_sync
 
-        keys = [embedder_key(row, self._embedder, self._prompts) for row in rows]
-        answer = run_sync(self._embedder.embed(keys, views=self.classifier.views))
+        keys = [embedder_key(row, self.embedder, self._prompts) for row in rows]
+        views = tuple(dict.fromkeys((*self.classifier.views, *more)))
+        answer = run_sync(self.embedder.embed(keys, views=views))
         self.overlong += int(answer.overlong.sum())
         return answer.views

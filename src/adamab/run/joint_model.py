@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -160,7 +161,7 @@ class JointModel:
     def prepared(self, name: str) -> PreparedView:
         """The view as it is now, class inputs included."""
         start = self._prepared[name]
-        return PreparedView(start.transform, self._queries[name], self._class_inputs(name), start.described)
+        return replace(start, queries=self._queries[name], classes=self._class_inputs(name))
 
     def threads(self) -> AbstractContextManager[None]:
         """As many threads as the work of a round is worth."""

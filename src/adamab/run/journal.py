@@ -21,7 +21,7 @@ from adamab.run.journal_file import FILE_NAME, JournalFile, Row
 from adamab.run.past import RoundOutcome
 from adamab.run.records import RoundRecord
 from adamab.task.images import references_in
-from adamab.task.messages import place
+from adamab.task.messages import place, storable
 
 SEGMENT, CHOICE, ROUND, STOPPED, FINISHED = "segment", "choice", "round", "stopped", "finished"
 
@@ -59,11 +59,18 @@ class Journal:
         """Add an event."""
         self._file.append("events", {"kind": kind}, data, durable=durable)
 
-    def events(self, *kinds: str, after: int = 0) -> Iterator[Event]:
-        """Events in their order, of some kinds only if any are named."""
+    def events(self, *kinds: str, after: int = 0, most: int = -1) -> Iterator[Event]:
+        """Events in their order, of some kinds only if any are named; the first `most` unless negative."""
+        return self._events(kinds, after, "seq", most)
+
+    def last(self, *kinds: str) -> Event | None:
+        """The latest event, of some kinds only if any are named."""
+        return next(self._events(kinds, 0, "seq DESC", 1), None)
+
+    def _events(self, kinds: Sequence[str], after: int, order: str, most: int) -> Iterator[Event]:
         marks = ", ".join("?" * len(kinds))
-        where = "WHERE seq > ?" + (f" AND kind IN ({marks})" if kinds else "") + " ORDER BY seq"
-        for row in self._file.rows("events", where, (after, *kinds)):
+        where = "WHERE seq > ?" + (f" AND kind IN ({marks})" if kinds else "") + f" ORDER BY {order} LIMIT ?"
+        for row in self._file.rows("events", where, (after, *kinds, most)):
             yield Event(row.number, row.at, row.keys[0], row.data)
 
     def is_blank(self) -> bool:
@@ -78,7 +85,7 @@ class Journal:
     def get(self, ask: Ask) -> Reply | None:
         """The answer to a question; found by its place, so that it counts even if its wording changed."""
         where = "WHERE class = ? AND batch = ? AND number = ?"
-        values = (_safe(ask.class_name), ask.batch, ask.number)
+        values = (storable(ask.class_name), ask.batch, ask.number)
         for row in self._file.rows("replies", where, values):
             return Reply(row.data["content"], row.data["refused"], row.data["cut"])
         return None
@@ -86,7 +93,7 @@ class Journal:
     def put(self, ask: Ask, reply: Reply) -> None:
         """Write an answer down; returns when it is on the disk."""
         if self.get(ask) is None:
-            keys = {"class": _safe(ask.class_name), "batch": ask.batch, "number": ask.number}
+            keys = {"class": storable(ask.class_name), "batch": ask.batch, "number": ask.number}
             self._file.append("replies", keys, {"digest": ask.digest, **asdict(reply)}, durable=True)
 
     # Whole batches (adamab.run.streams.BatchLog)
@@ -94,7 +101,7 @@ class Journal:
     def batch(self, class_name: str, number: int) -> Batch | None:
         """Batch `number` of a class, if it has arrived."""
         where = "WHERE class = ? AND number = ?"
-        for row in self._file.rows("batches", where, (_safe(class_name), number)):
+        for row in self._file.rows("batches", where, (storable(class_name), number)):
             return _batch(row)
         return None
 
@@ -110,7 +117,7 @@ class Journal:
         if batch.vectors is not None:
             data["shape"], blob = batch.vectors.shape, batch.vectors.astype("<f4").tobytes()
         self._file.append(
-            "batches", {"class": _safe(class_name), "number": number}, data, blob=blob, durable=True
+            "batches", {"class": storable(class_name), "number": number}, data, blob=blob, durable=True
         )
 
     def references(self) -> set[str]:
@@ -121,7 +128,7 @@ class Journal:
     def first_batches(self, class_name: str, count: int) -> Sequence[Batch]:
         """The first batches of a class."""
         where = "WHERE class = ? AND number < ? ORDER BY number"
-        rows = self._file.rows("batches", where, (_safe(class_name), count))
+        rows = self._file.rows("batches", where, (storable(class_name), count))
         return [_batch(row) for row in rows]
 
 
@@ -133,7 +140,12 @@ def outcome_to_json(outcome: RoundOutcome) -> dict[str, Any]:
 def outcome_from_json(data: dict[str, Any]) -> RoundOutcome:
     """Take back what `outcome_to_json` gave."""
     return RoundOutcome(
-        **{**data, "record": RoundRecord.from_json(data["record"]), "texts": tuple(data["texts"])}
+        **{
+            **data,
+            "record": RoundRecord.from_json(data["record"]),
+            "texts": tuple(data["texts"]),
+            "turned_away": tuple((text, reason) for text, reason in data.get("turned_away", ())),
+        }
     )
 
 
@@ -142,8 +154,3 @@ def _batch(row: Row) -> Batch:
     if row.blob is not None:
         vectors = np.frombuffer(row.blob, "<f4").reshape(data["shape"]).astype(np.float32)
     return Batch(tuple(data["texts"]), vectors, data["closed"], data["refused"], data["rejected"])
-
-
-def _safe(name: str) -> str:
-    """SQLite takes UTF-8 only; a name may hold half a character."""
-    return name.encode("utf-8", "backslashreplace").decode()

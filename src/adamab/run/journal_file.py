@@ -232,6 +232,21 @@ class WriterLock:
         self._db.close()
 
 
+def is_being_written(directory: Path) -> bool:
+    """Whether a process holds the writer's lock; asking takes it from nobody."""
+    path = directory / LOCK_NAME
+    if not path.exists():
+        return False
+    db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0)
+    try:
+        db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+    except sqlite3.Error as error:
+        return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    finally:
+        db.close()
+    return False
+
+
 def _select(table: str, where: str = "") -> str:
     blob = "vectors" if table == "batches" else "NULL"
     return f"SELECT rowid, at, data, crc, {blob}, {', '.join(_KEYS[table])} FROM {table} {where}"

@@ -199,7 +199,7 @@ class Loop:
     ) -> RoundRecord:
         if known is not None:
             return known.record  # as it was written when it happened, its seconds included
-        outcome = RoundOutcome(record, tuple(added.texts))
+        outcome = RoundOutcome(record, tuple(added.texts), turned_away=tuple(added.turned_away))
         if choice is not None and self.source is not None:
             shelf = self.source.shelves[choice.arm]
             outcome = replace(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from adamab.run.source import Source
 
 Floats = NDArray[np.float32]
+OVERRULED = ("refusal", "near duplicate", "inconsistent")  # reasons of the gate that a person may overrule
 Batches = Callable[[str, int], Sequence[Batch]]  # class, how many -> its first batches
 
 
@@ -33,6 +34,7 @@ class RoundOutcome:
     left: int = 0  # texts of them that nobody has looked at yet
     refusals: int = 0
     closing: str | None = None  # why it will be closed once nothing is left
+    turned_away: tuple[tuple[str, str], ...] = ()  # texts that the gate kept out, and its reasons
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Past:
     rounds: tuple[RoundOutcome, ...] = ()
     checkpoint: Checkpoint | None = None
     dropped: frozenset[str] = frozenset()  # folded texts that somebody rejected
+    wanted: frozenset[str] = frozenset()  # folded texts that somebody accepted whatever the gate says
     reopened: Mapping[str, int] = field(default_factory=dict)  # classes with new given samples: after round
     batches: Batches = lambda name, count: ()
 
@@ -98,7 +101,7 @@ class Past:
         source, name = loop.source, outcome.record.chosen
         if source is None or name is None:
             return
-        texts = [text for text in outcome.texts if folded(text) not in self.dropped]
+        texts = self._entering(outcome, loop.samples.keys)
         index = [spec.name for spec in source.classes].index(name)
         if source.embed is None:
             if outcome.record.accepted:
@@ -106,6 +109,16 @@ class Past:
                 loop.samples.add([index] * len(vectors), {loop.samples.pooled: vectors}, given=False)
         elif texts:
             loop.samples.add([index] * len(texts), source.embed(texts), given=False, texts=texts)
+
+    def _entering(self, outcome: RoundOutcome, present: Container[str]) -> list[str]:
+        """What people and the gate let in, of a round of an earlier segment."""
+        texts = [text for text in outcome.texts if folded(text) not in self.dropped]
+        overruled = {
+            folded(text): text
+            for text, reason in outcome.turned_away
+            if reason in OVERRULED and folded(text) in self.wanted
+        }
+        return texts + [text for key, text in overruled.items() if key not in present]
 
     def _positions(self, source: Source) -> None:
         last: dict[str, RoundOutcome] = {}

@@ -7,11 +7,15 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from adamab.method.policies import Choice
+from adamab.task import html
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -101,3 +105,30 @@ class History(tuple[RoundRecord, ...]):
     def refused_by_class(self) -> dict[str, int]:
         """How often the generator declined to write for a class."""
         return dict(Counter(r.chosen for r in self if r.refused and r.chosen is not None))
+
+    def plot(self) -> Figure:
+        """Loss by round, who was chosen when, and how many samples each class got, as one figure.
+
+        Needs `adamab[plots]`. Nothing global is touched: show or save the figure yourself; a notebook
+        shows it as the value of a cell.
+        """
+        from adamab.run.history_figure import draw_history
+
+        return draw_history(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the last rounds."""
+        shown = self[-html.MOST_ROWS :]
+        known = {
+            "rounds": len(self),
+            "synthetic samples that entered": sum(record.accepted for record in self),
+            "kept out by the gate": sum(sum(record.rejected.values()) for record in self),
+            "last loss": next((r.loss for r in reversed(self) if r.loss is not None), None),
+        }
+        rows = [(r.round, r.chosen, r.asked, r.accepted, sum(r.rejected.values()), r.loss) for r in shown]
+        columns = ("round", "chosen class", "asked", "entered", "kept out", "loss")
+        return (
+            html.facts("History", known)
+            + (html.table(columns, rows) if rows else "")
+            + html.and_more(len(self) - len(shown), "rounds before these")
+        )

@@ -51,6 +51,15 @@ def open_embedder(spec: str | Embedder, *, long_texts: str | None = None, cache:
     return CachedEmbedder(embedder, VectorCache())
 
 
+def keeping_vectors(embedder: Embedder, file: Path) -> Embedder:
+    """The same embedder; vectors that it is paid for are kept in `file`, whatever becomes of the cache."""
+    if embedder.api is None or not embedder.cacheable:
+        return embedder
+    from adamab.providers.cache import CachedEmbedder, VectorCache
+
+    return CachedEmbedder(embedder, VectorCache(file, strict=True))
+
+
 def embedder_name(spec: str, long_texts: str | None) -> str:
     """The one string under which `open_embedder` finds the same embedder again.
 

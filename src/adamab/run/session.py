@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +27,8 @@ from adamab.run.journal import (
 )
 from adamab.run.journal_file import WriterLock
 from adamab.run.past import Past, RoundOutcome
+from adamab.run.reviews import Reviews
+from adamab.run.verdicts import Verdicts, dropped, wanted
 from adamab.task.messages import place
 from adamab.task.words import folded
 
@@ -76,14 +78,20 @@ class Session:
     """
 
     def __init__(
-        self, directory: Path, inputs: Inputs, *, reject: Iterable[str] = (), anew: bool = False
+        self,
+        directory: Path,
+        inputs: Inputs,
+        *,
+        reject: Iterable[str] = (),
+        anew: bool = False,
+        started: Mapping[str, Any] | None = None,  # how somebody else can start it again
     ) -> None:
         self._made = self._idle = not directory.exists()
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunError(f"{place(directory)}: cannot be made ({error.strerror})") from None
-        self.directory = directory
+        self.directory, self._started = directory, dict(started or {})
         with ExitStack() as held:
             held.callback(WriterLock(directory).release)
             held.callback(self._tidy)
@@ -134,19 +142,13 @@ class Session:
         """A first try that got nowhere binds nobody: vectors that it bought are kept all the same."""
         return self.journal.is_blank() and Inputs.from_json(segments[-1].data["inputs"]) != inputs
 
-    def _changes(self, segments: Sequence[Event], inputs: Inputs, reject: Iterable[str]) -> list[str]:
-        self._rejected = [key for key in reject if key not in _dropped(segments)]
-        if not segments:
-            if self._rejected:
-                raise RunError("there is no sample to reject yet; --reject is for a run that was started")
-            return []
-        changes = Inputs.from_json(segments[-1].data["inputs"]).changes_to(inputs)
-        known = {folded(text) for outcome in self._outcomes() for text in outcome.texts}
-        missing = [key for key in self._rejected if key not in known]
-        if missing:
-            raise RunError("a text of --reject is not among the run's synthetic samples; copy it from there")
-        samples = "sample" if len(self._rejected) == 1 else "samples"
-        return changes + ([f"{len(self._rejected)} {samples} rejected"] if self._rejected else [])
+    def _changes(self, segments: Sequence[Event], inputs: Inputs, reject: Mapping[str, None]) -> list[str]:
+        changes = Inputs.from_json(segments[-1].data["inputs"]).changes_to(inputs) if segments else []
+        outcomes = self._outcomes() if segments else []
+        self._verdicts = Verdicts.of(segments, outcomes, Reviews(self.directory).verdicts(), reject)
+        if reject and not segments:
+            raise RunError("there is no sample to reject yet; --reject is for a run that was started")
+        return changes + (self._verdicts.told() if segments else [])
 
     def _begin_segment(self, segments: Sequence[Event], inputs: Inputs) -> None:
         grown: Iterable[str] = ()
@@ -156,9 +158,10 @@ class Session:
             "segment": len(segments) + 1,
             "inputs": inputs.to_json(),
             "changes": self.changes,
-            "rejected": self._rejected,
+            **self._verdicts.to_json(),
             "reopened": dict.fromkeys(sorted(grown), len(self._outcomes())),
             "versions": versions(),
+            "started": self._started,
         }
         self.journal.note(SEGMENT, data, durable=True)
 
@@ -174,7 +177,8 @@ class Session:
             before=tuple(before),
             rounds=tuple(rounds),
             checkpoint=load_checkpoint(self.directory, number, rounds),
-            dropped=frozenset(_dropped(segments)),
+            dropped=frozenset(dropped(segments)),
+            wanted=frozenset(wanted(segments)),
             reopened={n: r for segment in segments for n, r in segment.data["reopened"].items()},
             batches=self.journal.first_batches,
         )
@@ -188,7 +192,3 @@ def _make_room(directory: Path) -> None:
         set_aside(directory)
     except OSError as error:
         raise RunError(f"{place(directory)}: cannot be written ({error.strerror})") from None
-
-
-def _dropped(segments: Sequence[Event]) -> set[str]:
-    return {key for segment in segments for key in segment.data["rejected"]}

@@ -14,7 +14,7 @@ from adamab.errors import BudgetError
 from adamab.providers.embedders.base import Embedded
 from adamab.providers.generators.base import Batch
 from adamab.run.past import RoundOutcome
-from adamab.run.quality import Gate
+from adamab.run.quality import Gate, Reason
 from adamab.run.streams import Fetched, Streams
 from adamab.run.training_set import TrainingSet
 from adamab.task.spec import ClassSpec
@@ -46,6 +46,7 @@ class Added:
     accepted: int = 0
     texts: list[str] = field(default_factory=list)
     rejected: Counter[str] = field(default_factory=Counter)
+    turned_away: list[tuple[str, str]] = field(default_factory=list)  # texts of the rejected, and why
     refused: bool = False
     closed: str | None = None  # why this class can give no more
     ended: str | None = None  # why no class can be asked any more
@@ -240,7 +241,8 @@ class _Verdicts:
         passed, rejected = self._source.gate.texts(
             candidates, self._samples.keys, given=self._samples.texts_of(self._class, given=True)
         )
-        self._added.rejected.update(reason for _, reason in rejected)
+        for text, reason in rejected:
+            self._turn_away(text, reason)
         passed = self._followed(passed, candidates)
         if passed:
             self._admit(passed, self._vectors(passed, shelf))
@@ -248,10 +250,12 @@ class _Verdicts:
     def _admit(self, texts: list[str], views: dict[str, Floats]) -> None:
         pooled = next(iter(views)) if self._samples.pooled not in views else self._samples.pooled
         fresh = self._source.gate.vectors(views[pooled], self._samples.views[pooled])
-        self._added.rejected["near duplicate"] += int((~fresh).sum())
+        for i in np.flatnonzero(~fresh):
+            self._turn_away(texts[i], "near duplicate")
         if self._scores is not None:
             consistent = self._source.gate.consistent(self._scores(views, texts), self._class)
-            self._added.rejected["inconsistent"] += int((fresh & ~consistent).sum())
+            for i in np.flatnonzero(fresh & ~consistent):
+                self._turn_away(texts[i], "inconsistent")
             fresh &= consistent
         if self._recorded is not None:
             then = np.array([text in self._recorded for text in texts])
@@ -265,6 +269,10 @@ class _Verdicts:
             self._samples.add([self._class] * len(rows), kept, given=False, texts=accepted)
         self._added.texts += accepted
         self._added.accepted += len(accepted)
+
+    def _turn_away(self, text: str, reason: Reason) -> None:
+        self._added.rejected[reason] += 1
+        self._added.turned_away.append((text, reason))
 
     def _followed(self, passed: list[str], candidates: list[str]) -> list[str]:
         """What was accepted then must pass now, whatever the texts alone say."""

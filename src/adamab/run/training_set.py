@@ -90,6 +90,11 @@ class TrainingSet:
         )
         return self._some(np.concatenate([given, np.array(by_text, dtype=np.intp)]))
 
+    def canonical_classes(self) -> NDArray[np.int64]:
+        """(n,) the classes of the samples in that order."""
+        synthetic = np.sort(self.class_index[~self.given])
+        return np.concatenate([self.class_index[self.given], synthetic])
+
     def only_given(self) -> TrainingSet:
         """A copy of the given samples, whatever is added later."""
         return self._some(np.flatnonzero(self.given))

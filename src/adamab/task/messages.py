@@ -38,6 +38,11 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     return f"known: {', '.join(one_line(n[:40]) for n in names[:_SHOWN_NAMES])}{more}"
 
 
+def storable(name: str) -> str:
+    """`name` as SQLite takes it, which is UTF-8 only: a name may hold half a character."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
 def checked(text: str, where: str, what: str) -> str:
     """`text` without outer white space; refused when it is empty or cannot be written as UTF-8.
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from adamab.errors import TaskError
+from adamab.task import html
 from adamab.task.images import Image
 from adamab.task.messages import short, suggestion
 from adamab.task.prompts import Prompts
@@ -117,6 +119,22 @@ class Task:
     def samples_of(self, class_name: str) -> tuple[Sample, ...]:
         """The given samples of one class, in file order."""
         return tuple(s for s in self.samples if s.class_name == class_name)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the first classes, and how many samples they have."""
+        given = Counter(sample.class_name for sample in self.samples)
+        rows = [(spec.name, spec.description, given[spec.name]) for spec in self.classes[: html.MOST_ROWS]]
+        known = {
+            "classes": len(self.classes),
+            "given samples": len(self.samples),
+            "modality": self.modality,
+            "repeats left out": self.repeats or None,
+        }
+        return (
+            html.facts(f"Task {self.name}", known)
+            + html.table(("class", "description", "given samples"), rows)
+            + html.and_more(len(self.classes) - len(rows), "classes")
+        )
 
 
 def listed_twice(spec: ClassSpec) -> TaskError:

@@ -1,0 +1,287 @@
+"""A model card: Markdown with the Hub's metadata header, from what a run knows about itself.
+
+Nothing in it is made up: what is not known is left out or said to be unknown. It shows no sample. Names
+come from data, so whatever could be markup in them is escaped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from adamab.errors import RecipeError, RunError
+from adamab.run.directory import SUMMARY, has_journal, read_summary
+from adamab.run.journal import SEGMENT, Journal
+from adamab.run.model_card_limits import limits
+from adamab.task.messages import one_line, place
+from adamab.task.recipe import Recipe
+from adamab.task.specs import join_spec, split_spec
+
+if TYPE_CHECKING:
+    from adamab.classifier import Classifier
+    from adamab.task.spec import Sample
+
+FILE = "README.md"
+_TITLE = "A classifier made with ADAMAB"
+_MARKUP = re.compile(r"([\\`*_{}\[\]<>()#|~&!$@:]|(?<=www)\.)", re.IGNORECASE)  # www. begins a link
+_FOLDERS = re.compile(r"^(~|[A-Za-z]:)?[/\\].*[/\\]")  # of a path of this machine
+_PRIVATE = ("base_url", "key_env")
+_MOST_CLASSES, _WIDEST = 200, 80
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known about a fit besides its classifier; the summary is laid out like `fit.json`."""
+
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    given: Mapping[str, int] | None = None  # samples by class
+
+
+def facts_of(run: Path) -> Facts:
+    """Those of a run, or none of a saved model's directory."""
+    if not (run / SUMMARY).is_file():
+        return Facts()
+    return Facts(read_summary(run), _given(run) if has_journal(run) else None)
+
+
+def fit_facts(generator: object, synthetic: Sequence[Sample], spent: Mapping[str, Any]) -> Facts:
+    """Those of a fit that left no run behind."""
+    name = generator if isinstance(generator, str) else type(generator).__name__
+    by_class = Counter(sample.class_name for sample in synthetic)
+    return Facts(
+        {
+            "generator": "none" if generator is None else name,
+            "synthetic_by_class": dict(by_class),
+            "spent": spent,
+        }
+    )
+
+
+def model_card(
+    classifier: Classifier,
+    facts: Facts | None = None,
+    *,
+    licence: str | None = None,
+    source: str = "",
+    use: str = "",
+) -> str:
+    """The card's text; `source` is where the model is loaded from, a Hub id or a folder.
+
+    `use` is Markdown that says how files other than the model's own are used.
+    """
+    facts = facts or Facts()
+    try:
+        sections = [
+            _header(classifier, facts, licence),
+            *_opening(classifier, facts),
+            "## How to use it\n",
+            *([f"{use}\n"] if use else _use(classifier, source)),
+            *_data(classifier, facts),
+            *_making(classifier, facts),
+            *_results(classifier, facts),
+            "## Limits\n",
+            *limits(classifier, facts.summary),
+            *_costs(facts),
+        ]
+    except (KeyError, TypeError, ValueError, AttributeError):  # numbers and texts where others were expected
+        raise RunError(f"{SUMMARY} is damaged or was edited, so there is no model card; fit again") from None
+    return "\n".join(sections) + "\n"
+
+
+def escaped(text: object, width: int = _WIDEST) -> str:
+    """`text` on one line, such that Markdown shows it as it is, in a table as well.
+
+    Example:
+        >>> print(escaped("a|b <i>"))
+        a\\|b \\<i\\>
+    """
+    shown = str(text)
+    shown = shown if len(shown) <= width else shown[: width - 1] + "…"
+    return _MARKUP.sub(r"\\\1", one_line(shown))
+
+
+def without_place(spec: str) -> str:
+    """A spec without folders, servers and variables of this machine: cards are made to be published.
+
+    Example:
+        >>> without_place("st:/home/me/models/mini"), without_place("local?long_texts=average")
+        ('st:mini', 'local?long_texts=average')
+    """
+    bare, options = split_spec(spec)
+    scheme, colon, rest = bare.partition(":")
+    return join_spec(
+        scheme + colon + _FOLDERS.sub("", rest), {k: v for k, v in options.items() if k not in _PRIVATE}
+    )
+
+
+def is_of_this_machine(spec: str) -> bool:
+    """Whether a spec names something that other people cannot open under that name."""
+    return not spec or without_place(spec) != spec
+
+
+def _header(classifier: Classifier, facts: Facts, licence: str | None) -> str:
+    import yaml
+
+    modality = classifier.metadata.get("modality", "text")
+    head: dict[str, Any] = {
+        "library_name": "adamab",
+        "pipeline_tag": f"{modality}-classification",
+        "tags": ["adamab", "few-shot", f"{modality}-classification"],
+    }
+    if licence:
+        head["license"] = licence
+    if (estimate := _estimate(classifier, facts)) is not None:
+        head["model-index"] = [_index(head["pipeline_tag"], _name(facts), estimate)]
+    return f"---\n{yaml.safe_dump(head, allow_unicode=True, sort_keys=False, width=100)}---\n"
+
+
+def _index(task: str, name: str, estimate: Mapping[str, Any]) -> dict[str, Any]:
+    metric = {
+        "type": "accuracy",
+        "value": round(float(estimate["accuracy"]), 4),
+        "name": f"Accuracy (out-of-fold estimate on {int(estimate['n'])} given samples)",
+    }
+    data = {"name": "given samples of the task, out of fold", "type": "given-samples"}
+    return {"name": name, "results": [{"task": {"type": task}, "dataset": data, "metrics": [metric]}]}
+
+
+def _opening(classifier: Classifier, facts: Facts) -> Iterator[str]:
+    what = "pictures" if classifier.metadata.get("modality") == "image" else "texts"
+    yield f"# {escaped(_name(facts))}\n"
+    yield (
+        f"Sorts {what} into {len(classifier.classes)} classes, one class each. Made with ADAMAB: a small "
+        "network on the vectors of an embedder that stays as it is.\n"
+    )
+
+
+def _use(classifier: Classifier, source: str) -> Iterator[str]:
+    words = repr(source or "FOLDER-OR-HUB-ID")
+    spec = classifier.embedder_spec
+    more = ', embedder="SPEC"' if classifier.views and is_of_this_machine(spec) else ""
+    asked = '["photo.jpg"]' if classifier.metadata.get("modality") == "image" else '["a text"]'
+    yield "```python\nfrom adamab import ADAMABClassifier\n"
+    yield f"model = ADAMABClassifier.from_pretrained({one_line(words)}{more})"
+    yield f"print(model.predict({asked}), model.predict_proba({asked}))\n```\n"
+    if more:
+        yield (
+            "`SPEC` is the embedder of the fit under the name that it has on your machine. Another embedder "
+            "is refused, by its fingerprint.\n"
+        )
+
+
+def _data(classifier: Classifier, facts: Facts) -> Iterator[str]:
+    synthetic = facts.summary.get("synthetic_by_class")
+    yield "## Data\n"
+    yield f"{_count(facts.summary.get('given'), 'given')}, {_count(_total(facts), 'synthetic')}.\n"
+    yield "| class | given samples | synthetic samples |\n| --- | ---: | ---: |"
+    for name in classifier.classes[:_MOST_CLASSES]:
+        counts = (_cell(by_class, name) for by_class in (facts.given, synthetic))
+        yield f"| {escaped(name)} | {' | '.join(counts)} |"
+    if (more := len(classifier.classes) - _MOST_CLASSES) > 0:
+        yield f"\nand {more} more."
+    if kept_out := sum(sum(reasons.values()) for reasons in facts.summary.get("rejected", {}).values()):
+        yield f"\nThe quality gate kept {kept_out} more synthetic samples out."
+    yield "\nThis card shows no sample."
+    if classifier.vocabulary is not None:
+        yield (
+            f"The model's files hold {len(classifier.vocabulary.terms)} words and pairs of words of the "
+            "training texts, as its vocabulary."
+        )
+    yield ""
+
+
+def _making(classifier: Classifier, facts: Facts) -> Iterator[str]:
+    known = {**classifier.metadata, **facts.summary}
+    yield "## How it was made\n"
+    spec = classifier.embedder_spec
+    embedder = escaped(without_place(spec), 200) if spec else "one that has no name outside its program"
+    yield f"- embedder: {embedder}, fingerprint {escaped(classifier.fingerprint or 'unknown', 200)}"
+    yield f"- views that count: {', '.join(dict.fromkeys(escaped(head.view) for head in classifier.heads))}"
+    if (generator := known.get("generator")) is not None:
+        yield f"- generator: {escaped(without_place(generator), 200)}"
+    yield f"- recipe: {_recipe(known.get('recipe'))}"
+    for what in ("policy", "budget", "rounds", "seed"):
+        if known.get(what) is not None:
+            yield f"- {what}: {escaped(known[what])}"
+    made_by = {"adamab": known.get("adamab"), **known.get("packages", {})}
+    yield f"- versions: {', '.join(f'{escaped(k)} {escaped(v)}' for k, v in made_by.items() if v)}\n"
+
+
+def _recipe(recipe: Any) -> str:
+    if not isinstance(recipe, Mapping):
+        return "unknown"
+    name = str(recipe.get("name"))
+    try:
+        usual = Recipe.preset(name).model_dump(mode="json")
+    except RecipeError:
+        return escaped(name)
+    other = [f"{k}={v}" for k, v in recipe.items() if k in usual and usual[k] != v]
+    return escaped(name) + (f"; set otherwise: {escaped(', '.join(other), 500)}" if other else "")
+
+
+def _results(classifier: Classifier, facts: Facts) -> Iterator[str]:
+    estimate = _estimate(classifier, facts)
+    yield "## Results\n"
+    if estimate is None:
+        yield "No accuracy is known: nothing was held out when the model was fitted.\n"
+        return
+    figures = {key: f"{100 * float(estimate[key]):.1f} %" for key in ("accuracy", "low", "high")}
+    yield (
+        f"Out-of-fold accuracy **{figures['accuracy']}** (95 % interval {figures['low']} to "
+        f"{figures['high']}) on {int(estimate['n'])} given samples.\n"
+    )
+    yield (
+        "This estimates how often the method is right on new samples that are like the given ones, when it "
+        "is fitted on given samples alone. Each was judged by a model that had not seen it, and no synthetic "
+        "sample took part. The model in these files was fitted on all samples; it was not judged on a test "
+        "set, unless somebody adds one here.\n"
+    )
+
+
+def _costs(facts: Facts) -> Iterator[str]:
+    spent, seconds = facts.summary.get("spent"), facts.summary.get("seconds")
+    if spent is None:
+        return
+    yield "\n## Costs\n"
+    tokens = f"{int(spent['input_tokens'])} tokens in and {int(spent['output_tokens'])} out"
+    yield f"{int(spent['calls'])} paid calls, {tokens}, {float(spent['usd']):.4f} USD." + (
+        "" if seconds is None else f" The last fit took {float(seconds):.1f} seconds."
+    )
+
+
+def _estimate(classifier: Classifier, facts: Facts) -> Mapping[str, Any] | None:
+    known: Any = facts.summary.get("estimate", classifier.metadata.get("out_of_fold"))
+    return known if isinstance(known, Mapping) else None
+
+
+def _name(facts: Facts) -> str:
+    return one_line(str(facts.summary.get("task", {}).get("name") or _TITLE))
+
+
+def _total(facts: Facts) -> int | None:
+    by_class = facts.summary.get("synthetic_by_class")
+    return None if by_class is None else sum(by_class.values())
+
+
+def _count(count: int | None, kind: str) -> str:
+    noun = "sample" if count == 1 else "samples"
+    return f"an unknown number of {kind} samples" if count is None else f"{int(count)} {kind} {noun}"
+
+
+def _cell(by_class: Mapping[str, int] | None, name: str) -> str:
+    return "unknown" if by_class is None else str(int(by_class.get(name, 0)))
+
+
+def _given(run: Path) -> dict[str, int] | None:
+    """By class, from the journal's last segment."""
+    with Journal(run) as journal:
+        segments: Sequence[Any] = list(journal.events(SEGMENT))
+    try:
+        given = segments[-1].data["inputs"]["given"]
+        return {name: len(hashes) for name, hashes in given.items()}
+    except (IndexError, KeyError, TypeError, AttributeError):
+        raise RunError(f"{place(run)}: its journal is damaged; export a copy of the model alone") from None

@@ -1,0 +1,241 @@
+"""A class added to a run: known at once, kept for the next fit, which buys nothing again."""
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from adamab.classifier import load
+from adamab.classifier.class_files import load_class_side
+from adamab.errors import BudgetError, ModelFileError, RunError, TaskError
+from adamab.providers.budget import Budget
+from adamab.providers.registry import resolve_embedder
+from adamab.run import directory as folder
+from adamab.run.add_class import Addition, add_class
+from adamab.run.fit_run import fit_run
+from adamab.run.inference import Inference
+from adamab.run.journal_file import WriterLock
+from adamab.run.kept_task import read_task
+from adamab.task.image_folders import image_at
+from adamab.task.spec import Sample
+from adamab.testing import HashEmbedder, PixelEmbedder
+
+QUESTION = Addition(
+    "question",
+    "asks how something works",
+    tuple(Sample(text, "question") for text in ("how does this work", "how do i change my name")),
+)
+
+
+def predicted(path, *texts):
+    rows = [Sample(text, "") for text in texts]
+    model = Inference.open(path, HashEmbedder())
+    best = model.predict_proba(rows).argmax(axis=1)
+    return [model.classifier.classes[index] for index in best]
+
+
+def test_known_at_once_then_trained_in_without_buying_again(runs):
+    runs.fit()
+    before, asked, fitted = runs.left(), runs.asked(), load(runs.path)
+    added = add_class(runs.path, QUESTION, embedder=HashEmbedder())
+    assert (added.name, added.classes, added.examples, added.repeats) == ("question", 4, 2, 0)
+    assert runs.asked() == asked
+    assert predicted(runs.path, "how does my name work", "give the money back")[0] == "question"
+    assert load(runs.path).confidence.seen == (*fitted.confidence.seen, 2.0)
+    summary = folder.read_summary(runs.path)
+    assert summary["added"] == ["question"]
+    assert summary["classes"] == 3  # it tells of the fit
+    assert runs.left()["samples"] == before["samples"]
+
+    task = read_task(runs.path)
+    assert task.class_names == ("refund", "praise", "outage", "question")
+    assert task.samples_of("question") == QUESTION.examples
+    told = runs.fit(runs.order(task=task))
+    assert told["changes"] == ["class 'question' added"]
+    assert "added" not in folder.read_summary(runs.path)
+    new = runs.asked()[len(asked) :]
+    assert new
+    assert all("asks how something works" in body for body in new)
+    assert set(before["samples"]) <= set(runs.left()["samples"])
+    assert predicted(runs.path, "how does my name work") == ["question"]
+    assert load_class_side(runs.path, load(runs.path)).reference.logits.shape[1] == 4
+
+
+def test_the_paper_recipe_and_several_classes_one_after_the_other(both):
+    both.fit()
+    add_class(both.path, replace(QUESTION, examples=()), embedder=HashEmbedder())
+    add_class(both.path, Addition("spam", "sells things"), embedder=HashEmbedder())
+    assert load(both.path).classes == ("refund", "praise", "outage", "question", "spam")
+    assert folder.read_summary(both.path)["added"] == ["question", "spam"]
+    probabilities = Inference.open(both.path, HashEmbedder()).predict_proba([Sample("hello", "")])
+    np.testing.assert_allclose(probabilities.sum(), 1, rtol=1e-5)
+    assert read_task(both.path).class_names[-2:] == ("question", "spam")
+
+
+def test_a_task_that_lacks_the_class_is_refused(runs):
+    runs.fit()
+    add_class(runs.path, QUESTION, embedder=HashEmbedder())
+    kept = (runs.path / "task.json").read_bytes()
+    with pytest.raises(RunError, match=r"'question' was added to this run with adamab add-class.*leave TASK"):
+        runs.fit()
+    assert (runs.path / "task.json").read_bytes() == kept
+    assert len(load(runs.path).classes) == 4
+    runs.fit(overwrite=True)  # which is to say: begin anew
+    assert len(load(runs.path).classes) == 3
+
+
+@pytest.mark.parametrize(
+    ("addition", "message"),
+    [
+        (Addition("praise", "again"), "class 'praise' is there already"),
+        (Addition("question"), "neither a description nor an example"),
+        (Addition("  ", "blank"), "class"),
+        (replace(QUESTION, examples=(Sample("", "question"),)), "is empty"),
+        (replace(QUESTION, examples=(Sample("what a lovely product", "question"),)), "'praise'"),
+    ],
+)
+def test_what_cannot_be_added(runs, addition, message):
+    runs.fit()
+    model, task = runs.left()["weights"], (runs.path / "task.json").read_bytes()
+    with pytest.raises(TaskError, match=message):
+        add_class(runs.path, addition, embedder=HashEmbedder())
+    assert runs.left()["weights"] == model
+    assert (runs.path / "task.json").read_bytes() == task
+    assert "added" not in folder.read_summary(runs.path)
+
+
+def test_repeats_are_left_out(runs):
+    runs.fit()
+    twice = replace(QUESTION, examples=(*QUESTION.examples, QUESTION.examples[0]))
+    added = add_class(runs.path, twice, embedder=HashEmbedder())
+    assert (added.examples, added.repeats) == (2, 1)
+
+
+def test_runs_of_earlier_versions_predict_and_say_what_is_needed(runs):
+    runs.fit()
+    (runs.path / "classes.safetensors").unlink()
+    assert predicted(runs.path, "give me my money back") == ["refund"]
+    with pytest.raises(ModelFileError, match="fit again to add classes"):
+        add_class(runs.path, QUESTION, embedder=HashEmbedder())
+    asked = runs.asked()
+    runs.fit()  # complete, but for the file
+    assert runs.asked() == asked
+    assert add_class(runs.path, QUESTION, embedder=HashEmbedder()).classes == 4
+
+
+def test_one_writer_at_a_time(runs):
+    runs.fit()
+    lock = WriterLock(runs.path)
+    with pytest.raises(RunError, match="another process is writing"):
+        add_class(runs.path, QUESTION, embedder=HashEmbedder())
+    lock.release()
+    add_class(runs.path, QUESTION, embedder=HashEmbedder())
+    WriterLock(runs.path).release()
+
+
+def test_what_is_no_run(tmp_path):
+    with pytest.raises(RunError, match="is this a run"):
+        add_class(tmp_path, QUESTION)
+
+
+@pytest.mark.parametrize("step", ["write_task", "note_added", "save_class_side", "save"])
+def test_a_process_that_dies_leaves_the_old_model_and_can_be_started_again(runs, monkeypatch, step):
+    runs.fit()
+    where = "adamab.run.directory.note_added" if step == "note_added" else f"adamab.run.add_class.{step}"
+
+    def die(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(where, die)
+        with pytest.raises(KeyboardInterrupt):
+            add_class(runs.path, QUESTION, embedder=HashEmbedder())
+    assert len(load(runs.path).classes) == 3
+    load_class_side(runs.path, load(runs.path))
+    assert add_class(runs.path, QUESTION, embedder=HashEmbedder()).classes == 4
+    assert read_task(runs.path).samples_of("question") == QUESTION.examples
+    assert folder.read_summary(runs.path)["added"] == ["question"]
+
+
+ADDING = """
+import sys
+from pathlib import Path
+from adamab.run.add_class import Addition, add_class
+from adamab.testing import HashEmbedder
+print("ready", flush=True)
+add_class(Path(sys.argv[1]), Addition("question", "asks how"), embedder=HashEmbedder())
+"""
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.01, 0.03, 0.06])
+def test_a_killed_process_leaves_a_whole_model(runs, delay):
+    runs.fit()
+    process = subprocess.Popen([sys.executable, "-c", ADDING, runs.path], stdout=subprocess.PIPE)
+    process.stdout.readline()
+    time.sleep(delay)
+    process.kill()
+    process.communicate()
+    model = load(runs.path)
+    load_class_side(runs.path, model)
+    assert len(model.classes) in (3, 4)
+    folder.read_summary(runs.path)
+    if len(model.classes) == 3:
+        assert add_class(runs.path, Addition("question", "asks how"), embedder=HashEmbedder()).classes == 4
+
+
+def test_calls_count_in_the_budget_and_are_not_made_again(runs):
+    paid = replace(runs, local=False)
+    spec = f"openai:m?base_url={runs.server.url}/v1"
+    paid.fit(paid.order(embedder_spec=spec, budget=Budget.parse("60 calls")))
+    before, told = len(paid.asked("/embeddings")), []
+    add_class(paid.path, QUESTION, cache=False, on_calls=told.append)
+    asked = paid.asked("/embeddings")[before:]
+    assert told == [3]
+    assert len(asked) == 2  # the wording, and the examples in one
+    paid.fit(
+        paid.order(
+            task=read_task(paid.path), embedder_spec=spec, embedder=resolve_embedder(spec), budget=None
+        )
+    )
+    after = "".join(paid.asked("/embeddings")[before + 2 :])
+    assert "how does this work" not in after
+    assert "asks how something works" not in after
+
+
+def test_a_budget_that_is_used_up_refuses_the_call(runs):
+    paid = replace(runs, local=False)
+    spec = f"openai:m?base_url={runs.server.url}/v1"
+    paid.fit(paid.order(embedder_spec=spec))
+    calls = folder.read_summary(paid.path)["spent"]["calls"]
+    paid.fit(paid.order(embedder_spec=spec, budget=Budget.parse(f"{calls} calls")))
+    with pytest.raises(BudgetError):
+        add_class(paid.path, QUESTION, cache=False)
+    assert len(load(paid.path).classes) == 3
+
+
+def test_pictures(tmp_path, paint):
+    from adamab.run.fit_run import Order
+    from adamab.task import load_task
+    from adamab.task.recipe import Recipe
+
+    paint(tmp_path / "given", {"red": 3, "green": 3})
+    task = load_task(str(tmp_path / "given"))
+    recipe = Recipe(checkpoints=(0, 5), folds=2)
+    order = Order(task, PixelEmbedder(), "pixels", recipe=recipe)
+    run = tmp_path / "run"
+    fit_run(order, run)
+    with pytest.raises(TaskError, match=r"by their examples only"):
+        add_class(run, Addition("blue", "blue pictures"), embedder=PixelEmbedder())
+    blue = [image_at(path) for path in paint(tmp_path / "more", {"blue": 4})]
+    examples = tuple(Sample.of_image(image, "blue") for image in blue[:3])
+    added = add_class(run, Addition("blue", None, examples), embedder=PixelEmbedder())
+    assert added.examples == 3
+    model = Inference.open(run, PixelEmbedder())
+    found = model.predict_proba([Sample.of_image(blue[3], "")]).argmax()
+    assert model.classifier.classes[found] == "blue"
+    fit_run(replace(order, task=read_task(run)), run)
+    assert json.loads((run / "fit.json").read_text())["classes"] == 3

@@ -1,0 +1,154 @@
+"""A class's rows by the formulas of `class_rows` are those that a fit has folded into the heads."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from adamab.classifier.class_rows import Matching, Scatter
+from adamab.classifier.class_side import NewClass
+from adamab.method.heads import fit_views
+from adamab.providers.generators.base import Batch, Generator
+from adamab.providers.sync import run_sync
+from adamab.run.assemble import heads_of_fit
+from adamab.run.fit import fit_task, fit_vectors
+from adamab.run.training_set import DenseView, DescribedClasses
+from adamab.task.prompts import Prompts
+from adamab.task.recipe import Recipe
+from adamab.task.spec import ClassSpec, Task
+from adamab.testing import HashEmbedder
+
+GIVEN = {
+    "refund": ["give me my money back", "i want a refund of the fee", "refund the double charge"],
+    "praise": ["what a lovely product", "i love your lovely team", "great work, lovely"],
+    "outage": ["the site is down again", "nothing loads, site down", "down for an hour now"],
+}
+DESCRIPTIONS = {"refund": "wants money back", "praise": "is happy", "outage": "the site is down"}
+# A class that comes later has no trained vector of its own, so none is trained here.
+FAST = Recipe(checkpoints=(0, 12), folds=2, batch=2, passes=2, free_vectors=False)
+
+
+class Writer(Generator):
+    """Other texts of the class each time."""
+
+    fingerprint = "writer"
+
+    async def generate(self, request):
+        have = len(request.existing)
+        return Batch(tuple(f"{request.spec.name} text {have + i} {i}" for i in range(request.count)))
+
+
+def views_of(embedder, texts, kind="query"):
+    return dict(run_sync(embedder.embed(texts, kind=kind)).views)
+
+
+def as_new(result, task, embedder, spec):
+    """A class of the fit as if it came later."""
+    classifier, side = result.classifier, result.class_side
+    given = [s.text for s in task.samples_of(spec.name)]
+    texts = given + [s.text for s in result.synthetic if s.class_name == spec.name]
+    wording = side.class_text(spec.name, spec.description, given)
+    described, examples = views_of(embedder, [wording], "class"), views_of(embedder, texts)
+    if classifier.vocabulary is not None:
+        described["words"] = classifier.vocabulary.transform([wording])
+        examples["words"] = classifier.vocabulary.transform(texts)
+    views = side.described_views(classifier)
+    described = {view: row for view, row in described.items() if view in (*views, "words")}
+    return NewClass(name=spec.name, described=described, examples=examples, n=len(texts))
+
+
+def assert_same_rows(classifier, side, index, new):
+    prepared = [head.prepared(new.examples[head.view]) for head in classifier.heads]
+    for head, row in zip(classifier.heads, side.rows(classifier, new, prepared), strict=True):
+        size = np.abs(head.linear).max()
+        np.testing.assert_allclose(row.linear, head.linear[index], rtol=0, atol=1e-4 * size)
+        if head.hidden is not None:
+            np.testing.assert_allclose(row.hidden, head.hidden[index], rtol=0, atol=1e-4 * size)
+        if head.bias is not None:
+            size = max(size, np.abs(head.bias).max())
+            np.testing.assert_allclose(row.bias, head.bias[index], rtol=0, atol=1e-4 * size)
+
+
+WAYS = {
+    "text with words": {},
+    "several views": {"views": ("pooled", "layers")},
+    "pooled only": {"recipe": FAST.with_options(words=False)},
+    "no descriptions": {"descriptions": {}},
+    "descriptions as class input": {"recipe": FAST.with_options(class_input="description")},
+    "means as class input": {"recipe": FAST.with_options(class_input="mean")},
+    "one given a class": {"n": 1},
+    "narrow heads": {"recipe": FAST.with_options(max_width=5, discriminant_width=7)},
+    "one layer, gelu": {"recipe": FAST.with_options(layers=1, activation="gelu")},
+    "random last layer, padded": {"recipe": FAST.with_options(zero_last=False, activation="tanh")},
+    "not centred": {"recipe": FAST.with_options(centre=False, normalise=False)},
+    "wordings that quote": {"prompts": Prompts(described="{name} ({description})", with_examples=True)},
+    "synthetic samples": {"generator": Writer()},
+    "paper": {"recipe": Recipe.preset("paper").with_options(batch=2, rounds=8, augmentation_rounds=0)},
+    "paper, synthetic samples": {
+        "recipe": Recipe.preset("paper").with_options(batch=2, rounds=8, augmentation_rounds=4),
+        "generator": Writer(),
+    },
+    "rounds without a refit": {"recipe": FAST.with_options(refit=False, rounds=6), "policy": "none"},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rows_of_the_classes_of_a_fit(way):
+    options = dict(WAYS[way])
+    n = options.pop("n", 3)
+    given = {name: texts[:n] for name, texts in GIVEN.items()}
+    embedder = HashEmbedder(width=24, views=options.pop("views", ("pooled",)))
+    task = Task.from_mapping(
+        given,
+        descriptions=options.pop("descriptions", DESCRIPTIONS),
+        prompts=options.pop("prompts", None),
+    )
+    result = fit_task(task, embedder, seed=1, **{"recipe": FAST, **options})
+    for index, spec in enumerate(task.classes):
+        assert_same_rows(result.classifier, result.class_side, index, as_new(result, task, embedder, spec))
+
+
+@pytest.mark.parametrize("described", [False, True])
+def test_rows_of_vectors(described):
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((12, 8)).astype(np.float32)
+    index = np.arange(12) % 3
+    classes = rng.standard_normal((3, 8)).astype(np.float32) if described else None
+    result = fit_vectors(
+        vectors, index, classes=[ClassSpec(c) for c in "abc"], class_vectors=classes, recipe=FAST
+    )
+    for k in range(3):
+        wording = {} if classes is None else {"pooled": classes[k : k + 1]}
+        new = NewClass(name="x", described=wording, examples={"pooled": vectors[index == k]}, n=4)
+        assert_same_rows(result.classifier, result.class_side, k, new)
+
+
+def test_trained_vectors_of_single_classes_are_replaced_by_their_mean():
+    rng = np.random.default_rng(1)
+    index = np.arange(30) % 3
+    vectors = (rng.standard_normal((30, 20)) + 2 * np.eye(3, 20)[index]).astype(np.float32)
+    classes = np.eye(3, 20, dtype=np.float32)
+    view = DenseView("pooled", vectors, lambda _: DescribedClasses(("a", "b", "c"), {"pooled": classes}))
+    recipe = Recipe(checkpoints=(20,), pull=2400.0)
+    fitted = fit_views([view], index, np.ones(30, np.bool_), 3, recipe, seed=0)
+    (head, matching, queries), (_, scatter, _) = heads_of_fit(fitted, recipe)
+    assert isinstance(matching, Matching)
+    assert isinstance(scatter, Scatter)
+    free = fitted.heads[0].states[20].free
+    np.testing.assert_allclose(matching.free, free.mean(axis=0), atol=1e-7)
+    assert np.abs(free).max() > 1e-3
+    for k in range(3):
+        own = replace(matching, free=free[k])
+        row = own.row(head, classes[k : k + 1], queries[index == k])
+        np.testing.assert_allclose(row.linear, head.linear[k], atol=1e-4)
+        np.testing.assert_allclose(row.hidden, head.hidden[k], atol=1e-4)
+
+
+def test_a_class_without_examples_has_the_mean_row_of_a_discriminant():
+    task = Task.from_mapping(GIVEN)
+    result = fit_task(task, HashEmbedder(width=24), recipe=FAST, seed=0)
+    parts = zip(result.classifier.heads, result.class_side.heads, strict=True)
+    head, scatter = next((head, part) for head, part in parts if isinstance(part, Scatter))
+    row = scatter.row(head, None, np.zeros((0, head.linear.shape[1]), np.float32))
+    np.testing.assert_allclose(row.linear, head.linear.mean(axis=0))
+    assert row.bias == pytest.approx(head.bias.mean())

@@ -1,0 +1,140 @@
+"""Looking into a run while it is fitted and afterwards."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+
+from adamab.errors import RunError
+from adamab.run.directory import SUMMARY
+from adamab.run.journal_file import FILE_NAME as JOURNAL
+from adamab.run.journal_file import WriterLock, is_being_written
+from adamab.run.kept_task import FILE_NAME as TASK
+from adamab.run.reading import RunReader, sample_id
+from adamab.run.reviews import Reviews
+from adamab.run.sample_files import HELD_OUT, VECTORS
+
+
+def test_a_finished_run(both):
+    summary = both.fit()
+    with RunReader(both.path) as reader:
+        assert reader.state() == "finished"
+        assert reader.summary()["synthetic"] == summary["synthetic"]
+        assert reader.task().class_names == ("refund", "praise", "outage")
+        rounds = reader.rounds()
+        assert [r.record.round for r in rounds] == both.left()["rounds"]
+        assert {r.segment for r in rounds} == {1}
+        assert reader.rounds(after=rounds[2].seq) == rounds[3:]
+        samples = reader.samples()
+        assert [s.text for s in samples if s.source == "given"] == [s.text for s in reader.task().samples]
+        assert sorted(s.text for s in samples if s.source == "synthetic" and s.used) == sorted(both.texts())
+        assert len({s.id for s in samples}) == len(samples)
+        spent = reader.spending()
+        assert spent["calls"] == summary["spent"]["calls"] > 0
+        assert spent["by_class"].keys() == summary["spent"]["by_class"].keys()
+
+
+def test_vectors_and_held_out_answers(runs):
+    summary = runs.fit()
+    with RunReader(runs.path) as reader:
+        vectors = reader.vectors()
+        assert vectors is not None
+        assert len(vectors.given) == summary["given"]
+        assert len(vectors.synthetic) == summary["synthetic"]
+        assert len(vectors.described) == 3
+        lengths = np.linalg.norm(vectors.given.astype(np.float32), axis=1)
+        np.testing.assert_allclose(lengths, 1, atol=1e-2)
+        answers = reader.held_out()
+    assert len(answers) == summary["estimate"]["n"]
+    right = sum(answer.label == answer.predicted for answer in answers)
+    assert right / len(answers) == summary["estimate"]["accuracy"]
+    assert all(1 / 3 <= answer.probability <= 1 for answer in answers)
+
+
+def test_a_run_is_followed_while_it_is_fitted_and_when_it_begins_anew(both):
+    both.fit_until(2)
+    with RunReader(both.path) as reader:
+        assert reader.state() == "broken off"
+        assert len(reader.rounds()) == 2
+        seen = []
+
+        def look(record):
+            seen.append((reader.state(), len(reader.rounds())))
+
+        both.fit(on_round=look)
+        assert {state for state, _ in seen} == {"running"}
+        assert [n for _, n in seen] == sorted(n for _, n in seen)
+        assert reader.state() == "finished"
+        assert reader.summary() is not None
+        before = len(reader.rounds())
+        assert before > 2
+        order = both.order(seed=1)
+        both.fit_until(1, order, overwrite=True)
+        assert len(reader.rounds()) == 1
+
+
+def test_verdicts_are_seen_before_and_after_the_fit_that_follows_them(both):
+    both.fit()
+    first = both.texts()[0]
+    Reviews(both.path).add(first, "refund", "reject")
+    with RunReader(both.path) as reader:
+        (sample,) = [s for s in reader.samples() if s.text == first]
+        assert (sample.used, sample.verdict) == (True, "reject")
+        both.fit()
+        (sample,) = [s for s in reader.samples() if s.text == first]
+        assert (sample.used, sample.verdict) == (False, "reject")
+        assert reader.segments()[-1].data["changes"] == ["1 sample rejected"]
+
+
+def test_the_lock_is_seen_and_not_taken(tmp_path):
+    assert not is_being_written(tmp_path)
+    lock = WriterLock(tmp_path)
+    assert is_being_written(tmp_path)
+    lock.release()
+    assert not is_being_written(tmp_path)
+    WriterLock(tmp_path).release()
+
+
+def test_what_is_no_run(tmp_path):
+    with pytest.raises(RunError, match="holds no run"):
+        RunReader(tmp_path)
+
+
+def test_a_run_of_an_earlier_version_tells_less(runs):
+    runs.fit()
+    for name in (JOURNAL, TASK, VECTORS, HELD_OUT):
+        (runs.path / name).unlink()
+    with RunReader(runs.path) as reader:
+        assert (reader.state(), reader.task(), reader.vectors(), reader.held_out()) == (
+            "finished",
+            None,
+            None,
+            [],
+        )
+        assert reader.rounds() == reader.samples() == reader.segments() == []
+        assert reader.spending()["calls"] == 0
+
+
+def test_damaged_files_are_named(runs):
+    runs.fit()
+    for name in (VECTORS, HELD_OUT, SUMMARY):
+        (runs.path / name).write_bytes(b"\xff\xff")
+    with RunReader(runs.path) as reader:
+        for look in (reader.vectors, reader.held_out, reader.summary):
+            with pytest.raises(RunError):
+                look()
+
+
+def test_ids_tell_classes_and_texts_apart():
+    assert len({sample_id("a", "b"), sample_id("a", "c"), sample_id("ab", ""), sample_id("", "ab")}) == 4
+    assert sample_id("a", "\ud83d")
+
+
+def test_a_moved_run_tells_the_same(runs):
+    runs.fit()
+    shutil.move(runs.path, runs.path.with_name("moved"))
+    with RunReader(runs.path.with_name("moved")) as reader:
+        assert reader.state() == "finished"
+        assert reader.rounds()

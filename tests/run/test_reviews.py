@@ -1,0 +1,107 @@
+"""What people say about samples, and what the next fit makes of it."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+
+from adamab.errors import RunError
+from adamab.run.reading import RunReader
+from adamab.run.reviews import FILE_NAME, Reviews
+from adamab.task.words import folded
+
+
+def test_the_last_verdict_counts(tmp_path):
+    reviews = Reviews(tmp_path)
+    assert reviews.verdicts() == {}
+    reviews.add("Refund me!", "refund", "reject")
+    reviews.add("other", "refund", "accept")
+    reviews.add("refund  ME!", "refund", "accept")
+    assert reviews.verdicts() == {folded("Refund me!"): "accept", "other": "accept"}
+
+
+def test_a_torn_line_costs_only_itself(tmp_path):
+    reviews = Reviews(tmp_path)
+    reviews.add("one\ntwo \ud83d", "a", "reject")
+    with open(tmp_path / FILE_NAME, "ab") as stream:
+        stream.write(b'{"at": 1, "text": "th')
+    reviews.add("three", "a", "reject")
+    with open(tmp_path / FILE_NAME, "ab") as stream:
+        stream.write(b'[1]\n{"text": 3, "verdict": "reject"}\n{"text": "four", "verdict": "eat"}\n\xff\n')
+    assert set(reviews.verdicts()) == {folded("one\ntwo \ud83d"), "three"}
+
+
+def test_writers_do_not_mix(tmp_path):
+    def write(number):
+        for i in range(20):
+            Reviews(tmp_path).add(f"writer {number} text {i}", "a", "reject")
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(Reviews(tmp_path).verdicts()) == 160
+
+
+def test_a_place_that_cannot_be_written(tmp_path):
+    with pytest.raises(RunError, match="cannot be written"):
+        Reviews(tmp_path / "gone").add("a", "b", "reject")
+
+
+def asked(runs):
+    return runs.asked("chat/completions")
+
+
+def test_the_next_fit_leaves_out_what_was_rejected_and_takes_it_back(both):
+    both.fit()
+    calls, texts, weights = asked(both), both.texts(), both.left()["weights"]
+    Reviews(both.path).add(texts[0].upper(), "refund", "reject")
+    summary = both.fit()
+    assert summary["changes"] == ["1 sample rejected"]
+    assert set(both.texts()) == set(texts) - {texts[0]}
+    assert both.left()["weights"] != weights
+    assert asked(both) == calls  # nothing was bought again
+    assert both.fit()["complete"]
+    Reviews(both.path).add(texts[0], "refund", "none")
+    assert both.fit()["changes"] == ["1 sample accepted again"]
+    assert set(both.texts()) == set(texts)
+    assert asked(both) == calls
+
+
+def test_an_accepted_sample_enters_against_the_gate_but_never_a_held_out_one(both):
+    both.recipe = both.recipe.with_options(near_duplicate=0.05)
+    both.fit()
+    with RunReader(both.path) as reader:
+        seen = [s for s in reader.samples() if s.reason == "near duplicate"]
+    assert seen
+    before = set(both.texts())
+    Reviews(both.path).add(seen[0].text, seen[0].class_name, "accept")
+    Reviews(both.path).add("nobody wrote this", "refund", "accept")
+    assert both.fit()["changes"] == ["1 sample accepted against the quality gate"]
+    assert before < set(both.texts())
+    assert seen[0].text in both.texts()
+    Reviews(both.path).add(seen[0].text, seen[0].class_name, "reject")
+    assert both.fit()["changes"] == ["1 sample rejected"]
+    assert set(both.texts()) == before
+    Reviews(both.path).add(seen[0].text, seen[0].class_name, "accept")
+    assert both.fit()["changes"] == ["1 sample accepted against the quality gate"]
+    assert seen[0].text in both.texts()
+
+
+def test_a_run_that_begins_anew_keeps_out_what_was_rejected(both):
+    both.fit()
+    first = both.texts()[0]
+    Reviews(both.path).add(first, "refund", "reject")
+    both.fit(overwrite=True)
+    assert first not in both.texts()
+    rounds = [event.data for event in both.events("round")]
+    assert [first, "rejected before"] in [pair for data in rounds for pair in data["turned_away"]]
+
+
+def test_reviews_are_not_needed_by_a_run_that_has_none(both):
+    both.fit()
+    assert both.fit()["complete"]
+    assert json.loads(json.dumps(both.events("segment")[0].data))["rejected"] == []
