@@ -23,6 +23,7 @@ COMMANDS = {
     "evaluate": "adamab.cli.evaluate:evaluate",
     "predict": "adamab.cli.predict:predict",
     "compare": "adamab.cli.compare:compare",
+    "report": "adamab.cli.report:report",
     "export": "adamab.cli.export:export",
     "reproduce": "adamab.cli.reproduce:reproduce",
     "doctor": "adamab.cli.doctor:doctor",

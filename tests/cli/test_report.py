@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import json
+import shutil
+
+
+def test_a_report_is_written_where_one_stands(adamab, model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = adamab("report", model)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("report.html (")
+    assert "cannot sign in" in (tmp_path / "report.html").read_text("utf-8")
+
+
+def test_path_and_size_as_json(adamab, model, tmp_path):
+    file = tmp_path / "toy.html"
+    told = json.loads(adamab("report", model, "-o", file, "--no-samples", "--json").stdout)
+    assert told == {"path": str(file), "bytes": file.stat().st_size, "replaced": False, "samples": False}
+    assert "sign in today" not in file.read_text("utf-8")
+    assert json.loads(adamab("report", model, "-o", file, "--json").stdout)["replaced"]
+
+
+def test_what_cannot_be_done_is_one_line(refused, model, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(model, run)
+    assert "name the directory of adamab fit --run" in refused("report", tmp_path)
+    assert "lies among the run's own files" in refused("report", run, "-o", run / "report.html")
+    (tmp_path / "mine.html").write_text("mine")
+    assert "is there and is no report" in refused("report", run, "-o", tmp_path / "mine.html")

@@ -1,0 +1,426 @@
+"""The report of a run: one file that needs nothing, says what is known, and keeps quiet where asked to."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adamab.errors import RunError
+from adamab.providers.prices import Price
+from adamab.providers.registry import resolve_generator
+from adamab.run.directory import HELD_OUT, JOURNAL, SUMMARY, TASK
+from adamab.run.fit_run import Order, fit_run
+from adamab.run.journal import ROUND, Journal, outcome_to_json
+from adamab.run.journal_file import WriterLock
+from adamab.run.past import RoundOutcome
+from adamab.run.records import ClassScore, RoundRecord, Seconds
+from adamab.run.reviews import Reviews
+from adamab.serving import report_thumbnails
+from adamab.serving.report import report_html, write_report
+from adamab.task import load_task
+from adamab.task.recipe import Recipe
+from adamab.task.spec import Task
+from adamab.testing import HashEmbedder, PixelEmbedder, ProviderServer
+
+RECIPE = Recipe(checkpoints=(0, 5), folds=2, batch=2, passes=2)
+ODD = {
+    "<script>alert(1)</script>": ["<img src=x onerror=alert(2)> zebra", "</q></style><b>yak {{ 7 * 7 }}"],
+    "مديح \u202e": ["منتج رائع walrus \u202eabc", "أحب فريقكم penguin"],
+    "🙂 'a' & \"b\"": ["👍🏽 ocelot " + "w" * 5000, "half \ud83d a character, badger"],
+}
+SECRETS = ("zebra", "yak", "walrus", "penguin", "ocelot", "badger", "gnu", "ibex", "wwwww", "رائع", "onerror")
+VOID = {"meta", "img", "br", "rect", "line", "circle", "path"}
+ALLOWED = VOID | {"html", "head", "title", "style", "body", "main", "header", "section", "div", "figure"}
+ALLOWED |= {
+    "figcaption",
+    "h1",
+    "h2",
+    "h3",
+    "p",
+    "ul",
+    "li",
+    "dl",
+    "dt",
+    "dd",
+    "table",
+    "thead",
+    "tbody",
+    "tr",
+}
+ALLOWED |= {"th", "td", "span", "strong", "code", "bdi", "q", "svg", "defs", "pattern", "text"}
+
+
+class Page(HTMLParser):
+    """Checks that a page is well formed, and holds nothing that runs or loads."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.addresses: list[str] = []
+        self.texts: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in ALLOWED, tag
+        self.seen.append(tag)
+        for name, value in attrs:
+            assert not name.startswith("on"), (tag, name)
+            if name in ("src", "href", "action", "data", "srcset"):
+                self.addresses.append(value or "")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.texts))
+
+
+def fitted(path: Path, given: dict[str, list[str]], **options: Any) -> Path:
+    task = Task.from_mapping(
+        given, descriptions={name: f"<i>all of</i> {name}" for name in given}, name="odd <b>"
+    )
+    values = {
+        "task": task,
+        "embedder": HashEmbedder(),
+        "embedder_spec": "st:/home/somebody/m",
+        "recipe": RECIPE,
+    }
+    fit_run(Order(**{**values, **options}), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of texts of all kinds, with synthetic ones and some that the gate kept out."""
+    place = tmp_path_factory.mktemp("odd")
+    rows = [{"label": name, "text": f"gnu {i // 2} of {name}"} for name in ODD for i in range(6)]
+    rows += [{"label": name, "text": f"ibex {i} <u>"} for name in ODD for i in range(2)]
+    (place / "pool.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    spec = f"replay:{place / 'pool.jsonl'}"
+    run = fitted(place / "run", ODD, generator=resolve_generator(spec, seed=0), generator_spec=spec)
+    (run / HELD_OUT).write_text(_wrong_answers(run))  # so that every given sample is an example
+    return run
+
+
+@pytest.fixture
+def pictures(tmp_path: Path, paint: Callable[..., list[Path]]) -> Path:
+    paint(tmp_path / "given", {"red": 3, "green": 3, "grey": 3})
+    recipe = RECIPE.with_options(near_duplicate=None)
+    generator = resolve_generator("transform", seed=0)
+    task = load_task(tmp_path / "given")
+    fit_run(Order(task, PixelEmbedder(), "pixels", generator, "transform", recipe=recipe), tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_everything_that_was_asked_for_is_in_one_file_that_loads_nothing(odd: Path) -> None:
+    text = report_html(odd)
+    page = Page(text)
+    assert page.addresses == []
+    assert "script" not in page.seen
+    assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in text
+    assert not re.search(r"https?://|url\((?!#hatch)|@import", text)
+    summary = json.loads((odd / SUMMARY).read_text("utf-8"))
+    for said in (
+        "Texts into 3 classes",
+        f"{100 * summary['estimate']['accuracy']:.1f} % right",
+        "Estimated by folds on 6 given samples",
+        "What it confuses",
+        "No paid calls",
+        "Why each class was chosen",
+        "Hardest classes",
+        "Quality gate",
+        f"torch {summary['packages']['torch']}",
+        "checkpoints",
+    ):
+        assert said in page.text, said
+    assert page.seen.count("figure") == 5  # choices, growth, loss, sources, matrix
+    for name in ODD:
+        assert name in page.text
+    assert text.encode()  # no half of a character
+    assert "half � a character" in page.text
+    assert "{{ 7 * 7 }}" in page.text
+    assert "w" * 400 not in text  # long texts are cut
+
+
+def test_the_gate_is_counted_by_reason_and_shown(odd: Path) -> None:
+    summary = json.loads((odd / SUMMARY).read_text("utf-8"))
+    kept_out = sum(sum(reasons.values()) for reasons in summary["rejected"].values())
+    assert kept_out > 0
+    page = Page(report_html(odd))
+    assert f"{kept_out} repeat" in page.text
+    assert "ibex" in page.text.partition("Quality gate")[2]
+
+
+def test_places_of_this_machine_are_not_told(odd: Path) -> None:
+    text = report_html(odd)
+    assert "/home/" not in text
+    assert str(odd.parent) not in text
+    assert "st:m" in text
+
+
+def test_without_samples_no_text_of_one_is_in_the_file(odd: Path) -> None:
+    whole, silent = report_html(odd), report_html(odd, samples=False)
+    assert [secret for secret in SECRETS if secret not in whole] == ["gnu"]  # it entered, and is no example
+    assert [secret for secret in SECRETS if secret in silent] == []
+    assert "left out on request" in Page(silent).text
+    assert "&lt;i&gt;all of&lt;/i&gt;" in silent  # descriptions are the task's wording
+    assert len(Page(silent).text) > 3000
+
+
+def test_pictures_are_small_and_few(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (pictures / HELD_OUT).write_text(_wrong_answers(pictures))
+    page = Page(report_html(pictures))
+    assert "Pictures into 3 classes" in page.text
+    assert len(page.addresses) == 9
+    assert all(a.startswith("data:image/jpeg;base64,") and len(a) < 20_000 for a in page.addresses)
+    monkeypatch.setattr(report_thumbnails, "MOST", 2)
+    page = Page(report_html(pictures))
+    assert len(page.addresses) == 2
+    assert page.text.count("(a picture that is not shown)") == 7
+
+
+def test_a_picture_that_is_gone_or_another_one_is_not_shown(pictures: Path) -> None:
+    (pictures / HELD_OUT).write_text(_wrong_answers(pictures))
+    given = sorted((pictures.parent / "given" / "red").iterdir())
+    given[0].unlink()
+    shutil.copy(given[1], given[2])
+    page = Page(report_html(pictures))
+    assert len(page.addresses) == 7
+    assert page.text.count("(a picture that is not shown)") == 2
+
+
+def test_without_samples_nothing_refers_to_a_picture(pictures: Path) -> None:
+    (pictures / HELD_OUT).write_text(_wrong_answers(pictures))
+    text = report_html(pictures, samples=False)
+    assert Page(text).addresses == []
+    assert "data:image" not in text
+    assert "image:" not in text
+    for file in [*pictures.rglob("*.*"), *(pictures.parent / "given").rglob("*.png")]:
+        assert file.name not in text or file.name in ("history.jsonl",)
+        assert file.stem not in text or len(file.stem) < 32
+
+
+def _wrong_answers(run: Path) -> str:
+    """Every given sample taken for another class."""
+    task = json.loads((run / TASK).read_bytes().decode("utf-8", "surrogatepass"))
+    names = [spec["name"] for spec in task["classes"]]
+    rows = [
+        {
+            "label": s["label"],
+            "text": s["text"],
+            "predicted": names[names.index(s["label"]) - 1],
+            "probability": 0.5,
+        }
+        for s in task["samples"]
+    ]
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def test_no_generator_and_one_example_a_class(tmp_path: Path) -> None:
+    run = fitted(tmp_path / "run", {"a": ["one thing"], "b": ["another"]})
+    page = Page(report_html(run))
+    for said in (
+        "Learned from 2 given samples; nothing was generated",
+        "Nothing was held out",
+        "There were no rounds",
+    ):
+        assert said in page.text
+    assert "No synthetic sample came to the gate" in page.text
+
+
+def test_a_run_that_is_not_finished_says_so(odd: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(odd, run)
+    for name in (SUMMARY, HELD_OUT):
+        (run / name).unlink()
+    with Journal(run) as journal:
+        record = next(iter(journal.events(ROUND))).data
+    with Journal(run, writing=True) as journal:
+        journal.note(ROUND, record)
+    page = Page(report_html(run))
+    assert "This run broke off before its end." in page.text
+    assert "The fit has not ended yet." in page.text
+    assert "generator replay:pool.jsonl" in page.text
+    lock = WriterLock(run)
+    try:
+        assert "This run is still being fitted." in Page(report_html(run)).text
+    finally:
+        lock.release()
+
+
+@pytest.mark.parametrize("gone", [(TASK,), (TASK, JOURNAL, HELD_OUT)])
+def test_runs_of_earlier_versions_tell_what_they_know(
+    odd: Path, tmp_path: Path, gone: tuple[str, ...]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(odd, run)
+    for name in gone:
+        (run / name).unlink()
+    page = Page(report_html(run))
+    assert "Texts into 3 classes" in page.text
+    assert "Learned from 6 given samples" in page.text
+    assert all(name in page.text for name in ODD)
+
+
+def test_money_by_purpose_and_class(tmp_path: Path) -> None:
+    with ProviderServer() as server:
+        spec = f"openai:m?base_url={server.url}/v1"
+        prices = {"m": Price.parse("m=10/20")[1]}
+        generator = resolve_generator(spec, seed=0)
+        run = fitted(tmp_path / "run", ODD, generator=generator, generator_spec=spec, prices=prices)
+    page, spent = Page(report_html(run)), json.loads((run / SUMMARY).read_text("utf-8"))["spent"]
+    assert f"{spent['calls']} calls, {spent['input_tokens']:,} tokens in" in page.text
+    assert page.text.count(" usd") >= 3 + len(ODD)
+    assert server.url not in page.text
+
+
+def test_what_people_rejected_is_counted(odd: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(odd, run)
+    row = json.loads((run / "synthetic.jsonl").read_text("utf-8").splitlines()[0])
+    Reviews(run).add(row["text"], row["label"], "reject")
+    spec = f"replay:{odd.parent / 'pool.jsonl'}"
+    fitted(run, ODD, generator=resolve_generator(spec, seed=0), generator_spec=spec)
+    page = Page(report_html(run))
+    assert "People rejected 1 sample" in page.text
+    assert "1 sample rejected" in page.text.partition("Segments")[2]
+
+
+def _with_rounds(run: Path, names: list[str], count: int) -> None:
+    """Rounds as a long fit would leave them."""
+    rng, counts = random.Random(0), [1] * len(names)
+    with Journal(run, writing=True) as journal:
+        for number in range(1, count + 1):
+            chosen = rng.randrange(len(names))
+            scores = tuple(ClassScore(n, 3.0, 3.0 - rng.random(), rng.random() < 0.5) for n in counts)
+            record = RoundRecord(
+                number,
+                names[chosen],
+                2,
+                1,
+                None,
+                sum(counts),
+                scores,
+                1 / number,
+                0.1,
+                Seconds(),
+                {"repeat": 1},
+            )
+            counts[chosen] += 1
+            journal.note(ROUND, outcome_to_json(RoundOutcome(record, (f"text {number}",))))
+
+
+@pytest.mark.parametrize(("classes", "rounds"), [(2, 2000), (400, 30)])
+def test_large_runs_are_boiled_down(tmp_path: Path, classes: int, rounds: int) -> None:
+    given = {f"class {i}": [f"word{i} thing", f"word{i} stuff"] for i in range(classes)}
+    recipe = RECIPE.with_options(words=False, discriminants=False, checkpoints=(0, 1))
+    run = fitted(tmp_path / "run", given, recipe=recipe)
+    _with_rounds(run, list(given), rounds)
+    text = report_html(run)
+    page = Page(text)
+    assert len(text) < 400_000
+    assert text.count("<path") == 1
+    assert len(max(re.findall(r'd="([^"]*)"', text), key=len).split("L")) <= 200
+    if rounds > 1000:
+        assert "1,960 rounds between these are not shown" in page.text
+        assert "200 of 2,000 rounds drawn" in page.text
+    else:
+        assert "400 classes are too many for a matrix" in page.text
+        assert "Not shown here: 300 classes" in page.text
+        assert "Not shown here: 376 classes, chosen less often" in page.text
+
+
+def test_a_report_of_the_same_run_is_replaced_and_nothing_else(odd: Path, tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    first = write_report(odd, file)
+    assert (first.path, first.bytes, first.replaced) == (file, file.stat().st_size, False)
+    assert write_report(odd, file, samples=False).replaced
+    other = fitted(tmp_path / "other", {"a": ["one thing"], "b": ["another"]})
+    before = file.read_bytes()
+    with pytest.raises(RunError, match="is the report of another run; name another file with -o"):
+        write_report(other, file)
+    assert file.read_bytes() == before
+    (tmp_path / "notes.html").write_text("<p>mine")
+    with pytest.raises(RunError, match="is there and is no report"):
+        write_report(odd, tmp_path / "notes.html")
+    assert (tmp_path / "notes.html").read_text() == "<p>mine"
+    assert sorted(path.name for path in tmp_path.glob("*.html*")) == ["notes.html", "report.html"]
+
+
+def test_places_where_no_report_can_be(odd: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="is a directory; name a file"):
+        write_report(odd, tmp_path)
+    with pytest.raises(RunError, match="lies among the run's own files"):
+        write_report(odd, odd / "report.html")
+    with pytest.raises(RunError, match="no such directory; make it"):
+        write_report(odd, tmp_path / "nowhere" / "report.html")
+    with pytest.raises(RunError, match="holds no run"):
+        write_report(tmp_path, tmp_path / "report.html")
+
+
+def test_a_page_that_cannot_be_written_leaves_the_earlier_one(
+    odd: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "report.html"
+    write_report(odd, file)
+    before = file.read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(RunError, match="cannot be written"):
+        write_report(odd, file, samples=False)
+    assert file.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_a_summary_that_somebody_edited_is_named(odd: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(odd, run)
+    summary = json.loads((run / SUMMARY).read_text("utf-8"))
+    (run / SUMMARY).write_text(json.dumps({**summary, "estimate": {"accuracy": "high"}}))
+    with pytest.raises(RunError, match="damaged or were edited"):
+        report_html(run)
+
+
+@pytest.mark.skipif(not Path("/usr/bin/chromium").exists(), reason="needs a browser")
+@pytest.mark.parametrize("width", [1200, 390])
+def test_a_browser_runs_nothing_loads_nothing_and_needs_no_sideways_scrolling(
+    odd: Path, tmp_path: Path, width: int
+) -> None:
+    api = pytest.importorskip("playwright.sync_api")
+    write_report(odd, tmp_path / "report.html")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": width, "height": 800})
+        asked: list[str] = []
+        said: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
+        page.on("console", lambda message: said.append(message.text))
+        page.goto((tmp_path / "report.html").as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.locator("h1").inner_text() == "odd <b>"
+        browser.close()
+    assert said == []
+    assert asked == [(tmp_path / "report.html").as_uri()]
