@@ -13,7 +13,9 @@ GROUPS = (
     "image_memory",
     "paper_run",
     "prediction",
+    "serving",
     "startup",
+    "training",
     "waiting",
 )  # modules of this package, each with run() -> Group
 

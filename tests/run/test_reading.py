@@ -138,3 +138,14 @@ def test_a_moved_run_tells_the_same(runs):
     with RunReader(runs.path.with_name("moved")) as reader:
         assert reader.state() == "finished"
         assert reader.rounds()
+
+
+def test_rounds_come_in_parts_and_the_last_change_is_told(runs):
+    runs.fit()
+    with RunReader(runs.path) as reader:
+        rounds = reader.rounds()
+        assert reader.rounds(most=2) == rounds[:2]
+        assert reader.rounds(after=rounds[1].seq, most=1) == rounds[2:3]
+        assert reader.last_change() >= rounds[-1].at
+        first = reader.samples()
+        assert reader.samples() == first  # what was read before is told again

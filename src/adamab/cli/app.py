@@ -22,6 +22,7 @@ COMMANDS = {
     "add-class": "adamab.cli.add_class:add_class",
     "evaluate": "adamab.cli.evaluate:evaluate",
     "predict": "adamab.cli.predict:predict",
+    "serve": "adamab.cli.serve:serve",
     "compare": "adamab.cli.compare:compare",
     "report": "adamab.cli.report:report",
     "export": "adamab.cli.export:export",

@@ -1,0 +1,124 @@
+"""`adamab serve`: a run's model behind HTTP."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from adamab.cli.console import echo, say
+
+if TYPE_CHECKING:
+    from adamab.serving.guard import Access
+    from adamab.serving.limits import Limits
+    from adamab.serving.service import Service
+
+TOKEN = "ADAMAB_TOKEN"
+_PICTURES_BODY = 32 * 2**20  # pictures are larger than texts
+
+
+def serve(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, or a saved model's.")],
+    host: Annotated[str, typer.Option(help="The address to listen at; 0.0.0.0 is every one.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 chooses a free one and says which.")] = 8000,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A name under which clients reach the server, besides localhost."),
+    ] = None,
+    embedder: Annotated[
+        str | None, typer.Option(metavar="SPEC", help="Instead of the one that the model names.")
+    ] = None,
+    max_items: Annotated[int, typer.Option(min=1, help="Texts or pictures a request.")] = 256,
+    max_body: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="BYTES", help="Size of a request; 1 MiB of texts, 32 MiB of pictures."),
+    ] = None,
+    max_batch: Annotated[int, typer.Option(min=1, help="Items that are embedded together.")] = 64,
+    max_wait_ms: Annotated[
+        float, typer.Option(min=0, max=1000, help="How long an idle server waits for more to embed together.")
+    ] = 2.0,
+    timeout: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="To answer a request.")] = 30.0,
+) -> None:
+    """Show a run on a page, live while it is fitted, and answer requests over HTTP.
+
+    The page is at /; POST /v1/classify, GET /v1/classes, /healthz, /metrics, /openapi.json are for programs.
+
+    ADAMAB_TOKEN in the environment is the token that clients must send. SIGHUP opens a newer model of the
+    run; SIGTERM and Ctrl-C finish what was accepted.
+    """
+    _need_packages()
+    from adamab.providers.services import is_loopback
+    from adamab.serving.page import page_router
+    from adamab.serving.process import address_of, bind, server_of
+    from adamab.serving.run_view import RunView
+    from adamab.serving.server import Settings, create_app
+    from adamab.serving.service import Service
+
+    access = _access(host, allow_host or [])
+    with bind(host, port) as bound, closing(RunView(run)) as view:
+        service = Service(run, embedder, log=say)
+        limits = _limits(service, max_items, max_body, max_batch, max_wait_ms, timeout)
+        app = create_app(service, Settings(limits, access, say), [page_router(view, service)])
+        what = (
+            f"{len(service.model.classes)} classes" if service.ready else "no model yet: it is being fitted"
+        )
+        line = f"serving {run} at {address_of(bound)} ({what}); Ctrl-C stops"
+        if access.token is None and not is_loopback(host):
+            say(f"warning: everybody who reaches {host} may ask; set {TOKEN}, and let a proxy speak TLS")
+        server_of(app, limits, ready=lambda: echo(line), log=say).run(sockets=[bound])
+
+
+def _need_packages() -> None:
+    from importlib.util import find_spec
+
+    from adamab.errors import MissingExtraError
+
+    for module, what in (
+        ("fastapi", "FastAPI"),
+        ("uvicorn", "uvicorn"),
+        ("prometheus_client", "prometheus-client"),
+        ("python_multipart", "python-multipart"),
+    ):
+        if find_spec(module) is None:
+            raise MissingExtraError(what, "serve")
+
+
+def _access(host: str, names: list[str]) -> Access:
+    """Loopback answers to its own names only; elsewhere to any, unless names are given."""
+    from adamab.providers.services import is_loopback
+    from adamab.serving.guard import LOOPBACK, Access
+    from adamab.serving.page import OPEN_PATHS
+
+    allowed = frozenset(name.lower() for name in names)
+    hosts = LOOPBACK | allowed if is_loopback(host) or allowed else None
+    return Access(hosts, _token(), OPEN_PATHS)
+
+
+def _token() -> str | None:
+    from adamab.serving.process import ServerError
+
+    token = os.environ.get(TOKEN)
+    if token is not None and (not token.isascii() or not token.isprintable() or not token.strip()):
+        raise ServerError(f"{TOKEN} is empty or holds what no header can; set it anew, or unset it")
+    return None if token is None else token.strip()
+
+
+def _limits(
+    service: Service, items: int, body: int | None, batch: int, wait_ms: float, timeout: float
+) -> Limits:
+    from adamab.serving.limits import Limits
+
+    pictures = service.modality == "image"
+    size = body if body is not None else _PICTURES_BODY if pictures else Limits().body
+    return Limits(
+        items=items,
+        body=size,
+        all_bodies=max(Limits().all_bodies, size),
+        answer_seconds=timeout,
+        batch_items=batch,
+        batch_wait=wait_ms / 1000,
+        waiting_items=max(Limits().waiting_items, items),
+    )

@@ -1,0 +1,252 @@
+// Samples: browse what was written, and accept or reject it with one key.
+
+import { announce, copied, counted, debounced, el, empty, failure, get, number, picture, post, replace } from "./parts.js";
+
+const PAGE = 50;
+const at = {};
+const done = [];  // verdicts of this visit, for undoing
+let rows = [];
+let total = 0;
+let current = 0;
+let overview = null;
+let known = "";
+let asked = 0;
+
+export function begin(section, now) {
+  const choice = (id, label, options) => {
+    const select = el("select", { id }, options.map(([value, text]) => el("option", { value }, text)));
+    select.addEventListener("change", () => load(0));
+    return [select, el("div", {}, el("label", { for: id }, label), select)];
+  };
+  const parts = {};
+  [at.class, parts.class] = choice("sample-class", "Class", [["", "All classes"]]);
+  [at.source, parts.source] = choice("sample-source", "Source", [["synthetic", "Synthetic"], ["given", "Given"], ["", "All"]]);
+  [at.reason, parts.reason] = choice("sample-reason", "Quality gate", [["", "All"]]);
+  [at.verdict, parts.verdict] = choice("sample-verdict", "Verdict", [["", "All"], ["none", "Not reviewed"], ["accept", "Accepted"], ["reject", "Rejected"]]);
+  at.words = el("input", { id: "sample-words", type: "search", autocomplete: "off" });
+  at.words.addEventListener("input", debounced(() => load(0)));
+  at.waiting = el("div", { class: "waiting" });
+  at.summary = el("p", { class: "hint", "aria-live": "polite" });
+  at.list = el("ol", { class: "samples", "aria-label": "Samples" });
+  at.more = el("div");
+  section.append(
+    el("form", { class: "filters", role: "search", "aria-label": "Samples", onsubmit: (event) => event.preventDefault() },
+      parts.class, parts.source, parts.reason, parts.verdict, now.modality === "image" ? null : el("div", {}, el("label", { for: "sample-words" }, "Find"), at.words)),
+    el("div", { class: "row spread" }, at.summary, el("button", { type: "button", class: "quiet small", onclick: () => document.getElementById("keys").showModal() }, "Keys: j k a r u")),
+    at.waiting, at.list, at.more);
+}
+
+export async function show(now, query) {
+  overview = now;
+  if ([...query.keys()].length) {
+    at.verdict.value = "";
+    at.words.value = "";
+    at.source.value = query.get("source") ?? "synthetic";
+    await names();
+    at.class.value = query.get("class") ?? "";
+    const reason = query.get("reason") ?? "";
+    option(at.reason, reason, reason || "All");
+    at.reason.value = reason;
+  } else {
+    await names();
+  }
+  await load(0);
+}
+
+export async function follow(now) {
+  const before = overview;
+  overview = now;
+  waiting(now.waiting);
+  if (!before || before.state !== now.state || !rows.length) await load(0);
+  else await count();
+}
+
+async function names() {
+  const kept = at.class.value;
+  const all = [];
+  while (all.length < overview.classes) {
+    const found = await get("v1/run/classes", { offset: all.length, limit: 200 });
+    if (!found.classes.length) break;
+    all.push(...found.classes.map((one) => one.class));
+  }
+  if (all.join("\n") === known) return;
+  known = all.join("\n");
+  replace(at.class, el("option", { value: "" }, "All classes"), all.map((name) => el("option", { value: name }, name)));
+  at.class.value = kept;
+}
+
+function option(select, value, text) {
+  const there = [...select.options].find((one) => one.value === value);
+  if (there) there.textContent = text;
+  else select.append(el("option", { value }, text));
+}
+
+function filters() {
+  return { class: at.class.value, source: at.source.value, reason: at.reason.value, verdict: at.verdict.value, q: at.words.value };
+}
+
+async function load(offset) {
+  const turn = ++asked;
+  try {
+    const found = await get("v1/run/samples", { ...filters(), offset, limit: PAGE });
+    if (turn !== asked) return;  // the filters have changed meanwhile
+    if (offset === 0) current = 0;
+    rows = offset === 0 ? found.samples : [...rows, ...found.samples];
+    told(found);
+    if (offset === 0) replace(at.list);
+    at.list.append(...rows.slice(at.list.childElementCount).map((row, i) => item(row, at.list.childElementCount + i)));
+    if (offset === 0) mark(0);
+    nothing();
+  } catch (error) {
+    replace(at.list, el("li", {}, failure(error)));
+  }
+}
+
+async function count() {
+  told(await get("v1/run/samples", { ...filters(), offset: 0, limit: 1 }));
+}
+
+function told(found) {
+  total = found.total;
+  at.summary.textContent = counted(total, "sample");
+  waiting(found.waiting);
+  const { reasons, verdicts } = found.counts;
+  const kept = at.reason.value;
+  const wanted = new Set([...Object.keys(reasons), kept].filter((reason) => !["", "used", "any"].includes(reason)));
+  replace(at.reason, el("option", { value: "" }, "All"), el("option", { value: "used" }, `In training (${number(reasons.used ?? 0)})`),
+    el("option", { value: "any" }, `Kept out (${number(reasons.any ?? 0)})`),
+    [...wanted].map((reason) => el("option", { value: reason }, `Kept out: ${reason} (${number(reasons[reason] ?? 0)})`)));
+  at.reason.value = kept;
+  option(at.verdict, "none", `Not reviewed (${number(verdicts.none ?? 0)})`);
+  option(at.verdict, "accept", `Accepted (${number(verdicts.accept ?? 0)})`);
+  option(at.verdict, "reject", `Rejected (${number(verdicts.reject ?? 0)})`);
+  replace(at.more, rows.length < total ? el("button", { type: "button", class: "quiet more", onclick: () => load(rows.length) }, `Show more (${number(rows.length)} of ${number(total)})`) : null);
+}
+
+function nothing() {
+  if (rows.length) return;
+  const filtered = at.class.value || at.reason.value || at.verdict.value || at.words.value;
+  const none = overview.generator === null || overview.generator === "none";
+  replace(at.list, el("li", { class: "none" }, filtered ? empty("No sample matches these filters.", at.reason.value ? "What was dropped as soon as it arrived is counted in The run, but its text was not kept." : "Choose All in one of them.")
+    : none ? empty("This run has no synthetic samples.", "No generator was used. Fit with --generator to have some written.")
+      : empty("There is no sample yet.", overview.state === "running" ? "They appear as the rounds end." : "None was written.")));
+}
+
+function waiting(n) {
+  const key = `${n} ${overview.state}`;
+  if (at.waiting.dataset.key === key) return;
+  at.waiting.dataset.key = key;
+  replace(at.waiting, n ? el("div", { class: "notice" }, el("p", {}, `${counted(n, "verdict waits", "verdicts wait")} for the next fit, which buys nothing again:`), copied(`adamab fit --run ${overview.run}`)) : null);
+}
+
+const WHY = {
+  repeat: "repeats another sample", "near duplicate": "nearly the same as another sample", refusal: "reads like a refusal", "held out": "is in the held-out data",
+  inconsistent: "looks like another class", empty: "is empty", unreadable: "cannot be read", "rejected before": "was rejected before",
+};
+
+function status(row) {
+  if (row.source === "given") return ["given", "given"];
+  if (row.verdict === "reject") return ["rejected", row.used ? "rejected: leaves with the next fit" : "rejected"];
+  if (row.reason !== null && !row.used) {
+    const entering = row.verdict === "accept";
+    return [entering ? "accepted" : "out", entering ? `accepted: enters with the next fit (${row.reason})` : `kept out: ${WHY[row.reason] ?? row.reason}`];
+  }
+  if (!row.used) return ["out", "not in training: comes back with the next fit"];
+  return row.verdict === "accept" ? ["accepted", "accepted"] : ["used", "in training"];
+}
+
+function item(row, place) {
+  const [kind, words] = status(row);
+  const synthetic = row.source === "synthetic";
+  const verdictButton = (verdict, letter, text, allowed) => el("button", { type: "button", class: `verdict ${verdict}`, "aria-pressed": String(row.verdict === verdict), "aria-keyshortcuts": letter,
+    disabled: !allowed, onclick: (event) => { event.stopPropagation(); mark(place); decide(place, row.verdict === verdict ? "none" : verdict); } }, text);
+  return el("li", { class: `sample ${kind}`, tabindex: -1, "data-id": row.id, onclick: () => mark(place) },
+    row.picture ? picture(row.id, `A ${row.source} sample of ${row.class}`) : el("p", { class: "quote" }, row.cut ? `${row.text}…` : row.text),
+    el("div", { class: "under" }, el("span", { class: "tag" }, row.class), el("span", { class: "note" }, `${words}${row.round === null ? "" : ` · round ${row.round}`}`),
+      synthetic ? el("span", { class: "verdicts" }, verdictButton("accept", "a", "Accept", row.can_enter), verdictButton("reject", "r", "Reject", true)) : null));
+}
+
+function mark(place, { focus = false } = {}) {
+  const items = [...at.list.querySelectorAll(".sample")];
+  if (!items.length) return;
+  current = Math.max(0, Math.min(items.length - 1, place));
+  items.forEach((node, i) => {
+    node.classList.toggle("current", i === current);
+    node.tabIndex = i === current ? 0 : -1;
+  });
+  if (focus) {
+    items[current].focus({ preventScroll: true });
+    items[current].scrollIntoView({ block: "nearest" });
+  }
+}
+
+async function decide(place, verdict, { undoing = false } = {}) {
+  const row = rows[place];
+  if (!row || row.source !== "synthetic") return;
+  if (verdict === "accept" && !row.can_enter) {
+    announce(`This sample ${WHY[row.reason] ?? row.reason}; that stands.`);
+    return;
+  }
+  const before = row.verdict ?? "none";
+  try {
+    const found = await post("v1/run/reviews", { id: row.id, verdict });
+    if (!undoing) done.push({ id: row.id, verdict: before });
+    rows.forEach((other, i) => {
+      if (other.id !== row.id) return;
+      rows[i] = { ...other, verdict: found.sample.verdict };
+      const fresh = item(rows[i], i);
+      const old = at.list.children[i];
+      const had = old.contains(document.activeElement);
+      old.replaceWith(fresh);
+      if (i === current) mark(i, { focus: had });
+    });
+    waiting(found.waiting);
+    announce(`${{ accept: "Accepted", reject: "Rejected", none: "Verdict taken back" }[verdict]}.`);
+  } catch (error) {
+    announce(error.message);
+    replace(at.waiting, failure(error));
+    delete at.waiting.dataset.key;
+  }
+}
+
+async function undo() {
+  const last = done.pop();
+  if (!last) {
+    announce("There is nothing to undo.");
+    return;
+  }
+  const place = rows.findIndex((row) => row.id === last.id);
+  if (place < 0) {
+    await post("v1/run/reviews", last);
+    await load(0);
+    return;
+  }
+  mark(place, { focus: true });
+  await decide(place, last.verdict, { undoing: true });
+}
+
+async function step(by) {
+  if (by > 0 && current === rows.length - 1 && rows.length < total) await load(rows.length);
+  const started = at.list.contains(document.activeElement);
+  mark(started ? current + by : current, { focus: true });
+}
+
+export async function key(event) {
+  const actions = {
+    j: () => step(1), ArrowDown: () => step(1), k: () => step(-1), ArrowUp: () => step(-1),
+    a: () => verdict("accept"), r: () => verdict("reject"), u: undo,
+  };
+  const action = actions[event.key];
+  if (!action || event.repeat && "aru".includes(event.key)) return;
+  if (event.key.startsWith("Arrow") && !at.list.contains(document.activeElement)) return;
+  event.preventDefault();
+  await action();
+}
+
+// With the key, the eye goes on to the next sample.
+async function verdict(which) {
+  const place = current;
+  mark(place, { focus: true });
+  await decide(place, which);
+  if (place < rows.length - 1 || rows.length < total) await step(1);
+}

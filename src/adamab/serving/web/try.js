@@ -1,0 +1,167 @@
+// Try it: one text or picture, both rankings, and the samples that explain them.
+
+import { announce, bar, el, empty, failure, ordinal, percent, picture, post, replace } from "./parts.js";
+
+const SHOWN = 6;
+const at = {};
+let kind = null;
+let asked = 0;
+
+export function begin(section, overview) {
+  at.form = el("div", { class: "try-form" });
+  at.result = el("div", { class: "result" });
+  section.append(el("div", { class: "try" }, at.form, at.result));
+}
+
+export function show(overview) {
+  follow(overview);
+}
+
+export function follow(overview) {
+  const now = overview.model?.modality ?? "none";
+  if (now === kind) return;
+  kind = now;
+  if (now === "none") {
+    replace(at.form);
+    replace(at.result, empty("There is nothing to try yet.", "Come back when the first fit has ended; The run shows how far it is."));
+    return;
+  }
+  replace(at.form, now === "image" ? pictureForm() : textForm(overview));
+  replace(at.result, empty("The answer appears here.", "You see how the classes rank before and after calibration, "
+    + "and which samples of the run are nearest."));
+}
+
+function textForm(overview) {
+  const field = el("textarea", { id: "text", rows: 5, maxlength: 100000, spellcheck: "false", "aria-describedby": "text-hint" });
+  const button = el("button", { class: "main" }, "Classify");
+  const form = el("form", {}, el("label", { for: "text" }, "A text to classify"), field,
+    el("div", { class: "row" }, button, el("p", { class: "hint", id: "text-hint" }, "Enter classifies, Shift + Enter begins a new line.",
+      overview.model.remote ? " Each question is a call to the embedder's service and may cost money." : "")));
+  const ask = () => {
+    const text = field.value;
+    if (!text.trim()) {
+      field.focus();
+      return;
+    }
+    question(button, { text });
+  };
+  form.addEventListener("submit", (event) => { event.preventDefault(); ask(); });
+  field.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+      event.preventDefault();
+      ask();
+    }
+  });
+  const examples = overview.examples.map((text) => el("li", {}, el("button", {
+    type: "button", class: "example", onclick: () => { field.value = text; ask(); } }, text)));
+  return [form, examples.length ? el("div", { class: "examples" }, el("h3", {}, "Or take a given sample"), el("ul", {}, examples)) : null];
+}
+
+function pictureForm() {
+  const file = el("input", { id: "picture", type: "file", accept: "image/*", class: "unseen" });
+  const shown = el("img", { class: "dropped", alt: "The picture to classify", hidden: true });
+  const label = el("label", { for: "picture", class: "drop" }, shown,
+    el("span", { class: "strong" }, "Drop a picture here"), el("span", { class: "hint" }, "or choose a file, or paste one"));
+  const take = (chosen) => {
+    if (!chosen) return;
+    URL.revokeObjectURL(shown.src);
+    shown.src = URL.createObjectURL(chosen);
+    shown.hidden = false;
+    const form = new FormData();
+    form.append("images", chosen, "picture");
+    question(label, form);
+  };
+  file.addEventListener("change", () => { take(file.files[0]); file.value = ""; });
+  for (const name of ["dragover", "dragleave", "drop"]) {
+    label.addEventListener(name, (event) => {
+      event.preventDefault();
+      label.classList.toggle("over", name === "dragover");
+      if (name === "drop") take(event.dataTransfer.files[0]);
+    });
+  }
+  document.addEventListener("paste", (event) => {
+    if (!document.getElementById("part-try").hidden) take(event.clipboardData.files[0]);
+  });
+  return el("form", { class: "pictures", onsubmit: (event) => event.preventDefault() }, file, label);
+}
+
+async function question(button, content) {
+  const number = ++asked;
+  button.setAttribute("aria-busy", "true");
+  at.result.setAttribute("aria-busy", "true");
+  try {
+    const found = await post("v1/explain", content);
+    if (number !== asked) return;
+    replace(at.result, answer(found));
+    announce(spoken(found));
+    if (at.result.getBoundingClientRect().top > innerHeight - 120) at.result.scrollIntoView({ block: "start" });
+  } catch (error) {
+    if (number === asked) replace(at.result, failure(error));
+  } finally {
+    if (number === asked) {
+      button.removeAttribute("aria-busy");
+      at.result.removeAttribute("aria-busy");
+    }
+  }
+}
+
+function spoken(found) {
+  const best = found.classes[0];
+  return `${best.class_name}, ${percent(best.after)}`;
+}
+
+function answer(found) {
+  const best = found.classes[0];
+  const before = found.classes.find((one) => one.before_rank === 1);
+  const changed = before && before.class_name !== best.class_name;
+  return [
+    el("div", { class: "answer" },
+      el("h3", {}, best.class_name),
+      el("p", { class: "share" }, percent(best.after)),
+      before ? el("p", { class: "hint" }, changed
+        ? `Before calibration it would have been ${before.class_name}.` : "It was the first before calibration, too.") : null),
+    el("div", { class: "pair" }, before ? beforeList(found) : null, afterList(found)),
+    before ? el("div", { class: "pair" },
+      neighbours("Nearest given samples", found.given, best, "The run has no given samples."),
+      neighbours("Nearest synthetic samples", found.synthetic, best, "This run has no synthetic samples: no generator was used, or none passed the gate.")) : null,
+    found.why_not ? el("p", { class: "hint" }, found.why_not) : null,
+  ];
+}
+
+function beforeList(found) {
+  const ranked = [...found.classes].sort((a, b) => a.before_rank - b.before_rank);
+  const how = found.compared_with === "descriptions" ? "the class descriptions" : "the mean of each class's given samples";
+  const rows = ranked.slice(0, SHOWN);
+  const best = found.classes[0];
+  if (!rows.includes(best)) rows.splice(SHOWN - 1, 1, best);
+  return el("section", { class: "panel", "aria-label": "Before calibration" }, el("h3", {}, "Before calibration"),
+    el("p", { class: "hint" }, `Cosine of the raw embedding with ${how}, as shares (softmax, temperature ${found.temperature}).`),
+    el("ol", { class: "ranking" }, rows.map((one) => el("li", { class: one === best ? "best" : "", value: one.before_rank },
+      el("span", { class: "rank" }, one.before_rank), el("span", { class: "name" }, one.class_name), el("span", { class: "value" }, percent(one.before)),
+      bar(one.before, one === best ? "" : "faint"), el("span", { class: "note" }, `cosine ${signed(one.similarity)}`)))));
+}
+
+function afterList(found) {
+  const best = found.classes[0];
+  return el("section", { class: "panel", "aria-label": "After calibration" }, el("h3", {}, "After calibration"),
+    el("p", { class: "hint" }, "The classifier's probabilities: what the server answers."),
+    el("ol", { class: "ranking" }, found.classes.slice(0, SHOWN).map((one) => el("li", { class: one === best ? "best" : "" },
+      el("span", { class: "rank" }, one.after_rank), el("span", { class: "name" }, one.class_name), el("span", { class: "value" }, percent(one.after)),
+      bar(one.after, one === best ? "" : "faint"), el("span", { class: "note" }, moved(one))))));
+}
+
+const signed = (value) => value.toFixed(2).replace("-", "−");
+
+function moved(one) {
+  if (one.before_rank === null) return "";
+  if (one.before_rank === one.after_rank) return "same rank";
+  return `${one.before_rank > one.after_rank ? "up" : "down"} from ${ordinal(one.before_rank)}`;
+}
+
+function neighbours(title, found, best, none) {
+  const rows = found.map((one) => el("li", {}, one.picture ? picture(one.id, `A sample of ${one.class_name}`) : el("p", { class: "quote" }, one.text),
+    el("p", { class: "under" }, el("span", { class: one.class_name === best.class_name ? "tag same" : "tag" }, one.class_name),
+      el("span", { class: "note" }, `similarity ${signed(one.similarity)}`))));
+  return el("section", { class: "panel", "aria-label": title }, el("h3", {}, title),
+    rows.length ? el("ol", { class: found[0].picture ? "neighbours gallery" : "neighbours" }, rows) : el("p", { class: "hint" }, none));
+}

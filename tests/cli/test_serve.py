@@ -1,0 +1,206 @@
+"""`adamab serve` as a real process: how it starts, reloads and ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+LONGEST = 60  # seconds that a test waits for what must happen
+SCRIPT = """
+import atexit, sys
+atexit.register(lambda: print(sorted(set(sys.modules) & {"torch", "sklearn", "transformers"}), flush=True))
+from adamab.cli import main
+main()
+"""
+
+
+@contextmanager
+def serving(run: Path, *options: str, command: list[str] | None = None, **environment: str) -> Iterator:
+    """A server's process and its address."""
+    start = command or [sys.executable, "-m", "adamab"]
+    process = subprocess.Popen(
+        [*start, "serve", str(run), "--port", "0", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | environment,
+    )
+    try:
+        line = process.stdout.readline()
+        assert line.startswith(f"serving {run} at http://"), process.stderr.read()
+        yield process, re.findall(r"http://\S+", line)[0]
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def classify(url: str, text: str = "money please") -> httpx.Response:
+    return httpx.post(f"{url}/v1/classify", json={"text": text}, timeout=LONGEST)
+
+
+def begun(url: str, body: bytes) -> socket.socket:
+    """A request that the server has accepted and that lacks its last byte."""
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    client = socket.create_connection((host, int(port)), timeout=LONGEST)
+    head = f"POST /v1/classify HTTP/1.1\r\nhost: {url[7:]}\r\ncontent-type: application/json\r\n"
+    client.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body[:-1])
+    return client
+
+
+def lets_in(url: str) -> bool:
+    try:
+        httpx.get(f"{url}/healthz", timeout=LONGEST)
+    except httpx.TransportError:
+        return False
+    return True
+
+
+def eventually(true: Callable[[], bool]) -> None:
+    until = time.monotonic() + LONGEST
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_start_answer_and_stop(model):
+    with serving(model) as (process, url):
+        assert classify(url).json()["results"][0]["class"] == "refund"
+        missing = classify(url, "never embedded")
+        assert missing.status_code == 422
+        assert "npz" not in missing.text  # where the vectors lie is nobody's business
+        process.send_signal(signal.SIGTERM)
+        told, noted = process.communicate(timeout=LONGEST)
+        assert process.returncode == 0
+        assert told == ""
+        assert noted == "stopping: what was accepted is finished; Ctrl-C again stops at once\n"
+
+
+def test_torch_is_not_imported_where_vectors_are_given(model):
+    with serving(model, command=[sys.executable, "-c", SCRIPT]) as (process, url):
+        assert classify(url).status_code == 200
+        process.send_signal(signal.SIGINT)
+        told, _ = process.communicate(timeout=LONGEST)
+        assert told == "[]\n"
+        assert process.returncode == 0
+
+
+def test_what_was_accepted_is_finished(model):
+    body = json.dumps({"text": "money please"}).encode()
+    with serving(model) as (process, url):
+        with begun(url, body) as client:
+            eventually(lambda: "adamab_requests_in_progress 2.0" in httpx.get(f"{url}/metrics").text)
+            process.send_signal(signal.SIGTERM)
+            eventually(lambda: not lets_in(url))
+            assert process.poll() is None
+            client.sendall(body[-1:])
+            answer = b"".join(iter(lambda: client.recv(65536), b""))
+        assert b"200 OK" in answer
+        assert b'"refund"' in answer
+        assert process.wait(LONGEST) == 0
+
+
+def test_a_second_ctrl_c_stops_at_once(model):
+    with serving(model) as (process, url), begun(url, b'{"text": "money please"}'):
+        eventually(lambda: "adamab_requests_in_progress 2.0" in httpx.get(f"{url}/metrics").text)
+        process.send_signal(signal.SIGINT)
+        assert "Ctrl-C again" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(LONGEST) == 130
+
+
+def test_a_signal_reloads_without_dropping_a_request(model, vector_model, tmp_path):
+    run = shutil.copytree(model, tmp_path / "run")
+    stop, statuses, digests = threading.Event(), set(), set()
+
+    def ask(url: str) -> None:
+        with httpx.Client(timeout=LONGEST) as client:
+            while not stop.is_set():
+                answer = client.post(f"{url}/v1/classify", json={"text": "money please"})
+                statuses.add(answer.status_code)
+                digests.add(answer.json()["model"]["digest"])
+
+    with serving(run) as (process, url):
+        threads = [threading.Thread(target=ask, args=[url]) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        eventually(lambda: len(digests) == 1)
+        for name in ("model.safetensors", "model.json"):
+            shutil.copy(vector_model / name, run / name)
+        process.send_signal(signal.SIGHUP)
+        assert re.match(r"reloaded .*: model [0-9a-f]{12} \(3 classes\)\n", process.stderr.readline())
+        eventually(lambda: len(digests) == 2)
+        (run / "model.json").write_text("{}")
+        process.send_signal(signal.SIGHUP)
+        assert process.stderr.readline().startswith("reload failed, the model from before stays: ")
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert statuses == {200}
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(LONGEST) == 0
+
+
+def test_a_token_from_the_environment(model):
+    with serving(model, ADAMAB_TOKEN="s3cret words") as (process, url):
+        assert httpx.get(f"{url}/v1/classes").status_code == 401
+        right = {"authorization": "Bearer s3cret words"}
+        assert httpx.get(f"{url}/v1/classes", headers=right).status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert "s3cret" not in "".join(process.communicate(timeout=LONGEST))
+
+
+def test_limits_from_the_command_line(model):
+    with serving(model, "--max-items", "2", "--max-body", "60", "--allow-host", "desk.example") as (_, url):
+        many = httpx.post(f"{url}/v1/classify", json={"texts": ["a", "b", "c"]})
+        assert many.json()["error"]["code"] == "too_many_items"
+        assert classify(url, "a" * 100).json()["error"]["code"] == "body_too_large"
+        named = {"host": "desk.example"}
+        assert httpx.get(f"{url}/healthz", headers=named).status_code == 200
+        assert httpx.get(f"{url}/healthz", headers={"host": "evil.example"}).status_code == 421
+
+
+def test_an_open_server_without_a_token_is_warned_of(model):
+    with serving(model, "--host", "0.0.0.0") as (process, url):
+        assert httpx.get(f"{url}/healthz", headers={"host": "any.example"}).status_code == 200
+        process.send_signal(signal.SIGTERM)
+        first = process.communicate(timeout=LONGEST)[1].splitlines()[0]
+        assert first.startswith("warning: everybody who reaches 0.0.0.0 may ask; set ADAMAB_TOKEN")
+
+
+def test_a_port_in_use(refused, model):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        line = refused("serve", model, "--port", port)
+    assert line == f"adamab: port {port} at 127.0.0.1 is in use; choose another with --port, or 0 for any\n"
+
+
+def test_what_cannot_be_served(refused, model, tmp_path, monkeypatch):
+    assert "no such file" in refused("serve", tmp_path, "--port", "0")
+    assert "no address of this machine" in refused("serve", model, "--host", "no.such.host.invalid")
+    assert "unknown embedder" in refused("serve", model, "--port", "0", "--embedder", "nothing:x")
+    assert "--help" in refused("serve", model, "--port", "70000")
+    for token in ("", "  ", "\u00e4"):
+        monkeypatch.setenv("ADAMAB_TOKEN", token)
+        assert "ADAMAB_TOKEN is empty or holds" in refused("serve", model, "--port", "0")
+
+
+def test_a_missing_extra_is_named(refused, model, monkeypatch):
+    import importlib.util
+
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n, *a: None if n == "uvicorn" else found(n, *a))
+    assert refused("serve", model) == "adamab: uvicorn is not installed; run: pip install 'adamab[serve]'\n"

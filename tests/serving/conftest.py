@@ -1,0 +1,280 @@
+"""Runs that fit in seconds, and real servers on free ports of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from adamab.classifier import save
+from adamab.providers.budget import Budget
+from adamab.providers.embedders.base import Embedded, Embedder, Item, Kind
+from adamab.providers.registry import resolve_generator
+from adamab.run.fit import fit_task
+from adamab.run.fit_run import Order, fit_run
+from adamab.serving.guard import LOOPBACK, Access
+from adamab.serving.limits import Limits
+from adamab.serving.page import page_router
+from adamab.serving.process import address_of, bind, server_of
+from adamab.serving.run_view import RunView
+from adamab.serving.server import Desk, Settings, create_app
+from adamab.serving.service import Service
+from adamab.task import load_task
+from adamab.task.recipe import Recipe
+from adamab.task.spec import ClassSpec, Sample, Task
+from adamab.testing import HashEmbedder, PixelEmbedder
+
+EXAMPLES = {
+    "refund": ["money back please", "send my money back", "I want the money returned", "refund my money"],
+    "login": ["cannot sign in today", "sign in fails", "the sign in page is broken", "no sign in"],
+    "praise": ["likes it a lot", "she likes it", "everyone likes it here", "he likes it too"],
+}
+RECIPE = Recipe().with_options(folds=2, checkpoints=(0, 6))
+LONGEST = 30  # seconds that a test waits for what must happen
+
+
+class WatchedEmbedder(HashEmbedder):
+    """Remembers what each call asked for, and can be held up or made to fail."""
+
+    def __init__(self) -> None:
+        super().__init__(width=16)
+        self.asked: list[list[str]] = []
+        self.open = threading.Event()
+        self.open.set()
+        self.entered = threading.Event()
+        self.error: Callable[[Sequence[Item]], Exception | None] = lambda items: None
+
+    async def _embed(self, items: Sequence[Item], *, kind: Kind, views: Sequence[str]) -> Embedded:
+        self.asked.append([str(item) for item in items])
+        self.entered.set()
+        await asyncio.to_thread(self.open.wait, LONGEST)
+        if error := self.error(items):
+            raise error
+        return await super()._embed(items, kind=kind, views=views)
+
+
+@dataclass
+class Live:
+    """A server that runs in a thread of this process."""
+
+    url: str
+    service: Service
+    desk: Desk
+    server: Any
+    log: list[str] = field(default_factory=list)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, _, port = self.url.removeprefix("http://").rpartition(":")
+        return host, int(port)
+
+    def post(self, **question: Any) -> httpx.Response:
+        return httpx.post(f"{self.url}/v1/classify", json=question, timeout=LONGEST)
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        return httpx.get(f"{self.url}{path}", timeout=LONGEST, **options)
+
+
+@contextmanager
+def running(run: Path, embedder: Embedder, access: Access | None = None, **limits: Any) -> Iterator[Live]:
+    log: list[str] = []
+    chosen = Limits(**limits)
+    service = Service(run, embedder, log=log.append)
+    ready = threading.Event()
+    with bind("127.0.0.1", 0) as bound, closing(RunView(run)) as view:
+        app = create_app(
+            service, Settings(chosen, access or Access(), log.append), [page_router(view, service)]
+        )
+        url = address_of(bound)
+        server = server_of(app, chosen, ready=ready.set, log=log.append)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
+        thread.start()
+        try:
+            assert ready.wait(LONGEST)
+            yield Live(url, service, app.state.desk, server, log)
+        finally:
+            server.should_exit = True
+            thread.join(LONGEST)
+            assert not thread.is_alive()
+
+
+@pytest.fixture
+def live() -> Iterator[Callable[..., Live]]:
+    """Starts servers, which end with the test."""
+    with ExitStack() as stack:
+        yield lambda run, embedder, access=None, **limits: stack.enter_context(
+            running(run, embedder, access, **limits)
+        )
+
+
+def fitted_texts(examples: dict[str, list[str]]) -> Any:
+    classes = tuple(ClassSpec(name, name) for name in examples)
+    samples = tuple(Sample(text, name) for name, members in examples.items() for text in members)
+    task = Task(classes, samples, name="toy")
+    return fit_task(task, HashEmbedder(width=16), embedder_spec="hash", recipe=RECIPE).classifier
+
+
+@pytest.fixture(scope="session")
+def text_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of texts; tests that change it copy it."""
+    folder = tmp_path_factory.mktemp("texts") / "desk"
+    save(fitted_texts(EXAMPLES), folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def other_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with a class more, by the same embedder."""
+    folder = tmp_path_factory.mktemp("others") / "desk"
+    save(fitted_texts({**EXAMPLES, "bye": ["good bye now", "so long", "see you", "bye bye"]}), folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def standing_server(text_model: Path) -> Iterator[Live]:
+    """One server for all tests that only ask and look at the answer."""
+    with running(text_model, HashEmbedder(width=16), Access(LOOPBACK | {"desk.example"})) as server:
+        yield server
+
+
+@pytest.fixture
+def standing(standing_server: Live) -> Live:
+    """The same, with an empty log."""
+    standing_server.log.clear()
+    return standing_server
+
+
+@pytest.fixture
+def picture_model(tmp_path: Path, paint: Callable[..., list[Path]]) -> Path:
+    """A model of pictures."""
+    paint(tmp_path / "given", {"red": 3, "green": 3, "blue": 3})
+    result = fit_task(load_task(tmp_path / "given"), PixelEmbedder(), embedder_spec="pixels", recipe=RECIPE)
+    save(result.classifier, tmp_path / "colours")
+    return tmp_path / "colours"
+
+
+@pytest.fixture
+def watched() -> WatchedEmbedder:
+    return WatchedEmbedder()
+
+
+HOSTILE = 'wants "money" & <b>more</b>'
+SCRIPT = '<img src=x onerror="window.hacked = 1"> my money\'s gone'
+SHOWN = {
+    HOSTILE: [*EXAMPLES["refund"], SCRIPT],
+    "login": EXAMPLES["login"],
+    "praise": EXAMPLES["praise"],
+}
+WRITTEN = {
+    HOSTILE: ["the first money is not back", "back is not the first money"]  # the same words: nearly a repeat
+    + ["<script>window.hacked = 2</script> money"]
+    + [f"the {word} money is not back" for word in ("second", "third", "whole", "other")],
+    "login": [f"sign in {word} broken" for word in ("was", "stays", "seems", "looks", "gets", "went")],
+    "praise": [f"{word} likes it" for word in ("my aunt", "our boss", "nobody", "who", "the team", "all")],
+}
+
+
+def order_in(folder: Path) -> Order:
+    """A fit with synthetic samples, and names and texts that try to be HTML."""
+    rows = [{"label": name, "text": text} for name, texts in WRITTEN.items() for text in texts]
+    (folder / "written.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    classes = tuple(ClassSpec(name, f"all about {name}") for name in SHOWN)
+    samples = tuple(Sample(text, name) for name, members in SHOWN.items() for text in members)
+    return Order(
+        task=Task(classes, samples, name='desk <i>of "ours"</i>'),
+        embedder=HashEmbedder(width=16),
+        embedder_spec="hash",
+        generator=resolve_generator(f"replay:{folder / 'written.jsonl'}"),
+        generator_spec=f"replay:{folder / 'written.jsonl'}",
+        recipe=RECIPE.with_options(batch=2, near_duplicate=0.999),
+        budget=Budget.parse("16 samples"),
+        all_scores=True,
+    )
+
+
+@pytest.fixture
+def shown_order(tmp_path: Path) -> Order:
+    """The fit of `shown_run`, to be done."""
+    return order_in(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def first_shown_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run for the page; tests that change it use `shown_run`."""
+    folder = tmp_path_factory.mktemp("shown")
+    fit_run(order_in(folder), folder / "run")
+    return folder / "run"
+
+
+@pytest.fixture
+def shown_run(first_shown_run: Path, tmp_path: Path) -> Path:
+    """A copy to review samples in."""
+    shutil.copytree(first_shown_run, tmp_path / "run")
+    return tmp_path / "run"
+
+
+@pytest.fixture(scope="module")  # no longer: its event loop is in the way of others
+def chromium() -> Iterator[Any]:
+    """The system's browser."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    lacking = "Chromium" if path is None else "playwright" if find_spec("playwright") is None else None
+    if lacking is not None:
+        if os.environ.get("ADAMAB_NEED_BROWSER") == "1":
+            pytest.fail(f"there is no {lacking} on this machine, and ADAMAB_NEED_BROWSER asks for a browser")
+        pytest.skip(f"there is no {lacking} on this machine")
+    from playwright import sync_api as playwright
+
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(chromium: Any) -> Iterator[Callable[..., Any]]:
+    """Opens pages; no script may fail, and nobody else may be asked for anything."""
+    troubles: list[str] = []
+    contexts = []
+
+    def go(url: str, part: str = "", **options: Any) -> Any:
+        context = chromium.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(30_000)
+        page.on("pageerror", lambda error: troubles.append(f"script: {error}"))
+        page.on("console", lambda line: line.type == "error" and troubles.append(f"console: {line.text}"))
+        own = (url, "data:", "blob:")
+        page.on("request", lambda r: r.url.startswith(own) or troubles.append(f"asked: {r.url}"))
+        page.goto(f"{url}/{'#' if part else ''}{part}")
+        page.wait_for_selector("#state[data-state]")
+        return page
+
+    yield go
+    for context in contexts:
+        context.close()
+    assert troubles == []
+
+
+@pytest.fixture(scope="session")
+def until() -> Callable[[Any, str], None]:
+    """Waits for a condition; Playwright's own way needs eval, which the page's policy forbids."""
+
+    def wait(page: Any, true: str) -> None:
+        for _ in range(1200):
+            if page.evaluate(true):
+                return
+            page.wait_for_timeout(50)
+        pytest.fail(f"never became true: {true}; the page says: {page.inner_text('body')[:2000]}")
+
+    return wait

@@ -1,0 +1,323 @@
+"""The page in a real Chromium: what people see, press and hear."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adamab.providers.registry import resolve_generator
+from adamab.run.fit_run import Order, fit_run
+from adamab.run.reviews import Reviews
+from adamab.serving.guard import Access
+from adamab.serving.page import OPEN_PATHS
+from adamab.task import load_task
+from adamab.task.recipe import Recipe
+from adamab.testing import HashEmbedder, PixelEmbedder
+
+PARTS = ("try", "classes", "run", "samples")
+HOSTILE = 'wants "money" & <b>more</b>'
+# Every input has a label, every button and link a name, every picture a text; headings go down by one.
+CHECK = """() => {
+  const wrong = [];
+  const seen = (node) => node.checkVisibility();
+  const name = (node) => (node.getAttribute("aria-label") ?? node.textContent ?? "").trim();
+  for (const node of document.querySelectorAll("input, select, textarea"))
+    if (!node.labels.length && !node.getAttribute("aria-label")) wrong.push(`no label: ${node.outerHTML}`);
+  for (const node of document.querySelectorAll("button, a"))
+    if (!name(node)) wrong.push(`no name: ${node.outerHTML}`);
+  for (const node of document.querySelectorAll("img"))
+    if (!node.alt) wrong.push(`no text: ${node.outerHTML}`);
+  for (const node of document.querySelectorAll("svg"))
+    if (!node.getAttribute("aria-label")) wrong.push("a drawing without words");
+  for (const table of document.querySelectorAll("table"))
+    if (!table.querySelector("th[scope]")) wrong.push("a table without heads");
+  const ids = [...document.querySelectorAll("[id]")].map((node) => node.id);
+  for (const id of ids) if (ids.indexOf(id) !== ids.lastIndexOf(id)) wrong.push(`twice: ${id}`);
+  let level = 0;
+  for (const node of [...document.querySelectorAll("h1, h2, h3, h4")].filter(seen)) {
+    const now = Number(node.tagName[1]);
+    if (now > level + 1) wrong.push(`h${now} after h${level}: ${node.textContent}`);
+    level = now;
+  }
+  for (const tag of ["main", "nav", "header", "h1"])
+    if (document.querySelectorAll(tag).length !== 1) wrong.push(`not one ${tag}`);
+  return wrong;
+}"""
+# The contrast of what is written with what is behind it, where both are plain colours.
+CONTRAST = """() => {
+  const number = (text) => {
+    const mixed = text.match(/color\\(srgb ([^)]+)\\)/);
+    const parts = (mixed ? mixed[1] : text.replace(/rgba?\\(/, "")).match(/[\\d.]+/g).map(Number);
+    const scale = mixed ? 1 : 255;
+    return { rgb: parts.slice(0, 3).map((v) => v / scale), alpha: parts[3] ?? 1 };
+  };
+  const light = ({ rgb }) => {
+    const [r, g, b] = rgb.map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = (node) => {
+    for (let at = node; at; at = at.parentElement) {
+      const found = number(getComputedStyle(at).backgroundColor);
+      if (found.alpha === 1) return found;
+    }
+    return { rgb: [1, 1, 1], alpha: 1 };
+  };
+  const wrong = [];
+  for (const node of document.querySelectorAll("main *, header *")) {
+    const own = [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim());
+    const quiet = node.closest("[aria-hidden], :disabled, svg, .unseen, .matrix .none");
+    if (!own || quiet || !node.checkVisibility()) continue;
+    const a = light(number(getComputedStyle(node).color)), b = light(ground(node));
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) wrong.push(`${ratio.toFixed(2)} ${node.className} ${node.textContent.slice(0, 30)}`);
+  }
+  return wrong;
+}"""
+
+
+@pytest.fixture
+def server(live: Callable[..., Any], shown_run: Path) -> Any:
+    return live(shown_run, HashEmbedder(width=16))
+
+
+def opened(page: Any, part: str) -> Any:
+    """A part with its data in it."""
+    page.click(f"nav a[href='#{part}']")
+    wait = {"try": "#text, .drop", "classes": ".classes", "run": ".rounds", "samples": ".sample"}[part]
+    page.wait_for_selector(f"#part-{part} :is({wait})")
+    return page.locator(f"#part-{part}")
+
+
+def test_a_text_is_ranked_before_and_after_with_its_neighbours(until: Any, server: Any, visit: Any) -> None:
+    page = visit(server.url)
+    page.fill("#text", "send the money back")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".answer")
+    assert page.inner_text(".answer h3") == HOSTILE
+    assert page.locator("[aria-label='Before calibration'] li").count() == 3
+    assert page.locator("[aria-label='After calibration'] li").count() == 3
+    assert "temperature 0.05" in page.inner_text("[aria-label='Before calibration']")
+    for source in ("given", "synthetic"):
+        assert page.locator(f"[aria-label='Nearest {source} samples'] li").count() == 5
+    assert HOSTILE in page.inner_text("#announcer")
+    page.click(".example >> nth=1")
+    until(page, "document.querySelector('.answer h3').textContent === 'login'")
+
+
+def test_classes_tell_their_samples_and_confusions(until: Any, server: Any, visit: Any) -> None:
+    part = opened(visit(server.url), "classes")
+    assert part.locator(".opener").all_inner_texts() == [HOSTILE, "login", "praise"]
+    part.locator(".opener >> nth=0").press("Enter")
+    part.locator(".details").wait_for()
+    assert "onerror" in part.locator(".details").inner_text()
+    assert part.locator(".matrix tbody tr").count() == 3
+    part.locator("#class-words").fill("prai")
+    until(part.page, "document.querySelectorAll('.opener').length === 1")
+
+
+def test_the_run_tells_choices_and_why(server: Any, visit: Any) -> None:
+    part = opened(visit(server.url), "run")
+    assert "Training loss from" in part.locator(".chart svg").get_attribute("aria-label")
+    assert part.locator(".strips tbody tr").count() == 3
+    rows = part.locator(".rounds > tbody > tr:not(.detail)")
+    score, bonus, shift = (
+        float(rows.nth(0).locator("td").nth(n).inner_text().replace("−", "-")) for n in (1, 2, 3)
+    )
+    assert score == pytest.approx(bonus - shift, abs=0.02 * abs(bonus) + 1)
+    rows.nth(0).get_by_role("button").click()
+    assert part.locator(".inner >> nth=0").locator("tbody tr").count() == 3
+    assert "Nothing was spent" in part.inner_text()
+
+
+def test_samples_are_reviewed_with_one_key(until: Any, server: Any, visit: Any, shown_run: Path) -> None:
+    page = visit(server.url)
+    part = opened(page, "samples")
+    first, second = (part.locator(".sample").nth(n).locator(".quote").inner_text() for n in (0, 1))
+    page.keyboard.press("r")
+    part.locator(".sample.rejected").wait_for()
+    assert part.locator(".sample").nth(0).locator(".reject").get_attribute("aria-pressed") == "true"
+    assert "1 verdict waits" in part.locator(".waiting").inner_text()
+    assert part.locator(".sample.current .quote").inner_text() == second  # the eye goes on
+    page.keyboard.press("a")
+    part.locator(".sample.accepted").wait_for()
+    page.keyboard.press("u")
+    until(page, "!document.querySelector('.sample.accepted')")
+    page.keyboard.press("u")
+    until(page, "!document.querySelector('.sample.rejected')")
+    assert part.locator(".sample.current .quote").inner_text() == first
+    assert set(Reviews(shown_run).verdicts().values()) == {"none"}
+    page.keyboard.press("k")
+    page.keyboard.press("j")
+    assert part.locator(".sample.current .quote").inner_text() == second
+    page.keyboard.press("?")
+    assert page.get_by_role("dialog").is_visible()
+
+
+def test_samples_are_filtered(until: Any, server: Any, visit: Any) -> None:
+    page = visit(server.url)
+    part = opened(page, "samples")
+    part.get_by_label("Class").select_option(HOSTILE)
+    until(
+        page, "new Set([...document.querySelectorAll('.sample .tag')].map((n) => n.textContent)).size === 1"
+    )
+    part.get_by_label("Quality gate").select_option("any")
+    until(page, "!document.querySelector('.sample:not(.out)') && !!document.querySelector('.sample.out')")
+    part.get_by_label("Find").fill("no such words")
+    part.locator(".empty").wait_for()
+
+
+def test_nothing_of_the_data_becomes_html(server: Any, visit: Any) -> None:
+    page = visit(server.url)
+    assert page.inner_text("h1") == 'desk <i>of "ours"</i>'
+    page.fill("#text", "<img src=x onerror='window.hacked = 3'>")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".answer")
+    for part in PARTS[1:]:
+        opened(page, part)
+    page.click("nav a[href='#classes']")
+    page.click(".opener >> nth=0")
+    page.wait_for_selector(".details")
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("main :is(b, i, script, img)").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 390, 1440])
+def test_every_part_is_readable_and_usable(server: Any, visit: Any, width: int, scheme: str) -> None:
+    page = visit(server.url, viewport={"width": width, "height": 844}, color_scheme=scheme)
+    page.fill("#text", "send the money back")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".answer")
+    for part in PARTS:
+        opened(page, part)
+        if part == "classes":
+            page.click(".opener >> nth=0")
+            page.wait_for_selector(".details")
+        if part == "run":
+            page.click("[data-round] >> nth=0")
+        assert page.evaluate(CHECK) == []
+        assert page.evaluate(CONTRAST) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, part
+
+
+def test_parts_are_reached_by_keyboard_and_focus_is_seen(server: Any, visit: Any) -> None:
+    page = visit(server.url)
+    for number, part in enumerate(PARTS, 1):
+        page.locator("#main").focus()
+        page.keyboard.press(str(number))
+        page.wait_for_selector(f"#part-{part}:not([hidden])")
+        assert page.locator("nav [aria-current]").get_attribute("href") == f"#{part}"
+    page.reload()
+    page.wait_for_selector("#part-samples .sample")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    page.keyboard.press("Tab")
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+
+
+def test_the_theme_is_switched_and_kept(server: Any, visit: Any) -> None:
+    page = visit(server.url, color_scheme="light")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(ground)
+    for _ in range(2):
+        page.click("#theme")
+    assert page.inner_text("#theme") == "Theme: dark"
+    assert page.evaluate(ground) != light
+    page.reload()
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_the_token_is_asked_for_once(until: Any, live: Any, shown_run: Path, chromium: Any) -> None:
+    server = live(shown_run, HashEmbedder(width=16), Access(token="secret", open_paths=OPEN_PATHS))
+    page = chromium.new_context().new_page()
+    page.set_default_timeout(30_000)
+    page.goto(server.url)
+    page.fill("#token", "wrong")
+    page.keyboard.press("Enter")
+    until(page, "document.getElementById('ask-wrong').textContent !== ''")
+    page.fill("#token", "secret")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#state[data-state='finished']")
+    page.reload()
+    page.wait_for_selector("#state[data-state='finished']")
+    assert not page.locator("#ask").is_visible()
+    assert page.evaluate("sessionStorage.getItem('adamab-token')") == "secret"
+    assert page.evaluate("localStorage.length") == 0
+    page.context.close()
+
+
+def test_a_picture_is_dropped_and_its_neighbours_are_seen(
+    until: Any, live: Any, visit: Any, tmp_path: Path, paint: Any
+) -> None:
+    paint(tmp_path / "given", {"red": 3, "green": 3, "blue": 3})
+    order = Order(
+        task=load_task(tmp_path / "given"),
+        embedder=PixelEmbedder(),
+        embedder_spec="pixels",
+        generator=resolve_generator("transform", seed=0),
+        generator_spec="transform",
+        recipe=Recipe().with_options(folds=2, checkpoints=(0, 6), batch=2, passes=2, near_duplicate=None),
+    )
+    fit_run(order, tmp_path / "run")
+    page = visit(live(tmp_path / "run", PixelEmbedder()).url)
+    page.set_input_files("#picture", tmp_path / "given" / "blue" / "0-1.png")
+    page.wait_for_selector(".answer")
+    assert page.inner_text(".answer h3") == "blue"
+    until(page, "[...document.images].some((i) => i.className === 'thumbnail' && i.naturalWidth > 1)")
+    opened(page, "samples")
+    until(page, "document.querySelector('.sample .thumbnail').src.startsWith('blob:')")
+    page.keyboard.press("r")
+    page.wait_for_selector(".sample.rejected")
+    assert page.evaluate(CHECK) == []
+
+
+def test_runs_without_a_generator_or_a_journal_say_what_to_do(
+    live: Any, visit: Any, text_model: Path
+) -> None:
+    page = visit(live(text_model, HashEmbedder(width=16)).url)
+    page.wait_for_selector("#text")
+    for part, words in (
+        ("classes", "keeps no task"),
+        ("run", "no curve"),
+        ("samples", "No generator was used"),
+    ):
+        page.click(f"nav a[href='#{part}']")
+        page.wait_for_selector(f"#part-{part} .empty")
+        assert words in page.inner_text(f"#part-{part}")
+
+
+def test_rounds_appear_while_a_fit_goes_on(
+    until: Any, live: Any, visit: Any, shown_order: Order, tmp_path: Path
+) -> None:
+    gate, first = threading.Semaphore(0), threading.Event()
+
+    def ended(record: Any) -> None:
+        first.set()
+        gate.acquire()
+
+    run = tmp_path / "run"
+    fit = threading.Thread(target=fit_run, args=(shown_order, run), kwargs={"on_round": ended})
+    fit.start()
+    try:
+        assert first.wait(60)
+        page = visit(live(run, HashEmbedder(width=16)).url, "run")
+        page.evaluate("window.stayed = true")
+        rounds = "document.querySelectorAll('.rounds > tbody > tr:not(.detail)').length"
+        until(page, f"{rounds} === 1")
+        assert page.locator("#state").get_attribute("data-state") == "running"
+        gate.release(2)
+        until(page, f"{rounds} === 3")
+        assert "first fit is under way" in page.inner_text("#notices")
+    finally:
+        gate.release(1000)
+        fit.join()
+    until(page, "document.getElementById('state').dataset.state === 'finished'")
+    until(page, f"{rounds} >= 8")
+    until(page, "document.getElementById('notices').textContent === ''")  # the model is loaded
+    assert page.evaluate("window.stayed")

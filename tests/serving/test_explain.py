@@ -1,0 +1,111 @@
+"""Both rankings and the nearest samples, against what NumPy says about the same vectors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adamab.classifier import load
+from adamab.providers.sync import run_sync
+from adamab.run.inference import Inference
+from adamab.run.kept_task import read_task
+from adamab.run.sample_files import read_vectors
+from adamab.serving.explain import TEMPERATURE, Surroundings, explained, pooled_view
+from adamab.serving.pictures import Row
+from adamab.testing import HashEmbedder
+
+TEXT = "the money should come back"
+
+
+@pytest.fixture
+def inference(first_shown_run: Path) -> Inference:
+    return Inference(load(first_shown_run), HashEmbedder(width=16))
+
+
+def units(x: np.ndarray) -> np.ndarray:
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def test_before_is_the_cosine_with_descriptions_and_after_the_classifier(
+    first_shown_run: Path, inference: Inference
+) -> None:
+    around = Surroundings.of(first_shown_run, inference.classifier.classes)
+    found = explained(inference, around, Row(TEXT))
+    vectors = read_vectors(first_shown_run)
+    x = run_sync(HashEmbedder(width=16).embed([TEXT])).views["pooled"]
+    cosines = (units(vectors.described.astype(np.float64)) @ units(x).T)[:, 0]
+    odds = np.exp(cosines / TEMPERATURE)
+    shares = dict(zip(inference.classifier.classes, odds / odds.sum(), strict=True))
+    assert found.compared_with == "descriptions"
+    assert {one.class_name: one.before for one in found.classes} == pytest.approx(shares, abs=1e-4)
+    told = dict(zip(inference.classifier.classes, inference.predict_proba([Row(TEXT)])[0], strict=True))
+    assert {one.class_name: one.after for one in found.classes} == pytest.approx(told, abs=1e-5)
+    assert [one.after_rank for one in found.classes] == [1, 2, 3]
+    assert sorted(one.before_rank for one in found.classes) == [1, 2, 3]
+    assert max(found.classes, key=lambda one: one.before).before_rank == 1
+
+
+def test_the_nearest_samples_are_those_of_the_largest_centred_cosine(
+    first_shown_run: Path, inference: Inference
+) -> None:
+    vectors = read_vectors(first_shown_run)
+    rows = np.concatenate([vectors.given, vectors.synthetic]).astype(np.float64)
+    centre = rows.mean(axis=0)
+    x = run_sync(HashEmbedder(width=16).embed([TEXT])).views["pooled"].astype(np.float64)
+    cosines = (units(rows - centre) @ units(x - centre).T)[:, 0]
+    lines = (first_shown_run / "synthetic.jsonl").read_text().splitlines()
+    texts = {"given": [s.text for s in read_task(first_shown_run).samples]}
+    texts["synthetic"] = [json.loads(line)["text"] for line in lines]
+    parts = {"given": cosines[: len(vectors.given)], "synthetic": cosines[len(vectors.given) :]}
+    found = explained(inference, Surroundings.of(first_shown_run, inference.classifier.classes), Row(TEXT))
+    for source, near in (("given", found.given), ("synthetic", found.synthetic)):
+        best = np.sort(parts[source])[::-1][:5]
+        np.testing.assert_allclose([one.similarity for one in near], best, atol=2e-3)
+        assert {one.source for one in near} == {source}
+        place = texts[source].index(near[0].text)
+        assert parts[source][place] == pytest.approx(near[0].similarity, abs=2e-3)
+
+
+def test_a_given_sample_is_its_own_neighbour(first_shown_run: Path, inference: Inference) -> None:
+    around = Surroundings.of(first_shown_run, inference.classifier.classes)
+    near = explained(inference, around, Row("sign in fails")).given[0]
+    assert (near.text, near.class_name) == ("sign in fails", "login")
+    assert near.similarity == pytest.approx(1, abs=1e-3)
+
+
+def test_class_means_stand_in_for_descriptions(first_shown_run: Path, inference: Inference) -> None:
+    vectors = read_vectors(first_shown_run)
+    task = read_task(first_shown_run)
+    classes = (*inference.classifier.classes, "without samples")
+    whole = Surroundings.of(first_shown_run, inference.classifier.classes)
+    rows = np.concatenate([vectors.given, vectors.synthetic])
+    around = Surroundings(whole._known, rows, vectors.described[:0], classes)
+    x = run_sync(HashEmbedder(width=16).embed([TEXT])).views["pooled"][0]
+    found = around.similarities(x)
+    assert around.compared_with == "class means"
+    assert np.isnan(found[-1])
+    of_class = np.array([sample.class_name == "login" for sample in task.samples])
+    mean = vectors.given[of_class].astype(np.float64).mean(axis=0)
+    expected = mean @ x / np.linalg.norm(mean) / np.linalg.norm(x)
+    assert found[classes.index("login")] == pytest.approx(expected, abs=1e-3)
+
+
+def test_vectors_of_other_samples_are_not_used(shown_run: Path, inference: Inference) -> None:
+    classes = inference.classifier.classes
+    assert Surroundings.of(shown_run, classes[:2]) is None
+    lines = (shown_run / "synthetic.jsonl").read_text().splitlines(keepends=True)
+    (shown_run / "synthetic.jsonl").write_text("".join(lines[1:]))
+    assert Surroundings.of(shown_run, classes) is None
+    (shown_run / "task.json").unlink()
+    assert Surroundings.of(shown_run, classes) is None
+
+
+def test_without_vectors_the_answer_stands_alone(inference: Inference) -> None:
+    found = explained(inference, None, Row(TEXT))
+    assert (found.given, found.synthetic, found.compared_with) == ((), (), None)
+    assert [one.before for one in found.classes] == [None] * 3
+    assert sum(one.after for one in found.classes) == pytest.approx(1, abs=1e-5)
+    assert pooled_view(Inference(inference.classifier, inference.embedder)) == ("pooled",)

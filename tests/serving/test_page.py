@@ -1,0 +1,277 @@
+"""The JSON behind the page, over a real socket."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from adamab.classifier import load, save
+from adamab.providers.registry import resolve_generator
+from adamab.run.fit_run import Order, fit_run
+from adamab.run.reading import RunReader
+from adamab.run.reviews import Reviews
+from adamab.serving.guard import Access
+from adamab.serving.page import FILES, OPEN_PATHS, POLICY
+from adamab.task import load_task
+from adamab.task.recipe import Recipe
+from adamab.testing import HashEmbedder, PixelEmbedder
+
+Start = Callable[..., Any]
+
+
+@pytest.fixture
+def server(live: Start, shown_run: Path) -> Any:
+    return live(shown_run, HashEmbedder(width=16))
+
+
+def got(server: Any, path: str, **query: Any) -> dict[str, Any]:
+    response = server.get(path, params=query)
+    assert response.status_code == 200, response.text
+    return dict(response.json())
+
+
+def said(server: Any, path: str, content: Any, **headers: str) -> httpx.Response:
+    return httpx.post(f"{server.url}{path}", json=content, headers=headers, timeout=30)
+
+
+def test_the_page_runs_its_own_scripts_only(server: Any) -> None:
+    page = server.get("/")
+    assert page.status_code == 200
+    assert page.headers["content-security-policy"] == POLICY
+    for directive in ("default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'"):
+        assert directive in POLICY
+    assert "unsafe" not in POLICY
+    asked = re.findall(r'(?:src|href)="([^"#]+)"', page.text)
+    assert {f"web/{name}" for name in ("app.js", "style.css", "theme.js", "icon.svg")} == set(asked)
+    assert " style=" not in page.text
+    for name, kind in FILES.items():
+        file = server.get(f"/web/{name}")
+        assert (file.status_code, file.headers["content-type"]) == (200, kind)
+        assert re.findall(r"https?://[^\"'\s]+", file.text.replace("http://www.w3.org/2000/svg", "")) == []
+
+
+@pytest.mark.parametrize("name", ["../page.py", "..%2fpage.py", "%2e%2e/page.py", "none.js", ""])
+def test_nothing_else_is_served_as_a_file(server: Any, name: str) -> None:
+    assert server.get(f"/web/{name}").status_code == 404
+
+
+def test_every_file_of_the_page_is_listed() -> None:
+    from importlib.resources import files
+
+    assert {file.name for file in (files("adamab.serving") / "web").iterdir()} == set(FILES)
+
+
+def test_the_run_in_short(server: Any, shown_run: Path) -> None:
+    told = got(server, "/v1/run")
+    summary = json.loads((shown_run / "fit.json").read_text())
+    assert told["state"] == "finished"
+    assert told["task"] == 'desk <i>of "ours"</i>'
+    assert (told["given"], told["synthetic"], told["rounds"]) == (13, summary["synthetic"], summary["rounds"])
+    assert told["estimate"] == summary["estimate"]
+    assert told["generator"] == "replay"  # no file name
+    assert told["model"]["digest"] == server.service.model.digest
+    assert told["model"]["newer"] is False
+    assert str(shown_run.parent) not in json.dumps(told)
+    assert told["kept_out"] == sum(n for counts in summary["rejected"].values() for n in counts.values())
+
+
+def test_rounds_come_latest_first_and_after_a_known_one(server: Any, shown_run: Path) -> None:
+    with RunReader(shown_run) as reader:
+        seqs = [r.seq for r in reader.rounds()]
+    first = got(server, "/v1/run/rounds", limit=3)
+    assert [r["seq"] for r in first["rounds"]] == seqs[::-1][:3]
+    assert first["more"] is True
+    older = got(server, "/v1/run/rounds", before=first["rounds"][-1]["seq"])
+    assert [r["seq"] for r in older["rounds"]] == seqs[::-1][3:]
+    assert got(server, "/v1/run/rounds", after=seqs[-1])["rounds"] == []
+    why = first["rounds"][0]["why"]
+    assert why["score"] == pytest.approx(why["bonus"] - why["shift"], abs=1e-3)
+
+
+def test_figures_and_classes_and_confusion(server: Any, shown_run: Path) -> None:
+    figures = got(server, "/v1/run/figures")
+    names = {one["class"] for one in figures["classes"]}
+    assert names == {one["class"] for one in got(server, "/v1/run/classes")["classes"]}
+    assert all(len(one["counts"]) == len(figures["rounds"]) for one in figures["classes"])
+    marks = sum(count for one in figures["classes"] for _, count in one["strip"])
+    assert marks == len(figures["rounds"]) == len(figures["columns"])
+    confusion = got(server, "/v1/run/confusion")
+    assert sum(map(sum, confusion["matrix"])) == confusion["held_out"] == 13
+    assert [one["class"] for one in got(server, "/v1/run/classes", q="SIGN", limit=5)["classes"]] == []
+    (login,) = got(server, "/v1/run/classes", q="logi")["classes"]
+    detail = got(server, "/v1/run/class", name="login")
+    assert detail["given_samples"][0]["text"] == "cannot sign in today"
+    assert login.items() <= detail.items()
+    assert server.get("/v1/run/class", params={"name": "nobody"}).status_code == 404
+
+
+def test_samples_are_filtered_counted_and_paged(server: Any) -> None:
+    every = got(server, "/v1/run/samples", source="synthetic", limit=200)
+    assert every["total"] == len(every["samples"]) == every["counts"]["sources"]["synthetic"]
+    half = got(server, "/v1/run/samples", source="synthetic", offset=5, limit=3)
+    assert half["samples"] == every["samples"][5:8]
+    of_class = got(server, "/v1/run/samples", **{"class": "login", "source": "synthetic"})
+    assert {one["class"] for one in of_class["samples"]} == {"login"}
+    used = got(server, "/v1/run/samples", reason="used", source="synthetic", limit=200)
+    assert used["total"] == every["counts"]["reasons"]["used"]
+    out = got(server, "/v1/run/samples", reason="any", source="synthetic")
+    assert out["total"] == every["counts"]["reasons"].get("any", 0) > 0
+    assert not any(one["used"] for one in out["samples"])
+    assert got(server, "/v1/run/samples", q="<SCRIPT>")["total"] == 1
+    assert server.get("/v1/run/samples", params={"limit": 1000}).status_code == 422
+
+
+def synthetic(server: Any) -> dict[str, Any]:
+    return dict(got(server, "/v1/run/samples", reason="used", source="synthetic", limit=1)["samples"][0])
+
+
+def test_a_verdict_is_written_and_waits_for_the_next_fit(server: Any, shown_run: Path) -> None:
+    sample = synthetic(server)
+    answer = said(server, "/v1/run/reviews", {"id": sample["id"], "verdict": "reject"}).json()
+    assert (answer["sample"]["verdict"], answer["waiting"]) == ("reject", 1)
+    assert list(Reviews(shown_run).verdicts().values()) == ["reject"]
+    assert got(server, "/v1/run")["waiting"] == 1
+    assert got(server, "/v1/run/samples", verdict="reject")["total"] == 1
+    answer = said(server, "/v1/run/reviews", {"id": sample["id"], "verdict": "none"}).json()
+    assert (answer["sample"]["verdict"], answer["waiting"]) == (None, 0)
+
+
+def test_what_cannot_be_reviewed(server: Any, shown_run: Path) -> None:
+    given = got(server, "/v1/run/samples", source="given", limit=1)["samples"][0]
+    repeat = got(server, "/v1/run/samples", reason="repeat", limit=1)["samples"]
+    assert "given sample" in said(server, "/v1/run/reviews", {"id": given["id"], "verdict": "reject"}).text
+    assert said(server, "/v1/run/reviews", {"id": "0" * 16, "verdict": "reject"}).status_code == 404
+    for wrong in (
+        {"id": given["id"]},
+        {"id": given["id"], "verdict": "eat"},
+        {"id": 3, "verdict": "none"},
+        [],
+        1,
+    ):
+        assert said(server, "/v1/run/reviews", wrong).status_code == 422
+    for one in repeat:
+        assert "stands" in said(server, "/v1/run/reviews", {"id": one["id"], "verdict": "accept"}).text
+    assert Reviews(shown_run).verdicts() == {}
+
+
+def test_pages_of_other_sites_cannot_change_anything(server: Any, shown_run: Path) -> None:
+    review = {"id": synthetic(server)["id"], "verdict": "reject"}
+    other = {"Origin": "http://evil.example"}
+    assert said(server, "/v1/run/reviews", review, **other).status_code == 403
+    assert said(server, "/v1/run/reviews", review, **{"Sec-Fetch-Site": "cross-site"}).status_code == 403
+    assert said(server, "/v1/run/reviews", review, **{"Sec-Fetch-Site": "same-site"}).status_code == 403
+    for kind in ("text/plain", "application/x-www-form-urlencoded"):
+        text = httpx.post(
+            f"{server.url}/v1/run/reviews", content=json.dumps(review), headers={"Content-Type": kind}
+        )
+        assert text.status_code == 415
+    assert said(server, "/v1/run/reload", {}, **{"Sec-Fetch-Site": "cross-site"}).status_code == 403
+    assert Reviews(shown_run).verdicts() == {}
+    own = {"Origin": server.url, "Sec-Fetch-Site": "same-origin"}
+    assert said(server, "/v1/run/reviews", review, **own).status_code == 200
+
+
+def test_an_answer_is_explained(server: Any) -> None:
+    found = said(server, "/v1/explain", {"text": "money back now"}).json()
+    told = httpx.post(f"{server.url}/v1/classify", json={"text": "money back now"}).json()["results"][0]
+    assert found["classes"][0]["class_name"] == told["class"]
+    assert found["classes"][0]["after"] == pytest.approx(told["probability"], abs=1e-4)
+    assert found["compared_with"] == "descriptions"
+    assert len(found["given"]) == len(found["synthetic"]) == 5
+    assert found["why_not"] is None
+
+
+@pytest.mark.parametrize("wrong", [{}, {"texts": ["a", "b"]}, {"text": ""}, {"image": 1}])
+def test_a_question_that_cannot_be_explained(server: Any, wrong: dict[str, Any]) -> None:
+    assert said(server, "/v1/explain", wrong).status_code == 422
+
+
+def test_the_token_guards_data_but_not_the_page(live: Start, shown_run: Path) -> None:
+    server = live(shown_run, HashEmbedder(width=16), Access(token="secret", open_paths=OPEN_PATHS))
+    for path in OPEN_PATHS:
+        assert server.get(path).status_code == 200
+    for path in ("/v1/run", "/v1/run/samples", "/v1/run/pictures/0"):
+        assert server.get(path).status_code == 401
+    assert said(server, "/v1/run/reviews", {"id": "0", "verdict": "none"}).status_code == 401
+    assert server.get("/v1/run", headers={"Authorization": "Bearer secret"}).status_code == 200
+
+
+def test_a_saved_model_has_a_page_without_a_run(live: Start, text_model: Path) -> None:
+    server = live(text_model, HashEmbedder(width=16))
+    told = got(server, "/v1/run")
+    assert (told["state"], told["rounds"], told["model"]["classes"]) == ("model only", 0, 3)
+    for path in ("figures", "rounds", "classes", "confusion", "samples"):
+        got(server, f"/v1/run/{path}")
+    found = said(server, "/v1/explain", {"text": "money back"}).json()
+    assert "saved without its run" in found["why_not"]
+    assert found["classes"][0]["before"] is None
+
+
+def test_a_newer_model_is_told_and_taken_into_use(live: Start, shown_run: Path, text_model: Path) -> None:
+    server = live(shown_run, HashEmbedder(width=16))
+    save(load(text_model), shown_run)
+    assert got(server, "/v1/run")["model"]["newer"] is True
+    assert "newer model" in said(server, "/v1/explain", {"text": "money"}).json()["why_not"]
+    assert said(server, "/v1/run/reload", {}).json()["model"]["newer"] is False
+    assert got(server, "/v1/run")["model"]["digest"] == server.service.digest_on_disk()
+
+
+def test_a_run_in_its_first_fit_is_shown_and_answers_when_it_can(live: Start, shown_run: Path) -> None:
+    files = {name: (shown_run / name).read_bytes() for name in ("model.json", "model.safetensors")}
+    for name in files:
+        (shown_run / name).unlink()
+    server = live(shown_run, HashEmbedder(width=16))
+    assert got(server, "/v1/run")["model"] is None
+    for path in ("/v1/explain", "/v1/classify"):
+        refused = said(server, path, {"text": "money back"})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "no_model")
+    assert server.get("/healthz").status_code == 503
+    for name, content in reversed(files.items()):
+        (shown_run / name).write_bytes(content)
+    while got(server, "/v1/run")["model"] is None:
+        pass
+    assert said(server, "/v1/explain", {"text": "money back"}).status_code == 200
+
+
+def test_pictures_are_served_by_sample_only(live: Start, tmp_path: Path, paint: Any) -> None:
+    paint(tmp_path / "given", {"red": 3, "green": 3, "blue": 3})
+    order = Order(
+        task=load_task(tmp_path / "given"),
+        embedder=PixelEmbedder(),
+        embedder_spec="pixels",
+        generator=resolve_generator("transform", seed=0),
+        generator_spec="transform",
+        recipe=Recipe().with_options(folds=2, checkpoints=(0, 6), batch=2, passes=2, near_duplicate=None),
+    )
+    fit_run(order, tmp_path / "run")
+    server = live(tmp_path / "run", PixelEmbedder())
+    for source in ("given", "synthetic"):
+        sample = got(server, "/v1/run/samples", source=source, limit=1)["samples"][0]
+        picture = server.get(f"/v1/run/pictures/{sample['id']}")
+        assert picture.headers["content-type"] == "image/jpeg"
+        assert picture.content.startswith(b"\xff\xd8")
+    for name in ("../../fit.json", "..%2f..%2ffit.json", "0" * 16):
+        assert server.get(f"/v1/run/pictures/{name}").status_code == 404
+    chosen = (tmp_path / "given" / "red" / "0-1.png").read_bytes()
+    found = httpx.post(f"{server.url}/v1/explain", files={"images": ("a.png", chosen)}, timeout=30).json()
+    assert found["classes"][0]["class_name"] == "red"
+    assert found["compared_with"] == "class means"
+    assert found["given"][0]["picture"] is True
+    assert found["given"][0]["similarity"] == pytest.approx(1, abs=1e-3)
+    assert "send a picture" in said(server, "/v1/explain", {"text": "red"}).text
+
+
+def test_verdicts_of_others_and_of_this_page_are_both_seen(server: Any, shown_run: Path) -> None:
+    rows = got(server, "/v1/run/samples", reason="used", source="synthetic", limit=3)["samples"]
+    for row in rows[:2]:
+        said(server, "/v1/run/reviews", {"id": row["id"], "verdict": "reject"})
+        Reviews(shown_run).add(rows[2]["text"].upper(), rows[2]["class"], "reject")
+    told = got(server, "/v1/run/samples", verdict="reject")
+    assert {row["id"] for row in told["samples"]} == {row["id"] for row in rows}
+    assert told["waiting"] == 3

@@ -1,0 +1,131 @@
+"""Limits on size, number and time, told clearly, and clients that mean no good."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+HEADERS = {"content-type": "application/json"}
+
+
+def head(server, *lines: str) -> bytes:
+    first = ["POST /v1/classify HTTP/1.1", f"host: {server.url[7:]}", "content-type: application/json"]
+    return "\r\n".join([*first, *lines, "", ""]).encode()
+
+
+def told(client: socket.socket) -> tuple[int, dict]:
+    """Status and body of an answer after which the server closes."""
+    client.settimeout(30)
+    parts = b"".join(iter(lambda: client.recv(65536), b""))
+    top, _, body = parts.partition(b"\r\n\r\n")
+    return int(top.split()[1]), json.loads(body)
+
+
+def code(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["error"]["code"]
+
+
+def test_too_many_and_too_long(live, text_model, watched):
+    server = live(text_model, watched, items=3, characters=10)
+    assert server.post(texts=["a", "b", "c"]).status_code == 200
+    assert code(server.post(texts=["a", "b", "c", "d"])) == (413, "too_many_items")
+    assert server.post(text="a" * 10).status_code == 200
+    assert code(server.post(texts=["a", "b" * 11])) == (413, "text_too_long")
+    assert watched.asked[1:] == [["a", "b", "c"], ["a" * 10]]  # the first was the warm-up
+
+
+def test_a_declared_size(live, text_model, watched):
+    server = live(text_model, watched, body=1000)
+    assert server.post(text="a" * 980).status_code == 200
+    answer = server.post(text="a" * 2000)
+    assert code(answer) == (413, "body_too_large")
+    assert "1000 bytes" in answer.json()["error"]["message"]
+    with socket.create_connection(server.address) as client:  # nothing of it has to be sent
+        client.sendall(head(server, f"content-length: {10**12}", "expect: 100-continue"))
+        assert told(client)[0] == 413
+
+
+def test_an_undeclared_size(live, text_model, watched):
+    server = live(text_model, watched, body=1000)
+
+    def parts(count: int) -> Iterator[bytes]:
+        yield b'{"text": "'
+        yield from (b"a" * 100 for _ in range(count))
+        yield b'"}'
+
+    url = f"{server.url}/v1/classify"
+    assert httpx.post(url, content=parts(5), headers=HEADERS).status_code == 200
+    assert code(httpx.post(url, content=parts(50), headers=HEADERS)) == (413, "body_too_large")
+    assert code(httpx.post(url, content=parts(50_000), headers=HEADERS)) == (413, "body_too_large")
+    assert server.desk.bodies.held == 0
+
+
+def test_bodies_together(live, text_model, watched):
+    server = live(text_model, watched, body=1000, all_bodies=1500)
+    with socket.create_connection(server.address) as client:
+        client.sendall(head(server, "content-length: 1000") + b" " * 900)
+        while server.desk.bodies.held < 900:
+            pass
+        assert code(server.post(text="a" * 700)) == (503, "busy")
+    assert server.get("/healthz").status_code == 200
+    while server.desk.bodies.held:
+        pass
+    assert server.post(text="a" * 700).status_code == 200
+
+
+def test_a_body_that_drips(live, text_model, watched):
+    server = live(text_model, watched, body_seconds=0.3)
+    with socket.create_connection(server.address) as client:
+        client.sendall(head(server, "content-length: 1000") + b"{")
+        status, body = told(client)
+        assert (status, body["error"]["code"]) == (408, "slow_body")
+        assert server.post(text="others go on").status_code == 200
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /v1/cl", b"GET /healthz HTTP/1.1\r\nx: "])
+def test_headers_that_drip(live, text_model, watched, sent):
+    server = live(text_model, watched, header_seconds=0.3)
+    with socket.create_connection(server.address) as client:
+        client.sendall(sent)
+        status, body = told(client)
+        assert (status, body["error"]["code"]) == (408, "slow_headers")
+
+
+def test_the_second_request_of_a_connection_may_not_drip_either(live, text_model, watched):
+    server = live(text_model, watched, header_seconds=0.5)
+    with socket.create_connection(server.address) as client:
+        client.settimeout(30)
+        client.sendall(f"GET /healthz HTTP/1.1\r\nhost: {server.url[7:]}\r\n\r\n".encode())
+        assert b"200 OK" in client.recv(65536)
+        client.sendall(b"GET /heal")
+        assert told(client)[0] == 408
+
+
+def test_an_answer_may_take_longer_than_headers(live, text_model, watched):
+    server = live(text_model, watched, header_seconds=0.2)
+    watched.open.clear()
+    threading.Timer(1.0, watched.open.set).start()
+    assert server.post(text="patience").status_code == 200
+
+
+def test_what_is_no_http(live, text_model, watched):
+    server = live(text_model, watched)
+    for sent in (b"\x16\x03\x01 hello\r\n\r\n", b"GET / HTTP/x\r\n\r\n", b"x: " + b"a" * 100_000):
+        with socket.create_connection(server.address) as client:
+            client.sendall(sent)
+            status, body = told(client)
+            assert (status, body["error"]["code"]) == (400, "unreadable")
+    assert server.log == []
+
+
+def test_too_many_connections(live, text_model, watched):
+    server = live(text_model, watched, connections=2)
+    first, second = socket.create_connection(server.address), socket.create_connection(server.address)
+    with first, second, socket.create_connection(server.address) as third:
+        status, body = told(third)
+        assert (status, body["error"]["code"]) == (503, "busy")

@@ -1,0 +1,93 @@
+"""A newer model takes over between two batches; nobody is dropped."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import threading
+
+import httpx
+import pytest
+
+from adamab.classifier import load, save
+
+
+@pytest.fixture
+def run(text_model, tmp_path):
+    return shutil.copytree(text_model, tmp_path / "desk")
+
+
+def test_a_reload_under_load_drops_nothing(live, run, other_model, text_model, watched):
+    server = live(run, watched)
+    stop, answers = threading.Event(), []
+
+    def ask() -> None:
+        with httpx.Client(timeout=30) as client:
+            while not stop.is_set():
+                answers.append(client.post(f"{server.url}/v1/classify", json={"text": "my money"}))
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    before = server.service.model
+    for source in (other_model, text_model, other_model):
+        save(load(source), run)
+        assert server.service.reload() == "changed"
+        seen = len(answers)
+        while len(answers) < seen + 10:
+            pass
+    stop.set()
+    for thread in threads:
+        thread.join()
+    after = server.service.model
+    assert {answer.status_code for answer in answers} == {200}
+    assert {answer.json()["model"]["digest"] for answer in answers} >= {before.digest, after.digest}
+    assert (len(before.classes), len(after.classes)) == (3, 4)
+    assert after.inference.embedder is before.inference.embedder  # no second copy in memory
+    assert len(server.get("/v1/classes").json()["classes"]) == 4
+
+
+def test_a_batch_is_answered_by_the_model_that_began_it(live, run, other_model, watched):
+    server = live(run, watched)
+    old = server.service.model.digest
+    watched.open.clear()
+    watched.entered.clear()
+    told = []
+    thread = threading.Thread(target=lambda: told.append(server.post(text="money", top_k=3).json()))
+    thread.start()
+    assert watched.entered.wait(30)
+    save(load(other_model), run)
+    threading.Timer(0.5, watched.open.set).start()  # the reload warms up with the same embedder
+    assert server.service.reload() == "changed"
+    thread.join()
+    assert told[0]["model"]["digest"] == old
+    assert server.post(text="bye", top_k=4).json()["model"]["digest"] != old
+
+
+def test_a_reload_that_fails_changes_nothing(live, run, watched, monkeypatch):
+    monkeypatch.setattr("adamab.serving.service._PAUSE", 0.01)
+    server = live(run, watched)
+    (run / "model.json").write_text("{")
+    asyncio.run(server.desk.reload())
+    assert server.log[-1].startswith("reload failed, the model from before stays: ")
+    assert server.post(text="money").status_code == 200
+    assert server.get("/healthz").json()["status"] == "ready"
+    shutil.rmtree(run)
+    asyncio.run(server.desk.reload())
+    assert server.post(text="money").status_code == 200
+    assert 'adamab_reloads_total{outcome="failed"} 2.0' in server.get("/metrics").text
+
+
+def test_a_model_that_is_just_being_replaced_is_waited_for(live, run, other_model, watched, monkeypatch):
+    server = live(run, watched)
+    (run / "model.safetensors").write_bytes((other_model / "model.safetensors").read_bytes())
+    copy = threading.Timer(0.3, shutil.copy, (other_model / "model.json", run))
+    copy.start()
+    assert server.service.reload() == "changed"
+    assert len(server.service.model.classes) == 4
+
+
+def test_the_same_model_again(live, run, watched):
+    server = live(run, watched)
+    assert server.service.reload() == "unchanged"
+    assert server.post(text="money").status_code == 200
