@@ -100,7 +100,7 @@ def summarise(
         "synthetic": sum(by_class.values()),
         "synthetic_by_class": by_class,
         "rounds": len(result.history),
-        "views": [head.view for head in classifier.heads],
+        "views": list(dict.fromkeys(head.view for head in classifier.heads)),  # a view may have two heads
         "estimate": None if result.estimate is None else asdict(result.estimate),
         "closed": result.closed,
         "ended": result.ended,

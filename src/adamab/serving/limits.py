@@ -103,6 +103,7 @@ class Account:
         self.size = 0
 
     def add(self, count: int) -> None:
+        """So many bytes more are held."""
         self.size += count
         self._bodies.held += count
 

@@ -1,0 +1,58 @@
+"""Every fenced block is executed, compared or read; or it says in one of a few words why not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from docs_runner.pages import (
+    NOTE,
+    REASONS,
+    SHELLS,
+    Block,
+    all_pages,
+    blocks_of,
+    commands_of,
+    shown,
+    starts_of,
+)
+from docs_runner.starts import MAKERS
+
+PAGES = all_pages()
+
+
+def not_run(page: Path) -> list[Block]:
+    return [block for block in blocks_of(page) if block.reason is not None]
+
+
+def test_what_is_not_run_has_a_reason_of_the_list() -> None:
+    kinds = {block.place: str(block.reason).partition(",")[0] for page in PAGES for block in not_run(page)}
+    print(*(f"{place}: {kind}" for place, kind in kinds.items()), sep="\n")
+    assert {place: kind for place, kind in kinds.items() if kind not in REASONS} == {}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_a_note_stands_right_before_a_fence(page: Path) -> None:
+    read = sum((block.reason is not None) + (block.file is not None) for block in blocks_of(page))
+    assert len(NOTE.findall(page.read_text(encoding="utf-8"))) == read
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_commands_can_be_told_from_output(page: Path) -> None:
+    for block in blocks_of(page):
+        if block.language in SHELLS or block.kind == "commands":
+            assert commands_of(block)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_a_file_that_a_page_writes_is_used_there(page: Path) -> None:
+    blocks = blocks_of(page)
+    for number, block in enumerate(blocks):
+        if block.file is not None:
+            later = "\n".join(other.text for other in blocks if other is not block)
+            assert Path(block.file).name in later, f"{block.place}: nobody reads {block.file} ({number})"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_a_page_starts_from_what_can_be_made(page: Path) -> None:
+    assert set(starts_of(page)) <= set(MAKERS)

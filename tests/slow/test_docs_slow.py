@@ -1,0 +1,114 @@
+"""The pages that take long, and the site as it is built and as a browser shows it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
+
+from docs_runner.pages import ROOT
+from docs_runner.running import SLOW, run_page
+from docs_runner.starts import Starts
+
+pytestmark = pytest.mark.slow
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.mark.parametrize("name", sorted(SLOW))
+def test_a_slow_page_does_what_it_shows(
+    name: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_page(ROOT / name, tmp_path / "page", Starts(tmp_path_factory.mktemp("starts")), monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built as `make docs` builds it."""
+    pytest.importorskip("mkdocs", reason="the extra 'docs' is not installed")
+    place = tmp_path_factory.mktemp("docs") / "site"
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(place)],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
+    return place
+
+
+@pytest.fixture
+def address(site: Path) -> Iterator[str]:
+    """The site behind a server on this machine."""
+    handler = partial(Silent, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+class Silent(SimpleHTTPRequestHandler):
+    """Serves files and logs nothing."""
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+class Assets(HTMLParser):
+    """What a browser fetches with a page; links that people follow do not count."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag != "a":
+            self.found += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "data")]
+
+
+def test_the_site_fetches_nothing_from_elsewhere(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 30
+    for page in pages:
+        assets = Assets()
+        assets.feed(page.read_text(encoding="utf-8"))
+        assert [one for one in assets.found if one.startswith(("http:", "https:", "//"))] == [], page
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs a browser")
+@pytest.mark.parametrize("width", [1280, 390])
+def test_pages_fit_the_screen_and_commands_can_be_copied(address: str, site: Path, width: int) -> None:
+    from playwright.sync_api import sync_playwright
+
+    pages = [f"{page.parent.relative_to(site).as_posix()}/" for page in site.rglob("index.html")]
+    with sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        context = browser.new_context(
+            viewport={"width": width, "height": 844}, permissions=["clipboard-read", "clipboard-write"]
+        )
+        page = context.new_page()
+        troubles: list[str] = []
+        asked: list[str] = []
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        for name in pages:
+            page.goto(f"{address}/{name}", wait_until="load")
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
+        page.goto(f"{address}/quickstart/")
+        page.locator(".language-console button[data-clipboard-target]").nth(2).click()
+        assert page.evaluate("navigator.clipboard.readText()") == "adamab init triage\n"
+        assert troubles == []
+        assert [url for url in asked if not url.startswith((address, "data:", "blob:"))] == []
+        browser.close()
