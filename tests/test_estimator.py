@@ -4,6 +4,7 @@ import pickle
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
@@ -234,3 +235,23 @@ def test_confidence_comes_back_from_disk(tmp_path):
     again = adamab.load(tmp_path, embedder=HashEmbedder())
     assert again.classifier_.confidence == clf.classifier_.confidence
     assert again.classifier_.confidence.n == 12
+
+
+def test_embed_gives_what_the_classifier_takes():
+    texts = ["cash back please", "refund my cash", "great product", "really great work"]
+    clf = ADAMABClassifier(HashEmbedder(), random_state=0).fit(
+        texts, ["refund", "refund", "praise", "praise"]
+    )
+    new = ["refund please", "great"]
+    rows = clf.embed(new)
+    widths = {head.view: head.width for head in clf.classifier_.heads}
+    assert "words" in widths
+    assert {view: matrix.shape for view, matrix in rows.items()} == {
+        view: (2, width) for view, width in widths.items()
+    }
+    assert all(matrix.dtype == np.float32 for matrix in rows.values())
+    np.testing.assert_array_equal(clf.classifier_.predict_proba(rows, new), clf.predict_proba(new))
+    without_words = ADAMABClassifier(HashEmbedder(), recipe=Recipe(words=False), random_state=0)
+    assert set(without_words.fit(texts, [1, 1, 2, 2]).embed(new)) == {"pooled"}
+    with pytest.raises(NotFittedError):
+        ADAMABClassifier().embed(new)

@@ -20,7 +20,7 @@ from sklearn.exceptions import NotFittedError
 import adamab.run.hub
 from adamab import ADAMABClassifier, load
 from adamab.classifier import Classifier, Head, save
-from adamab.errors import MissingExtraError, ModelFileError
+from adamab.errors import MissingExtraError, ModelFileError, RunError
 from adamab.task.words import Vocabulary
 from adamab.testing import HashEmbedder
 
@@ -342,3 +342,76 @@ def test_a_model_is_pushed_with_its_card_and_comes_back(hub, model_files, tmp_pa
     assert hub.repositories["me/new"]["model.safetensors"] == model_files["model.safetensors"]
     assert b"from_pretrained('me/new')" in hub.repositories["me/new"]["README.md"]
     assert opened(hub, tmp_path, ("me/new", {}))[0] == ["yes"]
+
+
+@pytest.mark.parametrize("mark", ["fit.json", "journal.sqlite"])
+def test_a_run_is_no_place_for_a_model(fitted, tmp_path, mark):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / mark).write_text('{"format": "adamab-run"}')
+    for name, said in (("run", "is a run"), ("run/model", "lies in the run")):
+        for keep in (fitted.save, fitted.save_pretrained):
+            with pytest.raises(RunError, match=f"{said}.*name another folder"):
+                keep(tmp_path / name)
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [mark]
+    fitted.save(tmp_path / "saved")
+    fitted.save(tmp_path / "saved")  # one's own may be replaced
+    fitted.save_pretrained(tmp_path / "saved")
+
+
+def test_a_path_that_is_none_is_one_line(fitted):
+    for keep in (fitted.save, fitted.save_pretrained):
+        with pytest.raises(ModelFileError, match="cannot be written"):
+            keep("a\0b")
+
+
+def test_a_card_of_somebody_else_stays(fitted, tmp_path):
+    card = tmp_path / "README.md"
+    card.write_text("---\nlicense: mit\n---\nmine")
+    fitted.save_pretrained(tmp_path, license="apache-2.0")
+    assert card.read_text() == "---\nlicense: mit\n---\nmine"
+    assert ADAMABClassifier.from_pretrained(tmp_path, embedder=HashEmbedder()).predict(["cash"])[0] == 7
+    card.unlink()
+    for licence in ("apache-2.0", "bsd-3-clause"):
+        fitted.save_pretrained(tmp_path, license=licence)
+        assert f"license: {licence}" in card.read_text("utf-8")
+
+
+def test_a_card_tells_which_labels_were_added(tmp_path):
+    clf = ADAMABClassifier(HashEmbedder(), random_state=0).fit(TEXTS, [7, 7, 8, 8])
+    clf.add_class(1, "asks how").save_pretrained(tmp_path)
+    card = (tmp_path / "README.md").read_text("utf-8")
+    assert "| 1 (added later, not trained yet) | unknown | 0 |" in card
+    assert "| 7 | unknown | 0 |" in card
+
+
+PUSH_PLACES = """
+import json, sys
+from dataclasses import replace
+from adamab import ADAMABClassifier
+from adamab.errors import AdamabError
+model = ADAMABClassifier.from_pretrained("source")
+plain = model.classifier_
+for told in ({"embedder_spec": "openai:m?base_url=http://10.0.0.5/v1&key_env=ACME_KEY"},
+             {"embedder_spec": "openai:m", "fingerprint": "openai:m@10.0.0.5/v1"}):
+    model.classifier_ = replace(plain, **told)
+    for options in ({}, {"share_embedder": True}):
+        try:
+            print(json.dumps(model.save_pretrained("copy", repo_id="me/new", push_to_hub=True, **options)))
+        except AdamabError as error:
+            print(json.dumps(f"{type(error).__name__}: {error}"))
+"""
+
+
+def test_a_place_of_this_machine_is_not_pushed_unless_told(hub, tmp_path):
+    first, pushed, second, again = in_a_process(PUSH_PLACES, hub, tmp_path)
+    assert "make public the name of the embedder 'openai:m'" in first
+    assert "make public the fingerprint of the embedder 'openai:m'" in second
+    for line in (first, second):
+        assert line.startswith("ModelFileError: ")
+        assert "share_embedder=True" in line
+        assert "10.0.0.5" not in line
+        assert "ACME_KEY" not in line
+    assert pushed.endswith(COMMIT)
+    assert again.endswith(COMMIT)
+    assert sum(path.startswith("POST") and "/commit/" in path for path in hub.asked) == 2
+    assert b"10.0.0.5" not in hub.repositories["me/new"]["README.md"]

@@ -245,3 +245,10 @@ def test_the_import_is_light() -> None:
     code = f"import sys, adamab.classifier; print([m for m in {heavy} if m in sys.modules])"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"
+
+
+def test_an_embedder_that_was_at_another_address_says_how_to_name_it():
+    head = Head(view="pooled", linear=np.eye(2, dtype=np.float32))
+    model = Classifier(classes=("a", "b"), heads=(head,), fingerprint="openai:m@host/v1:384")
+    with pytest.raises(FingerprintError, match=r"set OPENAI_BASE_URL as then, or name it with \?base_url="):
+        model.check_fingerprint("openai:m:384")

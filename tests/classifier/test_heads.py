@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
@@ -75,6 +75,7 @@ CASES = st.fixed_dictionaries(
 )
 
 
+@settings(deadline=None)  # a machine under load takes its time
 @given(CASES)
 def test_logits_are_the_formula_dense_and_sparse(case: dict[str, Any]) -> None:
     head, x = random_case(**case)

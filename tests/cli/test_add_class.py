@@ -45,6 +45,19 @@ def test_added_predicted_evaluated_and_fitted(adamab, refused, run, folder):
     assert "added to this run with adamab add-class" in line
 
 
+def test_a_task_that_forgets_the_examples_of_an_added_class_is_refused(adamab, refused, run, folder):
+    added(adamab, run, "--description", "asks how", "--examples", "questions.txt")
+    task = json.loads((folder / "task.yaml").read_text())
+    task["classes"].append({"name": "question", "description": "asks how"})
+    (folder / "task.yaml").write_text(json.dumps(task))
+    options = ("--embedder", "npz:vectors.npz", "--set", "folds=2", "--set", "checkpoints=0,6", "--no-cache")
+    line = refused("fit", "task.yaml", "--run", run, *options)
+    assert "has examples that are not in the task" in line
+    task["classes"][-1]["examples"] = QUESTIONS[:2]
+    (folder / "task.yaml").write_text(json.dumps(task))
+    assert adamab("fit", "task.yaml", "--run", run, *options).exit_code == 0
+
+
 def test_json(adamab, run):
     result = added(adamab, run, "--description", "asks how", "--json")
     assert json.loads(result.stdout) == {

@@ -100,9 +100,57 @@ def test_what_is_there_stays_unless_told(adamab, refused, model, tmp_path):
     assert "holds 'README.md' already; name another folder or add --overwrite" in line
     assert (tmp_path / "README.md").read_text() == "mine"
     assert not (tmp_path / "model.npz").exists()
-    assert adamab("export", model, "--format", "npz", "-o", tmp_path, "--overwrite").exit_code == 0
-    assert (tmp_path / "README.md").read_text() != "mine"
-    assert (tmp_path / "notes.txt").read_text() == "mine"
+    line = refused("export", model, "--format", "npz", "-o", tmp_path, "--overwrite")
+    assert "holds 'README.md', which no export wrote" in line
+    assert (tmp_path / "README.md").read_text() == "mine"
+    (tmp_path / "README.md").unlink()
+    (tmp_path / "model.npz").write_text("mine")
+    line = refused("export", model, "--format", "npz", "-o", tmp_path, "--overwrite")
+    assert "holds 'model.npz', which no export wrote" in line
+    (tmp_path / "model.npz").unlink()
+    for more in ((), ("--overwrite",)):
+        (tmp_path / "notes.txt").write_text("mine")
+        assert adamab("export", model, "--format", "npz", "-o", tmp_path, *more).exit_code == 0
+        assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_another_run_is_no_place_for_an_export(refused, model, vector_model, tmp_path):
+    shutil.copytree(vector_model, tmp_path / "run")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()}
+    for more in ((), ("--overwrite",)):
+        line = refused("export", model, "--format", "hub", "-o", tmp_path / "run", *more)
+        assert "is a run, which keeps its own files only; name another folder" in line
+    line = refused("export", model, "--format", "hub", "-o", tmp_path / "run" / "hub")
+    assert "lies in the run" in line
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
+
+
+@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize(
+    ("spec", "secrets"),
+    [
+        ("openai:m?base_url=http://10.0.0.5:8080/v1&key_env=ACME_KEY", [b"ACME_KEY", b"base_url"]),
+        ("npz:clients/acme/v.npz", [b"acme"]),
+        ("st:../models/secret-project/mini", [b"secret-project"]),
+        ("st:file:///home/me/mini", [b"/home/me"]),
+    ],
+)
+def test_no_file_tells_a_place_of_this_machine(adamab, model, tmp_path, kind, spec, secrets):
+    known = replace(load(model), embedder_spec=spec, fingerprint="openai:m:8@10.0.0.5:8080/v1")
+    save(known, tmp_path / "saved")
+    result = adamab("export", tmp_path / "saved", "--format", kind, "-o", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert "which others cannot open so" in result.stderr
+    for secret in secrets:
+        assert secret.decode() not in result.stderr
+    assert ("holds the embedder's fingerprint 'openai:m:8@10.0.0.5:8080/v1'" in result.stderr) == (
+        kind == "hub"
+    )
+    for path in (tmp_path / "out").iterdir():
+        content = path.read_bytes()
+        assert not any(secret in content for secret in secrets), path
+        kept = path.name == "model.json"  # which is checked by it
+        assert (b"10.0.0.5" in content) == kept, path
 
 
 def test_an_export_that_fails_its_check_leaves_everything_as_it_was(
@@ -225,7 +273,7 @@ def test_a_run_of_pictures(adamab, paint, tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     count = int(re.search(r"64 random rows and (\d+) embedded samples", result.stdout).group(1))
     assert count == len(Path("run/synthetic.jsonl").read_text().splitlines())
-    assert "a name of this machine; tell others which one it is" in result.stderr
+    assert "'onnx:network.onnx', which others cannot open so; tell them which one it is" in result.stderr
     card = Path("run-onnx/README.md").read_text("utf-8")
     assert "pipeline_tag: image-classification" in card
     assert f"{count} synthetic samples" in card
@@ -253,12 +301,16 @@ def test_the_documentation_can_be_followed(adamab, tmp_path, monkeypatch, capsys
     monkeypatch.chdir(tmp_path)
     text = DOCS.read_text("utf-8")
     commands = re.findall(r"^\$ adamab (.*)$", text, re.MULTILINE)
-    assert len(commands) == 6
+    assert len(commands) == 8
     for command in commands:
         result = adamab(*command.split())
         assert result.exit_code == 0, f"{command}: {result.output}"
     names: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         exec(compile(block, str(DOCS), "exec"), names)
-    assert "['refund']" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "['refund']" in printed
+    for way in ("by ONNX", "by NumPy", "without adamab"):
+        assert f"refund {way}\n" in printed
+    assert "['refund', " in printed
     assert {entry.name for entry in Path("triage/copy").iterdir()} == FILES["hub"]

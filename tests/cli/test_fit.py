@@ -179,6 +179,7 @@ def test_a_run_goes_on_without_its_task_file(adamab, refused, folder):
     line = refused("fit", "--run", "run", "--seed", "7")
     assert "leave out --seed, or name TASK" in line
     assert "leave out --set, or name TASK" in refused("fit", "--run", "run", "--set", "dropout=0.1")
+    assert "leave out --policy, or name TASK" in refused("fit", "--run", "run", "--policy", "adamab")
 
 
 def test_a_dry_run_without_the_task_file_plans_what_the_run_would_do(adamab, folder):

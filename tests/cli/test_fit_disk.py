@@ -189,7 +189,7 @@ def test_a_bit_here_and_there(adamab, half, server, undisturbed, name, tmp_path)
     """Whatever byte is wrong: the right result or one line, and never a file that is gone."""
     raw = (half / name).read_bytes()
     told = 0
-    for place in range(50, len(raw), len(raw) // 12):
+    for place in range(50, len(raw), len(raw) // 24):
         copy = tmp_path / f"at{place}"
         shutil.copytree(half, copy)
         (copy / name).write_bytes(flipped(raw, place))

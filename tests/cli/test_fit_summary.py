@@ -54,9 +54,10 @@ def said(capsys: pytest.CaptureFixture[str]) -> Any:
     return of
 
 
-def test_a_run_without_an_api_says_five_lines(said: Any) -> None:
+def test_a_run_without_an_api_says_six_lines(said: Any) -> None:
     out, err = said(generator="none", synthetic=0)
-    assert [line.split(" ")[0] for line in out.splitlines()] == ["toy:", "views", "expected", "1.2", "next:"]
+    first = [line.split(" ")[0] for line in out.splitlines()]
+    assert first == ["toy:", "views", "expected", "1.2", "next:", "look"]
     assert err == ""
 
 

@@ -27,3 +27,13 @@ def test_what_cannot_be_done_is_one_line(refused, model, tmp_path):
     assert "lies among the run's own files" in refused("report", run, "-o", run / "report.html")
     (tmp_path / "mine.html").write_text("mine")
     assert "is there and is no report" in refused("report", run, "-o", tmp_path / "mine.html")
+
+
+def test_a_report_on_standard_output(adamab, refused, model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = adamab("report", model, "-o", "-")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("<!doctype html>")
+    assert result.stdout.rstrip().endswith("</html>")
+    assert list(tmp_path.iterdir()) == []
+    assert "leave --json out" in refused("report", model, "-o", "-", "--json")

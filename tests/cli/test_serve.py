@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import os
 import re
@@ -48,6 +50,12 @@ def serving(run: Path, *options: str, command: list[str] | None = None, **enviro
         process.communicate()
 
 
+def said(process: subprocess.Popen[str]) -> str:
+    """The next line on stderr; on a slow machine the first says that the model is being loaded."""
+    line = process.stderr.readline()
+    return process.stderr.readline() if line.startswith("loading the model of ") else line
+
+
 def classify(url: str, text: str = "money please") -> httpx.Response:
     return httpx.post(f"{url}/v1/classify", json={"text": text}, timeout=LONGEST)
 
@@ -83,10 +91,9 @@ def test_start_answer_and_stop(model):
         assert missing.status_code == 422
         assert "npz" not in missing.text  # where the vectors lie is nobody's business
         process.send_signal(signal.SIGTERM)
-        told, noted = process.communicate(timeout=LONGEST)
+        assert said(process) == "stopping: what was accepted is finished; Ctrl-C again stops at once\n"
+        assert process.communicate(timeout=LONGEST) == ("", "")
         assert process.returncode == 0
-        assert told == ""
-        assert noted == "stopping: what was accepted is finished; Ctrl-C again stops at once\n"
 
 
 def test_torch_is_not_imported_where_vectors_are_given(model):
@@ -113,11 +120,68 @@ def test_what_was_accepted_is_finished(model):
         assert process.wait(LONGEST) == 0
 
 
+def test_clients_that_keep_their_connection_lose_no_request(model):
+    """Each asks and asks until the server lets nobody in; on a connection that was kept, all is answered.
+
+    A new one may meet a door that is just being closed, which no server can help.
+    """
+    lost, answered = [], []
+
+    def ask(host: str, port: int) -> None:
+        client = http.client.HTTPConnection(host, port, timeout=LONGEST)
+        body = json.dumps({"text": "money please"})
+        while True:
+            kept = client.sock is not None
+            try:
+                client.request("POST", "/v1/classify", body, {"Content-Type": "application/json"})
+                answered.append(client.getresponse().read())
+            except (OSError, http.client.HTTPException) as error:
+                if kept:
+                    lost.append(error)
+                return
+
+    with serving(model) as (process, url):
+        host, _, port = url.removeprefix("http://").rpartition(":")
+        threads = [threading.Thread(target=ask, args=[host, int(port)]) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        eventually(lambda: len(answered) > 50)
+        process.send_signal(signal.SIGTERM)
+        for thread in threads:
+            thread.join()
+        assert process.wait(LONGEST) == 0
+    assert lost == []
+
+
+def test_an_idle_connection_is_closed_when_the_server_is_told_to_stop(model):
+    with serving(model) as (process, url):
+        host, _, port = url.removeprefix("http://").rpartition(":")
+        with (
+            begun(url, b'{"text": "money please"}') as busy,
+            socket.create_connection((host, int(port)), timeout=LONGEST) as idle,
+        ):
+            idle.sendall(f"GET /healthz HTTP/1.1\r\nhost: {url[7:]}\r\n\r\n".encode())
+            assert b"200 OK" in idle.makefile("rb").readline()
+            eventually(lambda: "adamab_requests_in_progress 2.0" in httpx.get(f"{url}/metrics").text)
+            idle.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while idle.recv(65536):
+                    pass
+            idle.settimeout(LONGEST)
+            process.send_signal(signal.SIGTERM)
+            assert idle.recv(65536) == b""
+            assert process.poll() is None  # the other one is still waited for
+            busy.sendall(b"}")
+            answer = b"".join(iter(lambda: busy.recv(65536), b"")).lower()
+        assert b"200 ok" in answer
+        assert b"connection: close" in answer
+
+
 def test_a_second_ctrl_c_stops_at_once(model):
     with serving(model) as (process, url), begun(url, b'{"text": "money please"}'):
         eventually(lambda: "adamab_requests_in_progress 2.0" in httpx.get(f"{url}/metrics").text)
         process.send_signal(signal.SIGINT)
-        assert "Ctrl-C again" in process.stderr.readline()
+        assert "Ctrl-C again" in said(process)
         process.send_signal(signal.SIGINT)
         assert process.wait(LONGEST) == 130
 
@@ -141,7 +205,7 @@ def test_a_signal_reloads_without_dropping_a_request(model, vector_model, tmp_pa
         for name in ("model.safetensors", "model.json"):
             shutil.copy(vector_model / name, run / name)
         process.send_signal(signal.SIGHUP)
-        assert re.match(r"reloaded .*: model [0-9a-f]{12} \(3 classes\)\n", process.stderr.readline())
+        assert re.match(r"reloaded .*: model [0-9a-f]{12} \(3 classes\)\n", said(process))
         eventually(lambda: len(digests) == 2)
         (run / "model.json").write_text("{}")
         process.send_signal(signal.SIGHUP)
@@ -173,12 +237,31 @@ def test_limits_from_the_command_line(model):
         assert httpx.get(f"{url}/healthz", headers={"host": "evil.example"}).status_code == 421
 
 
+def test_the_address_and_names_with_a_port_are_answered(model):
+    with serving(model, "--host", "127.0.0.2", "--allow-host", "desk.example:8443") as (_, url):
+        assert "127.0.0.2" in url
+        assert httpx.get(f"{url}/healthz").status_code == 200
+        for name in ("desk.example", "desk.example:8443"):
+            assert httpx.get(f"{url}/healthz", headers={"host": name}).status_code == 200
+        assert httpx.get(f"{url}/healthz", headers={"host": "127.0.0.3"}).status_code == 421
+
+
+def test_loading_that_takes_long_is_told(monkeypatch, capsys, tmp_path):
+    from adamab.cli import serve
+
+    told = threading.Event()
+    monkeypatch.setattr(serve, "_QUIET", 0.01)
+    monkeypatch.setattr(serve, "say", lambda line: (print(line), told.set()))
+    with serve._telling_that_it_loads(Path("desk/run")):
+        assert told.wait(LONGEST)
+    assert capsys.readouterr().out == "loading the model of desk/run\n"
+
+
 def test_an_open_server_without_a_token_is_warned_of(model):
     with serving(model, "--host", "0.0.0.0") as (process, url):
         assert httpx.get(f"{url}/healthz", headers={"host": "any.example"}).status_code == 200
         process.send_signal(signal.SIGTERM)
-        first = process.communicate(timeout=LONGEST)[1].splitlines()[0]
-        assert first.startswith("warning: everybody who reaches 0.0.0.0 may ask; set ADAMAB_TOKEN")
+        assert said(process).startswith("warning: everybody who reaches 0.0.0.0 may ask; set ADAMAB_TOKEN")
 
 
 def test_a_port_in_use(refused, model):

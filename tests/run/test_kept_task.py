@@ -9,6 +9,7 @@ import shutil
 import pytest
 
 from adamab.errors import RunError, TaskError
+from adamab.providers.prices import Price
 from adamab.run.kept_task import FILE_NAME, read_task, write_task
 from adamab.run.started import started, task_to_go_on
 from adamab.task.images import Image, digest_of
@@ -102,3 +103,43 @@ def test_a_run_of_an_earlier_version_does_not_tell(tmp_path):
         journal.note(SEGMENT, {"inputs": {}})
     with pytest.raises(RunError, match="does not tell how it was started; name TASK"):
         started(tmp_path)
+
+
+def test_pictures_are_found_through_a_link_to_the_run(tmp_path):
+    (tmp_path / "deep" / "er" / "run").mkdir(parents=True)
+    (tmp_path / "a.png").write_bytes(b"not decoded here")
+    (tmp_path / "link").symlink_to(tmp_path / "deep" / "er" / "run")
+    image = Image(digest_of(b"not decoded here"), tmp_path / "a.png")
+    task = Task((ClassSpec("a"), ClassSpec("b", "other")), (Sample.of_image(image, "a"),), modality="image")
+    write_task(tmp_path / "link", task)
+    assert task_to_go_on(tmp_path / "link") == task
+
+
+def test_a_run_tells_from_anywhere_how_it_was_started(runs, tmp_path, monkeypatch):
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    here.mkdir()
+    elsewhere.mkdir()
+    (here / "out.jsonl").write_text("")
+    (here / "vectors.npz").write_text("")
+    monkeypatch.chdir(here)
+    order = runs.order(
+        embedder_spec="npz:vectors.npz?x=1",
+        generator_spec="replay:gone.jsonl",
+        holdout_path="out.jsonl",
+        prices=dict([Price.parse("m=0.15/0.60"), Price.parse("p=0.04/image")]),
+    )
+    runs.fit(order)
+    monkeypatch.chdir(elsewhere)
+    told = started(runs.path)
+    assert told.embedder == "npz:../here/vectors.npz?x=1"
+    assert told.generator == "replay:gone.jsonl"
+    assert told.holdout == "../here/out.jsonl"
+    assert dict(Price.parse(f"{m}={p}") for m, p in told.prices.items()) == dict(order.prices)
+
+
+def test_how_a_run_was_started_is_noted_when_it_changes(runs):
+    runs.fit()
+    runs.fit()
+    assert len(runs.events("started")) == 1
+    assert runs.fit(runs.order(generator_spec="openai:other?rpm=5"))["complete"]
+    assert started(runs.path).generator == "openai:other?rpm=5"

@@ -14,7 +14,9 @@ from huggingface_hub import ModelCard
 from adamab.classifier import Classifier, Confidence, Head
 from adamab.errors import RunError
 from adamab.run.journal import SEGMENT, Journal
-from adamab.run.model_card import Facts, escaped, facts_of, is_of_this_machine, model_card, without_place
+from adamab.run.kept_task import write_task
+from adamab.run.model_card import Facts, escaped, facts_of, is_ours, model_card
+from adamab.task.spec import Task
 
 AWKWARD = ("a: b", "x | y", "new\nline", "`code` *b* _i_", "<script>alert(1)</script>", "[l](http://x.y)")
 ESTIMATE = {"accuracy": 0.75, "low": 0.5, "high": 0.9, "n": 12}
@@ -89,9 +91,9 @@ def test_the_hubs_own_reader_takes_the_card():
 def test_names_are_shown_as_they_are_and_are_no_markup():
     card = model_card(classifier(), Facts(SUMMARY))
     assert rows(card) == [name.replace("\n", "\\n") for name in AWKWARD]
-    assert "<script>" not in card
+    assert not re.search(r"(?<!\\)<script", card)
     assert not re.search(r"(?<!\\)\[l", card)
-    assert "# desk\\: \\#1 \\| \\`x\\`\n" in card
+    assert "# desk: #1 \\| \\`x\\`\n" in card
     assert escaped("see www.evil.example and http://x") == "see www\\.evil.example and http\\://x"
 
 
@@ -100,12 +102,54 @@ def test_nothing_of_this_machine_is_shown():
     assert "/home/" not in card
     assert "10.0.0.7" not in card
     assert 'embedder="SPEC"' in card  # others must say which one it is
-    assert without_place("npz:C:\\data\\v.npz") == "npz:v.npz"
-    assert without_place("st:~/models/mini") == "st:mini"
-    assert without_place("st:models/mini") == "st:models/mini"
-    assert is_of_this_machine("")
-    assert is_of_this_machine("openai:m?base_url=http://x/")
-    assert not is_of_this_machine("openai:m?dimensions=256")
+    served = model_card(classifier(embedder_spec="openai:m", fingerprint="openai:m:256@10.0.0.5:8080/v1"))
+    assert "embedder: openai:m, fingerprint openai:m:256\n" in served
+
+
+@pytest.mark.parametrize(
+    "name", ["a: b (c)", "login_problem", "50 % & more!", "R#", "{x} > y", "hi @ all", "#"]
+)
+def test_names_that_are_no_markup_are_hardly_escaped(name):
+    assert escaped(name).replace("\\#", "#") == name
+
+
+def test_what_would_be_a_link_or_emphasis_is_escaped():
+    assert escaped("me@here.example :smile: _a_b_ &lt;") == "me\\@here.example \\:smile: \\_a_b\\_ \\&lt;"
+
+
+def test_classes_that_were_added_are_said_to_be(tmp_path):
+    (tmp_path / "fit.json").write_text(json.dumps({**SUMMARY, "added": ["x | y", "never finished"]}))
+    with Journal(tmp_path, writing=True) as journal:
+        journal.note(SEGMENT, {"inputs": {"given": {"a: b": ["1", "2"]}}})
+    later = Task.from_mapping({"a: b": ["one"], "x | y": ["two", "three", "four"]})
+    assert "| x \\| y (added later, not trained yet) | unknown | 0 |" in model_card(
+        classifier(), facts_of(tmp_path)
+    )
+    write_task(tmp_path, later)
+    card = model_card(classifier(), facts_of(tmp_path))
+    assert "| a: b | 2 | 9 |" in card
+    assert "| x \\| y (added later, not trained yet) | 3 | 0 |" in card
+    assert "These are of the fit; x \\| y was added later and not trained yet." in card
+    assert "an estimate of the classes that were fitted: x \\| y was added later." in card
+    assert "1 of 6 classes was added after the fit" in card
+    assert "never finished" not in card
+    metric = header(card)["model-index"][0]["results"][0]["metrics"][0]
+    assert "on 12 given samples of the classes that were fitted" in metric["name"]
+    assert "added" not in model_card(classifier(), Facts(SUMMARY))
+
+
+def test_a_card_of_ours_is_known_by_its_header(tmp_path):
+    card = tmp_path / "README.md"
+    assert not is_ours(card)
+    for text in (model_card(classifier()), "---\nlibrary_name: adamab\n---\n"):
+        card.write_text(text, encoding="utf-8")
+        assert is_ours(card)
+    others = ("mine", "", "---\nlibrary_name: other\n---\nadamab", "---\n- adamab\n---\n", "---\na: [\n---\n")
+    for text in (*others, "library_name: adamab\n---\n---\n", "# Mine\n---\nlibrary_name: adamab\n---\n"):
+        card.write_text(text)
+        assert not is_ours(card)
+    card.write_bytes(b"\xff\xfe")
+    assert not is_ours(card)
 
 
 def test_a_card_of_a_model_alone_says_what_is_known():
@@ -147,7 +191,7 @@ def test_numbers_of_given_samples_come_from_the_last_segment(tmp_path):
         journal.note(SEGMENT, {"inputs": {"given": {"a: b": ["1", "2"], "x | y": ["3"]}}})
     facts = facts_of(tmp_path)
     assert facts.given == {"a: b": 2, "x | y": 1}
-    assert "| a\\: b | 2 | 9 |" in model_card(classifier(), facts)
+    assert "| a: b | 2 | 9 |" in model_card(classifier(), facts)
     assert facts_of(tmp_path / "elsewhere") == Facts()
 
 

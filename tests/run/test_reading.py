@@ -149,3 +149,25 @@ def test_rounds_come_in_parts_and_the_last_change_is_told(runs):
         assert reader.last_change() >= rounds[-1].at
         first = reader.samples()
         assert reader.samples() == first  # what was read before is told again
+
+
+def test_texts_with_line_separators_of_their_own(runs):
+    given = {
+        "refund": ["give me my\u2028money back", "i want a refund\u0085of the fee"],
+        "praise": ["what a lovely\u2029product", "i love your lovely team"],
+        "outage": ["the site is down again", "nothing loads, site down"],
+    }
+    runs.fit(runs.order(given))
+    with RunReader(runs.path) as reader:
+        assert {answer.text for answer in reader.held_out()} == {t for texts in given.values() for t in texts}
+
+
+def test_looking_writes_nothing_into_the_run(runs):
+    summary = runs.fit()
+    before = {path.name: path.stat().st_mtime_ns for path in runs.path.iterdir()}
+    with RunReader(runs.path) as reader:
+        assert reader.spending()["calls"] == summary["spent"]["calls"]
+        reader.samples(), reader.state(), reader.rounds()
+    for name in ("journal.sqlite-wal", "journal.sqlite-shm"):  # of SQLite, also for those who only read
+        before.pop(name, None)
+    assert {n: runs.path.joinpath(n).stat().st_mtime_ns for n in before} == before

@@ -105,3 +105,43 @@ def test_reviews_are_not_needed_by_a_run_that_has_none(both):
     both.fit()
     assert both.fit()["complete"]
     assert json.loads(json.dumps(both.events("segment")[0].data))["rejected"] == []
+
+
+def test_a_rejection_by_file_outlasts_an_older_review(both, tmp_path):
+    both.fit()
+    first = both.texts()[0]
+    Reviews(both.path).add(first, "refund", "accept")
+    both.fit()
+    both.fit(both.order(reject=(first,)))
+    assert first not in both.texts()
+    assert both.fit()["complete"]
+    assert first not in both.texts()
+    assert Reviews(both.path).verdicts()[folded(first)] == "reject"
+
+
+def test_what_is_taken_back_is_done_with(both):
+    both.recipe = both.recipe.with_options(near_duplicate=0.05)
+    both.fit()
+    with RunReader(both.path) as reader:
+        seen = next(s for s in reader.samples() if s.reason == "near duplicate")
+    before = sorted(both.texts())
+    Reviews(both.path).add(seen.text, seen.class_name, "accept")
+    both.fit()
+    Reviews(both.path).add(seen.text, seen.class_name, "none")
+    assert both.fit()["changes"] == ["1 sample rejected"]
+    assert sorted(both.texts()) == before
+    assert both.fit()["complete"]
+
+
+@pytest.mark.parametrize("verdict", ["none", "accept"])
+def test_a_rejection_before_a_new_beginning_can_be_taken_back(both, verdict):
+    both.fit()
+    first = both.texts()[0]
+    Reviews(both.path).add(first, "refund", "reject")
+    both.fit(overwrite=True)
+    n = len(both.texts())
+    Reviews(both.path).add(first, "refund", verdict)
+    assert both.fit()["changes"] == ["1 sample accepted against the quality gate"]
+    assert first in both.texts()
+    assert len(both.texts()) == n + 1
+    assert both.fit()["complete"]

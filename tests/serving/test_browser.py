@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from adamab.providers.registry import resolve_generator
+from adamab.run.add_class import Addition, add_class
 from adamab.run.fit_run import Order, fit_run
+from adamab.run.journal import ROUND, Journal
 from adamab.run.reviews import Reviews
 from adamab.serving.guard import Access
 from adamab.serving.page import OPEN_PATHS
@@ -275,6 +277,87 @@ def test_a_picture_is_dropped_and_its_neighbours_are_seen(
     page.keyboard.press("r")
     page.wait_for_selector(".sample.rejected")
     assert page.evaluate(CHECK) == []
+    page.click(".sample .enlarge >> nth=0")
+    until(page, "document.querySelector('#large img')?.naturalWidth > 1")
+    page.keyboard.press("Escape")
+    until(page, "!document.getElementById('large').open")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    until(page, "document.getElementById('large').open && !!document.querySelector('#large img')")
+    page.keyboard.press("Escape")
+    opened(page, "try")
+    page.wait_for_selector(".dropped:not([hidden])")
+
+
+def test_a_broken_picture_is_told_in_words(until: Any, live: Any, chromium: Any, picture_model: Path) -> None:
+    page = chromium.new_context().new_page()
+    page.goto(live(picture_model, PixelEmbedder()).url)
+    page.set_input_files("#picture", {"name": "a.png", "mimeType": "image/png", "buffer": b"no picture"})
+    page.wait_for_selector(".result .bad")
+    assert "images.0" not in page.inner_text(".result .bad").lower()
+    until(page, "document.querySelector('.dropped').hidden")
+    page.context.close()
+
+
+def test_a_blank_question_clears_the_answer_and_a_cut_is_told(server: Any, visit: Any) -> None:
+    page = visit(server.url)
+    page.fill("#text", "send the money back")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".answer")
+    page.fill("#text", "  ")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".result .empty")
+    assert page.locator(".answer").count() == 0
+    page.fill("#text", "")
+    page.locator("#text").evaluate("(field) => { field.value = 'a'.repeat(99999); }")
+    page.locator("#text").press_sequentially("bcd")
+    assert page.input_value("#text").endswith("ab")
+    assert "100,000 characters at most" in page.inner_text(".try-form")
+
+
+def test_filters_count_anew_after_a_verdict(until: Any, server: Any, visit: Any) -> None:
+    page = visit(server.url)
+    opened(page, "samples")
+    page.keyboard.press("r")
+    until(page, "document.getElementById('sample-verdict').textContent.includes('Rejected (1)')")
+    page.keyboard.press("u")
+    until(page, "document.getElementById('sample-verdict').textContent.includes('Rejected (0)')")
+
+
+def test_a_changed_model_and_one_that_cannot_be_loaded(
+    until: Any, server: Any, chromium: Any, shown_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adamab.serving.service._PAUSE", 0.01)
+    add_class(shown_run, Addition("bye", "a farewell"), embedder=HashEmbedder(width=16))
+    whole = (shown_run / "model.safetensors").read_bytes()
+    (shown_run / "model.safetensors").write_bytes(b"damaged")
+    page = chromium.new_context().new_page()
+    page.goto(server.url)
+    page.get_by_role("button", name="Use the new model").click()
+    page.wait_for_selector("#notices .bad")
+    assert "cannot be opened" in page.inner_text("#notices")
+    assert "The run's model has changed" in page.inner_text("#notices")
+    (shown_run / "model.safetensors").write_bytes(whole)
+    page.get_by_role("button", name="Use the new model").click()
+    until(page, "document.getElementById('notices').textContent === ''")
+    page.fill("#text", "good bye")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".answer")
+    assert "keeps no vector of it before the next fit: bye" in page.inner_text(".result")
+    assert page.locator("[aria-label='Before calibration'] li").count() == 3
+    assert page.locator("[aria-label='After calibration'] li").count() == 4
+    assert "Added after the fit" in opened(page, "classes").inner_text()
+    page.context.close()
+
+
+def test_a_fit_that_broke_off_tells_how_to_go_on(server: Any, visit: Any, shown_run: Path) -> None:
+    with Journal(shown_run) as journal:
+        record = next(iter(journal.events(ROUND))).data
+    with Journal(shown_run, writing=True) as journal:
+        journal.note(ROUND, record)
+    page = visit(server.url)
+    page.wait_for_selector("#notices .command")
+    assert page.inner_text("#notices code") == f"adamab fit --run {shown_run}"
 
 
 def test_runs_without_a_generator_or_a_journal_say_what_to_do(

@@ -109,3 +109,13 @@ def test_without_vectors_the_answer_stands_alone(inference: Inference) -> None:
     assert [one.before for one in found.classes] == [None] * 3
     assert sum(one.after for one in found.classes) == pytest.approx(1, abs=1e-5)
     assert pooled_view(Inference(inference.classifier, inference.embedder)) == ("pooled",)
+
+
+def test_a_text_may_hold_other_line_ends(shown_run: Path, inference: Inference) -> None:
+    file = shown_run / "synthetic.jsonl"
+    rows = [json.loads(line) for line in file.read_text().split("\n") if line]
+    rows[0]["text"] = "the\u2028first\u2029money\u0085is not back"
+    file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    around = Surroundings.of(shown_run, inference.classifier.classes)
+    assert around is not None
+    assert rows[0]["text"] in {sample.text for sample in around._known}

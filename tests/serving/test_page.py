@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,14 +14,19 @@ import httpx
 import pytest
 
 from adamab.classifier import load, save
+from adamab.errors import RunError
 from adamab.providers.registry import resolve_generator
+from adamab.run.add_class import Addition, add_class
 from adamab.run.fit_run import Order, fit_run
 from adamab.run.reading import RunReader
 from adamab.run.reviews import Reviews
 from adamab.serving.guard import Access
 from adamab.serving.page import FILES, OPEN_PATHS, POLICY
+from adamab.serving.page_data import overview
+from adamab.serving.run_view import RunView
 from adamab.task import load_task
 from adamab.task.recipe import Recipe
+from adamab.task.spec import Sample
 from adamab.testing import HashEmbedder, PixelEmbedder
 
 Start = Callable[..., Any]
@@ -77,6 +84,7 @@ def test_the_run_in_short(server: Any, shown_run: Path) -> None:
     assert told["generator"] == "replay"  # no file name
     assert told["model"]["digest"] == server.service.model.digest
     assert told["model"]["newer"] is False
+    assert told.pop("refit") == f"adamab fit --run {shown_run}"
     assert str(shown_run.parent) not in json.dumps(told)
     assert told["kept_out"] == sum(n for counts in summary["rejected"].values() for n in counts.values())
 
@@ -231,7 +239,9 @@ def test_a_run_in_its_first_fit_is_shown_and_answers_when_it_can(live: Start, sh
     for path in ("/v1/explain", "/v1/classify"):
         refused = said(server, path, {"text": "money back"})
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "no_model")
-    assert server.get("/healthz").status_code == 503
+    assert server.get("/v1/classes").status_code == 503
+    health = server.get("/healthz")  # it lives
+    assert (health.status_code, health.json()["status"], health.json()["model"]) == (200, "waiting", None)
     for name, content in reversed(files.items()):
         (shown_run / name).write_bytes(content)
     while got(server, "/v1/run")["model"] is None:
@@ -275,3 +285,136 @@ def test_verdicts_of_others_and_of_this_page_are_both_seen(server: Any, shown_ru
     told = got(server, "/v1/run/samples", verdict="reject")
     assert {row["id"] for row in told["samples"]} == {row["id"] for row in rows}
     assert told["waiting"] == 3
+
+
+@pytest.mark.parametrize("name", ["desk/run", "it's a run; ls", "-run"])
+def test_the_command_to_fit_again_names_the_run_as_it_was_given(
+    shown_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).parent.mkdir(exist_ok=True)
+    shown_run.rename(name)
+    view = RunView(Path(name))
+    told = shlex.split(overview(view)["refit"])
+    view.close()
+    assert told[:3] == ["adamab", "fit", "--run"]
+    assert not told[3].startswith("-")
+    assert Path(told[3]) == Path(name)
+
+
+def test_the_head_of_the_page(server: Any) -> None:
+    assert httpx.head(f"{server.url}/").status_code == 200
+
+
+def test_a_reload_that_fails_is_told(server: Any, shown_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adamab.serving.service._PAUSE", 0.01)
+    (shown_run / "model.json").write_text("{")
+    answer = said(server, "/v1/run/reload", {})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "reload_failed")
+    assert server.post(text="money back").status_code == 200
+
+
+@pytest.mark.parametrize("error", [RunError("the disk is full"), OSError(28, "the disk is full")])
+def test_a_run_that_cannot_be_read_is_told_in_one_line(
+    server: Any, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    for name in ("state", "samples", "figures", "held_out", "classes", "review"):
+        monkeypatch.setattr(RunView, name, fail)
+    for path in ("", "/figures", "/rounds", "/classes", "/class?name=login", "/confusion", "/samples"):
+        answer = server.get(f"/v1/run{path}")
+        assert answer.status_code == 503
+        assert answer.json() == {"error": {"code": "unavailable", "message": "the disk is full"}}
+    assert not [line for line in server.log if "Traceback" in line or "\n" in line]
+
+
+def test_a_damaged_file_of_the_run_is_told_in_one_line(server: Any, shown_run: Path) -> None:
+    (shown_run / "task.json").write_bytes(b"{")
+    (shown_run / "held_out.jsonl").write_bytes(b"{")
+    for path in ("", "/classes", "/confusion", "/samples"):
+        answer = server.get(f"/v1/run{path}")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "unavailable")
+    assert not [line for line in server.log if "\n" in line]
+
+
+def test_a_class_that_was_added_leaves_the_others_compared(server: Any, shown_run: Path) -> None:
+    examples = (Sample("so long then", "bye"), Sample("good bye now", "bye"))
+    add_class(shown_run, Addition("bye", "a farewell", examples), embedder=HashEmbedder(width=16))
+    assert said(server, "/v1/run/reload", {}).json()["outcome"] == "changed"
+    found = said(server, "/v1/explain", {"text": "good bye money"}).json()
+    ranked = {one["class_name"]: one["before_rank"] for one in found["classes"]}
+    assert ranked.pop("bye") is None
+    assert sorted(ranked.values()) == [1, 2, 3]
+    assert sum(one["before"] or 0 for one in found["classes"]) == pytest.approx(1, abs=1e-5)
+    assert (found["without"], found["compared_with"], found["why_not"]) == (["bye"], "descriptions", None)
+    assert len(found["given"]) == len(found["synthetic"]) == 5
+    rows = {one["class"]: one["added"] for one in got(server, "/v1/run/classes")["classes"]}
+    assert [name for name, added in rows.items() if added] == ["bye"]
+
+
+def test_counts_agree_after_a_rejection(server: Any, shown_run: Path, shown_order: Order) -> None:
+    sample = synthetic(server)
+    said(server, "/v1/run/reviews", {"id": sample["id"], "verdict": "reject"})
+    fit_run(shown_order, shown_run)
+    told = got(server, "/v1/run")
+    classes = got(server, "/v1/run/classes")["classes"]
+    strips = {one["class"]: one["samples"] for one in got(server, "/v1/run/figures")["classes"]}
+    assert strips == {one["class"]: one["given"] + one["synthetic"] for one in classes}
+    assert told["given"] + told["synthetic"] == sum(strips.values())
+    assert told["kept_out"] == sum(one["kept_out"] for one in classes)
+    assert told["rejected"] == 1
+
+
+def test_samples_without_texts_and_without_a_journal_are_counted(shown_run: Path) -> None:
+    count = json.loads((shown_run / "fit.json").read_text())["synthetic"]
+    for file in shown_run.glob("journal.sqlite*"):
+        file.unlink()
+    view = RunView(shown_run)
+    assert overview(view)["synthetic"] == count
+    assert sum(counts.synthetic for counts in view.sources().values()) == count
+    view.close()
+
+
+def test_few_pictures_are_decoded_at_once_and_thumbnails_are_kept(
+    live: Start, tmp_path: Path, paint: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from adamab.serving import page_pictures
+
+    paint(tmp_path / "given", {"red": 3, "green": 3, "blue": 3})
+    task = load_task(tmp_path / "given")
+    order = Order(
+        task=task,
+        embedder=PixelEmbedder(),
+        embedder_spec="pixels",
+        recipe=Recipe().with_options(folds=2, checkpoints=(0, 6)),
+    )
+    fit_run(order, tmp_path / "run")
+    server = live(tmp_path / "run", PixelEmbedder())
+    inside: list[int] = []
+    made: list[tuple[Path, int]] = []
+    shrunk, lock = page_pictures._shrunk, threading.Lock()
+
+    def watched(path: Path, side: int) -> bytes:
+        with lock:
+            inside.append(1 + (inside[-1] if inside else 0))
+        made.append((path, side))
+        found = shrunk(path, side)
+        with lock:
+            inside.append(inside[-1] - 1)
+        return found
+
+    monkeypatch.setattr(page_pictures, "_shrunk", watched)
+    ids = [one["id"] for one in got(server, "/v1/run/samples", source="given")["samples"]]
+    threads = [threading.Thread(target=server.get, args=[f"/v1/run/pictures/{id_}"]) for id_ in ids]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 1 <= max(inside) <= 2
+    assert len(made) == len(ids) == 9
+    server.get(f"/v1/run/pictures/{ids[0]}")
+    assert len(made) == 9  # it was kept
+    assert server.get(f"/v1/run/pictures/{ids[0]}", params={"large": "true"}).content.startswith(b"\xff\xd8")
+    assert made[-1][1] > made[0][1]

@@ -17,6 +17,7 @@ import pytest
 from adamab.errors import RunError
 from adamab.providers.prices import Price
 from adamab.providers.registry import resolve_generator
+from adamab.run.add_class import Addition, add_class
 from adamab.run.directory import HELD_OUT, JOURNAL, SUMMARY, TASK
 from adamab.run.fit_run import Order, fit_run
 from adamab.run.journal import ROUND, Journal, outcome_to_json
@@ -305,6 +306,19 @@ def test_what_people_rejected_is_counted(odd: Path, tmp_path: Path) -> None:
     assert "1 sample rejected" in page.text.partition("Segments")[2]
 
 
+def _right(line: str) -> str:
+    """A held-out answer as it should have been."""
+    row = json.loads(line) if line else None
+    return "" if row is None else json.dumps({**row, "predicted": row["label"]}) + "\n"
+
+
+def test_a_class_that_was_added_later_is_marked(odd: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(odd, tmp_path / "run")
+    assert "Added after the fit." not in Page(report_html(run)).text
+    add_class(run, Addition("bye", "a farewell"), embedder=HashEmbedder())
+    assert "bye a farewell Added after the fit." in " ".join(Page(report_html(run)).text.split())
+
+
 def _with_rounds(run: Path, names: list[str], count: int) -> None:
     """Rounds as a long fit would leave them."""
     rng, counts = random.Random(0), [1] * len(names)
@@ -347,6 +361,13 @@ def test_large_runs_are_boiled_down(tmp_path: Path, classes: int, rounds: int) -
         assert "400 classes are too many for a matrix" in page.text
         assert "Not shown here: 300 classes" in page.text
         assert "Not shown here: 376 classes, chosen less often" in page.text
+        assert "Samples by source of 30 classes, the hardest first." in page.text
+        (run / HELD_OUT).write_text(
+            "".join(_right(line) for line in (run / HELD_OUT).read_text().split("\n"))
+        )
+        text = Page(report_html(run)).text
+        assert "400 classes are too many for a matrix; none was taken for another." in text
+        assert "largest confusions" not in text
 
 
 def test_a_report_of_the_same_run_is_replaced_and_nothing_else(odd: Path, tmp_path: Path) -> None:
@@ -421,6 +442,8 @@ def test_a_browser_runs_nothing_loads_nothing_and_needs_no_sideways_scrolling(
         page.goto((tmp_path / "report.html").as_uri())
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.locator("h1").inner_text() == "odd <b>"
+        hint = "getComputedStyle(document.querySelector('.scroll:has(> svg.wide)'), '::before').content"
+        assert ("scroll it sideways" in page.evaluate(hint)) == (width < 640)
         browser.close()
     assert said == []
     assert asked == [(tmp_path / "report.html").as_uri()]

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from adamab.providers.budget import Budget
+from adamab.providers.ledger import Ledger
 from adamab.providers.registry import resolve_generator
 from adamab.run.fit_run import Order, fit_run
 from adamab.run.journal import FINISHED, ROUND, SEGMENT, Journal, outcome_to_json
@@ -22,9 +24,11 @@ from adamab.serving.run_figures import (
     RunFigures,
     class_errors,
     confusion_matrix,
+    estimate,
     sources_by_class,
     spend_rows,
 )
+from adamab.serving.run_view import RunView
 from adamab.task.recipe import Recipe
 from adamab.task.spec import Task
 from adamab.testing import HashEmbedder, ProviderServer
@@ -190,3 +194,21 @@ def test_spending_is_told_by_the_dearest_first(fit: Fit, tmp_path: Path) -> None
     assert {row["name"] for row in rows} == set(summary["spent"]["by_class"])
     assert sum(row["calls"] for row in spend_rows(spending, "purpose")) == summary["spent"]["calls"]
     assert [row["usd"] for row in rows] == sorted((row["usd"] for row in rows), reverse=True)
+
+
+def test_an_interval_holds_its_estimate() -> None:
+    told = {"accuracy": 1.0, "low": 0.998, "high": 0.9999999, "n": 2000}
+    assert estimate({"estimate": told}) == {**told, "high": 1.0}
+    assert estimate({}) is None
+
+
+def test_calls_on_their_way_are_told_apart(tmp_path: Path) -> None:
+    write_journal(tmp_path, rounds=1, classes=2)
+    with Ledger(Budget(), tmp_path / "journal.sqlite") as ledger:
+        done = ledger.reserve("generate", 5_000_000_000)
+        ledger.settle(done, 1_000_000_000, None)
+        ledger.reserve("generate", 2_000_000_000)
+    view = RunView(tmp_path)
+    spent = view.spending()
+    view.close()
+    assert (spent["usd"], spent["held"], spent["unsettled"], spent["calls"]) == (3.0, 2.0, 1, 2)

@@ -82,6 +82,40 @@ def test_the_embedder_is_named_without_options_and_folders(text_model, watched):
         assert service.embedder == shown
 
 
+def test_a_file_for_a_model_of_texts(standing):
+    answer = httpx.post(f"{standing.url}/v1/classify", files={"images": ("a.txt", b"my money")})
+    assert error_of(answer) == (422, "invalid")
+    assert "the model classifies texts" in answer.json()["error"]["message"]
+
+
+def test_a_share_that_nothing_vouches_for_is_told(standing):
+    plain = standing.post(text="my money", unknown=0.5).json()
+    assert "notes" not in plain
+    told = standing.post(text="my money", unknown=0.99, coverage=0.99).json()
+    assert told["results"][0]["unknown"] is False
+    assert told["notes"] == [
+        "too few samples were held out to vouch for 0.99, so no answer is unknown",
+        "too few samples were held out to vouch for 0.99, so every set holds all classes",
+    ]
+
+
+def test_what_may_be_refused_is_in_the_document(standing):
+    paths = standing.get("/openapi.json").json()["paths"]
+    for path in ("/healthz", "/v1/classes"):
+        assert "503" in paths[path]["get"]["responses"]
+
+
+def test_only_what_was_answered_counts_as_classified(live, text_model, watched):
+    server = live(text_model, watched)
+    watched.error = lambda items: EmbedderError("gone")
+    server.post(texts=["a", "b"])
+    watched.error = lambda items: None
+    server.post(texts=["c", "d", "e"])
+    page = server.get("/metrics").text
+    assert "adamab_items_total 3.0" in page
+    assert "adamab_batch_items_count 2.0" in page
+
+
 def test_metrics_count_what_happened(live, text_model, watched):
     server = live(text_model, watched)
     server.post(texts=["a", "b", "c"])
@@ -112,7 +146,7 @@ def test_every_answer_has_the_headers_of_a_careful_server(standing):
     [
         ({}, 422, "exactly one of"),
         ({"text": "a", "texts": ["b"]}, 422, "exactly one of"),
-        ({"texts": []}, 422, "texts: "),
+        ({"texts": []}, 422, "texts: is empty; send at least one"),
         ({"text": ""}, 422, "text: is empty"),
         ({"texts": ["a", " \n "]}, 422, "texts.1: is empty"),
         ({"text": "a\0b"}, 422, "text: holds a NUL"),
@@ -133,9 +167,9 @@ def test_every_answer_has_the_headers_of_a_careful_server(standing):
         ({"text": "a", "priors": {"nobody": 0.5}}, 422, "nobody"),
         ({"text": "a", "priors": {"login": 1.5}}, 422, "priors.login: "),
         ({"text": "a", "priors": {"login": 0.9, "refund": 0.9}}, 422, "sum to 1.8"),
-        ({"images": [{"data": "aGVsbG8="}]}, 422, "images.0: is no picture"),
-        ({"images": [{"data": "not base64!"}]}, 422, "images.0.data: is not base64"),
-        ({"images": []}, 422, "images: "),
+        ({"images": [{"data": "aGVsbG8="}]}, 422, "the model classifies texts; send texts"),
+        ({"images": ["aGVsbG8="]}, 422, 'images.0: write an object {"data": "…base64…"}'),
+        ({"images": []}, 422, "images: is empty; send at least one"),
         ([], 422, "object"),
         ("text", 422, "object"),
         (None, 422, "object"),

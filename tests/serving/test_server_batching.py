@@ -140,8 +140,9 @@ async def test_lanes_are_computed_at_once(lanes):
         inside -= 1
         return [job.rows[0].text for job in jobs]
 
-    batcher = Batcher(compute, Limits(batch_items=1), Metrics(), lanes=lanes)
+    batcher = Batcher(compute, Limits(batch_items=1), Metrics(), most_lanes=4)
     batcher.start()
+    batcher.widen(lanes)
     jobs = [batcher.submit([Row(str(number))], Asked()) for number in range(6)]
     assert await asyncio.gather(*(job.answer for job in jobs)) == [str(number) for number in range(6)]
     await batcher.stop()

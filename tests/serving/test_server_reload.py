@@ -91,3 +91,49 @@ def test_the_same_model_again(live, run, watched):
     server = live(run, watched)
     assert server.service.reload() == "unchanged"
     assert server.post(text="money").status_code == 200
+
+
+def test_an_unforeseen_error_does_not_end_reloading(live, run, other_model, watched, monkeypatch):
+    server = live(run, watched)
+    with monkeypatch.context() as broken:
+        broken.setattr("adamab.serving.service.Service._inference", lambda *_: 1 / 0)
+        server.server._told_to_reload(1, None)
+        while not server.log:
+            pass
+    assert server.log == ["reload failed, the model from before stays: ZeroDivisionError, division by zero"]
+    save(load(other_model), run)
+    server.server._told_to_reload(1, None)
+    while len(server.service.model.classes) == 3:
+        pass
+    assert 'adamab_reloads_total{outcome="failed"} 1.0' in server.get("/metrics").text
+
+
+def test_the_first_model_may_need_a_second_try(live, first_shown_run, tmp_path, watched, monkeypatch):
+    run = shutil.copytree(first_shown_run, tmp_path / "run")
+    document = (run / "model.json").read_bytes()
+    (run / "model.json").unlink()
+    server = live(run, watched)
+    assert server.get("/healthz").json()["status"] == "waiting"
+    with monkeypatch.context() as broken:
+        broken.setattr("adamab.serving.service.Service._inference", lambda *_: 1 / 0)
+        (run / "model.json").write_bytes(document)
+        while not server.log:
+            pass
+    assert server.log[0].startswith("reload failed, there is no model yet: ZeroDivisionError")
+    (run / "model.json").write_bytes(document + b"\n")
+    while not server.service.ready:
+        pass
+    assert server.get("/healthz").json()["status"] == "ready"
+
+
+def test_more_lanes_once_the_first_model_asks_an_api(live, first_shown_run, tmp_path, watched, monkeypatch):
+    run = shutil.copytree(first_shown_run, tmp_path / "run")
+    document = (run / "model.json").read_bytes()
+    (run / "model.json").unlink()
+    monkeypatch.setattr("adamab.run.inference.Inference.remote", True)
+    server = live(run, watched)
+    assert server.desk._batcher._wide == 1
+    (run / "model.json").write_bytes(document)
+    while server.desk._batcher._wide == 1:
+        pass
+    assert server.desk._batcher._wide == 4

@@ -77,11 +77,6 @@ def test_a_classifier_tells_what_can_be_expected() -> None:
         Balanced(classifier(("a", "b"), out_of_fold=unknown)._repr_html_())
 
 
-def test_plain_representations_stay() -> None:
-    assert repr(Task.from_mapping({"a": ["x"], "b": ["y"]})).startswith("Task(classes=(ClassSpec(name='a'")
-    assert repr(classifier(("a", "b"))).startswith("Classifier(classes=('a', 'b')")
-
-
 def test_cells() -> None:
     assert html.cell(1234567) == "1,234,567"
     assert html.cell(0.123456) == "0.1235"

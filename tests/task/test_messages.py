@@ -13,7 +13,18 @@ from adamab.task.messages import checked, one_line, place, short, suggestion
 @given(st.text(st.characters()))
 def test_messages_stay_on_one_line_and_printable(text: str) -> None:
     for shown in (one_line(text), short(text), place(text, 3), suggestion(text, [text + "x"])):
-        assert shown.isprintable()
+        assert shown.replace("\u200d", "").isprintable()
+
+
+def test_what_joins_emoji_stays_and_other_joiners_are_seen() -> None:
+    for emoji in (
+        "\U0001f469\u200d\U0001f4bb",
+        "\u2764\ufe0f\u200d\U0001f525",
+        "\U0001f3f3\ufe0f\u200d\u26a7\ufe0f",
+    ):
+        assert one_line(f"a {emoji}\n") == f"a {emoji}\\n"
+    assert one_line("re\u200dfund") == "re\\u200dfund"
+    assert one_line("\U0001f469\u200d\u200d") == "\U0001f469\\u200d\\u200d"
 
 
 def test_short_cuts_and_place_names_the_line() -> None:

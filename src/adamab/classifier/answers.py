@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -83,6 +83,14 @@ class Answerer:
         sizes = np.maximum((surprise(block) <= self._most_surprising).sum(axis=1), 1)
         ordered = _best(block, block.shape[1])
         return [row[:size] for row, size in zip(ordered.tolist(), sizes.tolist(), strict=True)]
+
+
+def too_few(confidence: Confidence | None, asked: Asked) -> Iterator[tuple[float, str]]:
+    """Shares that so few held-out samples cannot vouch for, and what is answered then."""
+    shares = ((asked.unknown, "no answer is unknown"), (asked.coverage, "every set holds all classes"))
+    for share, result in shares:
+        if share is not None and confidence is not None and not confidence.enough_for(share):
+            yield share, result
 
 
 def joined(parts: Sequence[Answers]) -> Answers:

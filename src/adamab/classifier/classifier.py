@@ -38,6 +38,8 @@ class Classifier:
         >>> from adamab.classifier import Head
         >>> head = Head(view="pooled", linear=np.eye(2, dtype=np.float32))
         >>> model = Classifier(classes=("no", "yes"), heads=(head,))
+        >>> model
+        Classifier(2 classes, views: pooled)
         >>> model.predict({"pooled": [[0.1, 0.9], [2, 1]]})
         ['yes', 'no']
     """
@@ -178,8 +180,12 @@ class Classifier:
             fitted, given = _told_apart(self.fingerprint, fingerprint)
             raise FingerprintError(
                 f"the model was fitted with embedder {short(self.embedder_spec)} (fingerprint {fitted}), "
-                f"this one has fingerprint {given}; use that embedder or fit again"
+                f"this one has fingerprint {given}; {_remedy(self.fingerprint, fingerprint)}"
             )
+
+    def __repr__(self) -> str:
+        views = ", ".join(one_line(view) for view in dict.fromkeys(head.view for head in self.heads))
+        return f"Classifier({len(self.classes)} classes, views: {views})"
 
     def _repr_html_(self) -> str:
         """What a notebook shows: where it comes from, what can be expected of it, the first classes."""
@@ -288,6 +294,12 @@ def _not_finite(inputs: Mapping[str, Rows], block: Array, start: int) -> Embedde
         if isinstance(x, np.ndarray) and not np.isfinite(x[row]).all():
             return EmbedderError(f"vector {start + row} of view {short(view)} is not finite; embed it again")
     return EmbedderError(f"the logits of row {start + row} overflow; are its vectors the embedder's own?")
+
+
+def _remedy(fitted: str, given: str) -> str:
+    if "@" in fitted and "@" not in given:  # the address that it came from may have stood in a variable
+        return "its server was at another address: set OPENAI_BASE_URL as then, or name it with ?base_url="
+    return "use that embedder or fit again"
 
 
 def _told_apart(first: str, second: str) -> tuple[str, str]:

@@ -47,7 +47,9 @@ def add_class(
     from adamab.providers.prices import Price
     from adamab.run.add_class import Addition
     from adamab.run.add_class import add_class as add
+    from adamab.task.messages import checked
 
+    name = checked(name, "NAME", "the class")
     addition = Addition(
         name,
         description,

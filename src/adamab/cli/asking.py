@@ -87,12 +87,10 @@ NOTHING_HELD_OUT = (
 
 def notes(confidence: Confidence | None, asked: Asked) -> Iterator[str]:
     """Where too few samples were held out for what is asked; none at all are an error elsewhere."""
+    from adamab.classifier.answers import too_few  # NumPy comes with it
+
     if confidence is None or not confidence.n:
         return
-    for share, result in (
-        (asked.unknown, "no answer is unknown"),
-        (asked.coverage, "every set holds all classes"),
-    ):
-        if share is not None and not confidence.enough_for(share):
-            few = counted(confidence.n, "held-out sample")
-            yield f"note: {few} cannot vouch for {percent(share)}, so {result}; add examples"
+    for share, result in too_few(confidence, asked):
+        few = counted(confidence.n, "held-out sample")
+        yield f"note: {few} cannot vouch for {percent(share)}, so {result}; add examples"

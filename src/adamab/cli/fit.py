@@ -96,7 +96,23 @@ LongTexts = Annotated[
 ]
 
 
+# What a run was started with, and goes on with where nobody names the task.
+_FIXED = (
+    "embedder",
+    "generator",
+    "policy",
+    "recipe",
+    "settings",
+    "seed",
+    "holdout",
+    "long_texts",
+    "all_scores",
+    "overwrite",
+)
+
+
 def fit(
+    context: typer.Context,
     run: Run,
     task: TaskOfNewRun = None,
     embedder: Embedder = "local",
@@ -139,22 +155,11 @@ def fit(
     check_place(run, overwrite=overwrite)
     chosen = recipe_of(recipe, settings or ())
     if task is None:
-        named = _named(
-            embedder=embedder != "local",
-            generator=generator != "none",
-            policy=policy != "adamab",
-            recipe=recipe != "default",
-            set=bool(settings),
-            seed=seed != 0,
-            holdout=holdout is not None,
-            long_texts=long_texts is not None,
-            all_scores=all_scores,
-            overwrite=overwrite,
-        )
-        as_then = _as_then(run, named)
+        as_then = _as_then(run, context)
         embedder, generator, policy = as_then.embedder, as_then.generator, as_then.policy
         chosen, seed = as_then.recipe, as_then.seed
         holdout, all_scores = as_then.holdout, as_then.all_scores
+        price = [*(f"{model}={text}" for model, text in as_then.prices.items()), *(price or ())]
     else:
         _check_apart(run, task)
     make_policy(policy, alpha=chosen.alpha, relative=chosen.relative_shift)
@@ -195,22 +200,25 @@ def _check_apart(run: Path, task: str) -> None:
         raise RunError(f"{place(run)}: lies in the folder of the pictures; name a directory beside it")
 
 
-def _named(**options: bool) -> list[str]:
-    return [f"--{name.replace('_', '-')}" for name, is_named in options.items() if is_named]
-
-
-def _as_then(run: Path, named: list[str]) -> Started:
+def _as_then(run: Path, context: typer.Context) -> Started:
     """How the run was started; nothing of that may be named anew beside it."""
     from adamab.errors import RunError
     from adamab.run.directory import has_journal
     from adamab.run.started import started
     from adamab.task.messages import place
 
+    named = [p for p in context.command.params if p.name in _FIXED and _is_named(context, p.name)]
     if named:
-        raise RunError(f"without TASK a run goes on as it was started; leave out {named[0]}, or name TASK")
+        option = named[0].opts[0]
+        raise RunError(f"without TASK a run goes on as it was started; leave out {option}, or name TASK")
     if not has_journal(run):
         raise RunError(f"{place(run)}: there is no run to go on with; name TASK")
     return started(run)
+
+
+def _is_named(context: typer.Context, option: str) -> bool:
+    source = context.get_parameter_source(option)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _read_task(task: str | None, run: Path) -> TaskRead:

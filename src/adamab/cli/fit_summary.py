@@ -92,9 +92,11 @@ def _short_of(summary: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _last(run: Path, summary: dict[str, Any]) -> Iterator[str]:
-    yield f"{summary['seconds']:.1f} seconds; the run is in {run}"
+    took = "" if summary.get("complete") else f"{summary['seconds']:.1f} seconds; "
+    yield f"{took}the run is in {run}"
     labelled, new = _INPUTS[summary["task"].get("modality", "text")]
     yield f"next: adamab evaluate {run} {labelled}   or: adamab predict {run} {new} -o OUT.csv"
+    yield f"look into it: adamab serve {run}   or: adamab report {run}"
 
 
 def _synthetic(summary: dict[str, Any]) -> str:

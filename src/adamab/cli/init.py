@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Annotated
 
@@ -31,6 +32,8 @@ def init(
     except FileExistsError:
         raise TaskError(f"{place(path)}: is there already and stays as it is; name another folder") from None
     except OSError as error:
+        with contextlib.suppress(OSError):  # what is half written would stand in the way of the next try
+            path.unlink(missing_ok=True)
         reason = error.strerror or error
         raise TaskError(
             f"{place(path)}: cannot be written ({reason}); name a directory where you may write"

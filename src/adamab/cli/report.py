@@ -13,7 +13,10 @@ from adamab.cli.console import echo, print_json, size
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, of a fit that ended or not.")],
     out: Annotated[
-        Path, typer.Option("-o", "--out", metavar="FILE", help="Where the report goes; never into RUN.")
+        Path,
+        typer.Option(
+            "-o", "--out", metavar="FILE", help="Where it goes, never into RUN; - is standard output."
+        ),
     ] = Path("report.html"),
     no_samples: Annotated[
         bool, typer.Option("--no-samples", help="Leave out every text and picture of a sample.")
@@ -24,9 +27,15 @@ def report(
 
     A report of the same run is replaced, any other file is not.
     """
-    from adamab.serving.report import write_report
+    from adamab.errors import RunError
+    from adamab.serving.report import report_html, write_report
     from adamab.task.messages import one_line
 
+    if str(out) == "-":
+        if as_json:
+            raise RunError("-o - writes the report itself to standard output; leave --json out")
+        echo(report_html(run, samples=not no_samples))
+        return
     written = write_report(run, out, samples=not no_samples)
     if as_json:
         known = {"path": str(written.path), "bytes": written.bytes, "replaced": written.replaced}

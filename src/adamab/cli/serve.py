@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from contextlib import closing
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from adamab.serving.service import Service
 
 TOKEN = "ADAMAB_TOKEN"
+_QUIET = 1.0  # seconds of loading in which nothing is said
 _PICTURES_BODY = 32 * 2**20  # pictures are larger than texts
 
 
@@ -59,7 +63,8 @@ def serve(
 
     access = _access(host, allow_host or [])
     with bind(host, port) as bound, closing(RunView(run)) as view:
-        service = Service(run, embedder, log=say)
+        with _telling_that_it_loads(run):
+            service = Service(run, embedder, log=say)
         limits = _limits(service, max_items, max_body, max_batch, max_wait_ms, timeout)
         app = create_app(service, Settings(limits, access, say), [page_router(view, service)])
         what = (
@@ -69,6 +74,19 @@ def serve(
         if access.token is None and not is_loopback(host):
             say(f"warning: everybody who reaches {host} may ask; set {TOKEN}, and let a proxy speak TLS")
         server_of(app, limits, ready=lambda: echo(line), log=say).run(sockets=[bound])
+    gc.freeze()  # else the interpreter looks through everything once more, which takes seconds with torch
+
+
+@contextmanager
+def _telling_that_it_loads(run: Path) -> Iterator[None]:
+    """A large embedder takes a while, in which nothing else is said."""
+    timer = threading.Timer(_QUIET, say, [f"loading the model of {run}"])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _need_packages() -> None:
@@ -89,11 +107,12 @@ def _need_packages() -> None:
 def _access(host: str, names: list[str]) -> Access:
     """Loopback answers to its own names only; elsewhere to any, unless names are given."""
     from adamab.providers.services import is_loopback
-    from adamab.serving.guard import LOOPBACK, Access
+    from adamab.serving.guard import LOOPBACK, Access, without_port
     from adamab.serving.page import OPEN_PATHS
 
-    allowed = frozenset(name.lower() for name in names)
-    hosts = LOOPBACK | allowed if is_loopback(host) or allowed else None
+    allowed = frozenset(without_port(name.lower()) for name in names)
+    own = f"[{host}]" if ":" in host else host.lower()
+    hosts = LOOPBACK | allowed | {own} if is_loopback(host) or allowed else None
     return Access(hosts, _token(), OPEN_PATHS)
 
 

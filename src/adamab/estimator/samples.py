@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
-from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from adamab.classifier import Answers, Asked, Classifier, save
-from adamab.classifier.class_files import load_class_side, save_class_side
-from adamab.classifier.class_side import ClassSide
-from adamab.errors import ModelFileError, TaskError
+from adamab.classifier import Answers, Asked
+from adamab.classifier.classifier import WORDS
+from adamab.errors import TaskError
 from adamab.estimator.inputs import (
     by_name,
     check_labels,
@@ -32,6 +28,7 @@ from adamab.estimator.inputs import (
     task_of,
     texts_of,
 )
+from adamab.estimator.keeping import KeptEstimator, opened
 from adamab.providers.budget import Budget
 from adamab.providers.embedders.base import Embedder
 from adamab.providers.generators.base import Generator
@@ -46,10 +43,9 @@ from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec, Modality, Sample
 
 Floats = NDArray[np.float32]
-Kind = TypeVar("Kind", bound="ADAMABClassifier")
 
 
-class ADAMABClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class ADAMABClassifier(ClassifierMixin, KeptEstimator):  # type: ignore[misc]
     """A classifier for raw texts or pictures with any embedder and, if there is one, any generator.
 
     Parameters
@@ -71,8 +67,8 @@ class ADAMABClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     classes_ : the labels, sorted
     classifier_ : the `Classifier`, NumPy only
-    history_ : one record a round
-    estimate_ : out-of-fold accuracy on the given samples, or None
+    history_ : one record a round; of a run that was loaded, too
+    estimate_ : out-of-fold accuracy on the given samples, or None; of a run that was loaded, too
     spent_ : calls, tokens and usd, in all, by purpose and by class
 
     Examples
@@ -157,6 +153,7 @@ class ADAMABClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.estimate_ = result.estimate
         self.synthetic_ = result.synthetic
         self.spent_ = spending(result.spent)
+        self._n_fitted = len(classes)  # those that are added come after them
         return self
 
     def add_class(
@@ -178,12 +175,6 @@ class ADAMABClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classifier_ = extended(model, self._known_class_side(), spec, rows)
         self.classes_ = np.concatenate([self.classes_, label])
         return self
-
-    def _known_class_side(self) -> ClassSide:
-        if not hasattr(self, "class_side_"):  # a saved classifier, of which predictions need less
-            self.class_side_ = load_class_side(self._saved_in, self.classifier_)
-        side: ClassSide = self.class_side_
-        return side
 
     def predict(
         self,
@@ -210,6 +201,17 @@ class ADAMABClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Labels of each text or picture of which one is right with that probability, the likeliest first."""
         return sets_of(self, self._answers(X, Asked(coverage=coverage)))
 
+    def embed(self, X: Sequence[str] | Sequence[PathLike[str]]) -> dict[str, Floats]:
+        """What an exported model takes: a matrix (n, d) for each of its views, rows in the order of `X`.
+
+        The view `words` is among them where the model has one, as a matrix that is mostly zeros.
+        """
+        model, rows = self._inference(), self._rows(X)
+        views = model.views(rows)
+        if (vocabulary := model.classifier.vocabulary) is not None:
+            views[WORDS] = vocabulary.transform([row.text for row in rows]).toarray()
+        return views
+
     def _answers(self, X: Sequence[str] | Sequence[PathLike[str]], asked: Asked) -> Answers:
         return self._inference().answers(self._rows(X), asked)
 
@@ -217,77 +219,6 @@ class ADAMABClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         # Where words alone count, there is nothing to embed, and maybe no embedder.
         return Inference(self.classifier_, self._open_embedder() if self.classifier_.views else None)
-
-    def save(self, directory: str | PathLike[str]) -> None:
-        """Write the classifier as safetensors and JSON; `adamab.load` reads it.
-
-        A classifier that is in `directory` already is replaced without a question. `classes.safetensors`
-        beside it is what `add_class` needs; it holds vectors of samples.
-        """
-        classifier = self._with_labels()
-        with contextlib.suppress(ModelFileError):  # loaded from where there was none
-            save_class_side(self._known_class_side(), directory, classifier)
-        save(classifier, directory)
-
-    def save_pretrained(
-        self,
-        save_directory: str | PathLike[str],
-        *,
-        repo_id: str | None = None,
-        push_to_hub: bool = False,
-        license: str | None = None,
-        **push_to_hub_kwargs: Any,
-    ) -> str | None:
-        """Write the classifier and a model card, and upload both if `push_to_hub` says so.
-
-        `repo_id` is the directory's name unless it is given. Other options are those of the Hub: token,
-        private, branch, create_pr, commit_message. Returns the address of the commit, if there is one.
-        What `add_class` needs is left out, since it holds vectors of samples; `save` keeps it.
-        """
-        from adamab.run.hub import push, write_folder
-        from adamab.run.model_card import fit_facts, model_card
-
-        folder = Path(save_directory)
-        facts = fit_facts(self.generator, self.synthetic_, self.spent_) if hasattr(self, "spent_") else None
-        classifier = self._with_labels()
-        write_folder(classifier, folder, model_card(classifier, facts, licence=license, source=repo_id or ""))
-        return push(folder, repo_id or folder.name, **push_to_hub_kwargs) if push_to_hub else None
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        pretrained_model_name_or_path: str | PathLike[str],
-        *,
-        embedder: str | Embedder | None = None,
-        force_download: bool = False,
-        token: str | bool | None = None,
-        cache_dir: str | PathLike[str] | None = None,
-        local_files_only: bool = False,
-        revision: str | None = None,
-    ) -> Self:
-        """A classifier that predicts, from a folder or, if there is no such folder, from the Hub by its id.
-
-        `embedder` as in `adamab.load`; the rest is for the Hub and has no meaning for folders.
-        """
-        from adamab.run.hub import model_folder
-
-        folder = model_folder(
-            pretrained_model_name_or_path,
-            force_download=force_download,
-            token=token,
-            cache_dir=cache_dir,
-            local_files_only=local_files_only,
-            revision=revision,
-        )
-        return _opened(cls, folder, embedder)
-
-    def _with_labels(self) -> Classifier:
-        check_is_fitted(self)
-        labels = self.classes_.tolist()
-        if not all(isinstance(label, (str, int, float, bool)) for label in labels):
-            raise TaskError(f"labels of type {self.classes_.dtype} cannot be saved; use strings or numbers")
-        classifier: Classifier = self.classifier_
-        return replace(classifier, metadata={**classifier.metadata, "labels": labels})
 
     def _rows(self, X: Sequence[str] | Sequence[PathLike[str]]) -> list[Sample]:
         if self.modality == "text":
@@ -320,15 +251,4 @@ def load(directory: str | PathLike[str], *, embedder: str | Embedder | None = No
     The embedder that the model remembers is opened, or the one given; if it is not the one that the
     model was fitted with, `FingerprintError` says so now rather than at the first wrong prediction.
     """
-    return _opened(ADAMABClassifier, directory, embedder)
-
-
-def _opened(kind: type[Kind], directory: str | PathLike[str], embedder: str | Embedder | None) -> Kind:
-    model = Inference.open(directory, embedder)
-    classifier = model.classifier
-    estimator = kind(embedder or classifier.embedder_spec, modality=model.modality)
-    labels = classifier.metadata.get("labels")
-    estimator.classes_ = np.array(labels if isinstance(labels, list) else list(classifier.classes))
-    estimator.classifier_ = classifier
-    estimator._saved_in = os.path.abspath(directory)
-    return estimator
+    return opened(ADAMABClassifier, directory, embedder)

@@ -153,6 +153,17 @@ class Ledger:
             raise BudgetError(f"the planned rounds need what is left of the budget of {cap}")
 
 
+def spent_in(db: sqlite3.Connection) -> tuple[dict[Key, Spend], int]:
+    """What was spent by purpose and class, of a file that somebody has opened to read.
+
+    Beside it the part, in nano-dollars, that calls on their way may cost at most.
+    """
+    book = _Book(None)
+    if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'spending'").fetchone():
+        book.catch_up(db)
+    return book.totals, sum(nano_usd or 0 for _, nano_usd in book.open.values())
+
+
 class _Book:
     """The file as this process sees it, and the sums of the rows that it has read."""
 
@@ -177,7 +188,7 @@ class _Book:
             if not self._prepared:
                 self._prepare(db)
             with _transaction(db):
-                self._catch_up(db)
+                self.catch_up(db)
                 yield db
 
     def read(self) -> dict[Key, Spend]:
@@ -186,7 +197,7 @@ class _Book:
             if not self._ended and (self.path is None or self.path.exists()):
                 db = self._connected()
                 if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'spending'").fetchone():
-                    self._catch_up(db)
+                    self.catch_up(db)
             return dict(self.totals)
 
     def close(self) -> None:
@@ -235,7 +246,7 @@ class _Book:
                 db.execute(statement)
         self._prepared = True
 
-    def _catch_up(self, db: sqlite3.Connection) -> None:
+    def catch_up(self, db: sqlite3.Connection) -> None:
         """Add the rows since the last time. Ids grow in the order of commits, so none is missed."""
         for row in db.execute(f"{_ROWS} WHERE id > ? ORDER BY id", (self._last,)).fetchall():
             self._add(*row)

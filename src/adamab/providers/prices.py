@@ -58,6 +58,10 @@ class Price:
             if value is not None and not (value.is_finite() and value >= 0):
                 raise RecipeError(f"a price of {value} is not possible; give numbers from 0 on")
 
+    def __str__(self) -> str:
+        """As `parse` takes it, without the model's name."""
+        return f"{self.input}/{self.output}" if self.image is None else f"{self.image}/image"
+
     def nano_usd(self, usage: Usage) -> int:
         """What `usage` costs in billionths of a dollar, rounded up."""
         tokens = Fraction(self.input) * usage.input_tokens + Fraction(self.output) * usage.output_tokens

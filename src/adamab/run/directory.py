@@ -230,9 +230,18 @@ def is_run(path: Path) -> bool:
     return True
 
 
+def unfinished(path: Path) -> RunError:
+    """The error for a run without results."""
+    return RunError(
+        f"{place(path)}: its fit has not ended yet; adamab fit --run {place(path)} goes on with it"
+    )
+
+
 def read_summary(path: Path) -> dict[str, Any]:
     """The contents of a run's `fit.json`."""
     file = path / SUMMARY
+    if not file.exists() and has_journal(path):
+        raise unfinished(path)
     try:
         summary = json.loads(file.read_text("utf-8"))
     except OSError as error:

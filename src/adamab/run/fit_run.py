@@ -25,13 +25,14 @@ from adamab.run.fit import configure, fit_task, settled
 from adamab.run.holdout import Holdout
 from adamab.run.inputs import Inputs, budget_from_json
 from adamab.run.journal import SEGMENT, Journal
-from adamab.run.kept_task import write_task
+from adamab.run.kept_task import read_task, write_task
 from adamab.run.outside import Outside
 from adamab.run.resolve import keeping_vectors
 from adamab.run.session import Session
 from adamab.task.messages import place, short
 from adamab.task.recipe import Recipe
 from adamab.task.spec import Modality, Task
+from adamab.task.words import folded
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ class Order:
             "generator": self.generator_spec,
             "holdout": self.holdout_path,
             "all_scores": self.all_scores,
+            "prices": {model: str(price) for model, price in self.prices.items()},
         }
 
     def rounds(self) -> int:
@@ -174,12 +176,17 @@ def _is_sound(path: Path) -> bool:
 def _check_added(task: Task, path: Path) -> None:
     """A task file that lacks a class which the run's classifier has would take it away again."""
     added = folder.read_summary(path).get("added", []) if folder.is_run(path) else []
-    lacking = [name for name in added if name not in task.class_names]
-    if lacking:
-        raise RunError(
-            f"class {short(lacking[0])} was added to this run with adamab add-class and is not in the task; "
-            f"leave TASK out (adamab fit --run {place(path)}), or write the class into it"
-        )
+    if not added:
+        return
+    kept, known = read_task(path), {(s.class_name, folded(s.text)) for s in task.samples}
+    for name in added:
+        lost = [s for s in kept.samples_of(name) if (name, folded(s.text)) not in known]
+        if name not in task.class_names or lost:
+            what = "is not" if name not in task.class_names else "has examples that are not"
+            raise RunError(
+                f"class {short(name)} was added to this run with adamab add-class and {what} in the task; "
+                f"leave TASK out (adamab fit --run {place(path)}), or write them into it"
+            )
 
 
 def check_holdout(task: Task, holdout: Holdout | None) -> None:

@@ -19,8 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from adamab.classifier import save
 from adamab.classifier.files import DOCUMENT, WEIGHTS
-from adamab.errors import AdamabError, MissingExtraError, ModelFileError
+from adamab.errors import AdamabError, MissingExtraError, ModelFileError, RunError
+from adamab.run.directory import has_journal, is_run
 from adamab.run.model_card import FILE as CARD
+from adamab.run.model_card import is_ours
+from adamab.run.public_names import public_fingerprint, without_place
 from adamab.task.messages import one_line, place, short
 
 if TYPE_CHECKING:
@@ -38,9 +41,39 @@ _REASONS = {  # the most particular first: some of these errors are also one of 
 }
 
 
+def check_no_run(folder: Path) -> None:
+    """Refuse to write into a run: its model would be gone, and what is no part of it stops the next fit."""
+    try:
+        whole = Path(os.path.realpath(folder))
+        found = [path for path in (whole, *whole.parents) if has_journal(path) or is_run(path)]
+    except (OSError, ValueError):  # a place that cannot be looked into, or a NUL: writing will tell
+        return
+    if found:
+        where = "is a run" if found[0] == whole else f"lies in the run {place(found[0])}"
+        raise RunError(f"{place(folder)}: {where}, which keeps its own files only; name another folder")
+
+
+def check_public(classifier: Classifier) -> None:
+    """Refuse to upload a model that says where something of this machine is."""
+    spec, fingerprint = classifier.embedder_spec, classifier.fingerprint
+    parts = {
+        "name": (spec, without_place(spec)),
+        "fingerprint": (fingerprint, public_fingerprint(fingerprint)),
+    }
+    telling = [what for what, (whole, public) in parts.items() if whole != public]
+    if telling:
+        raise ModelFileError(
+            f"a push would make public the {' and the '.join(telling)} of the embedder "
+            f"{short(without_place(spec))}, with a server, a variable or a folder of yours ({DOCUMENT} has "
+            "it); nothing was uploaded: pass share_embedder=True if that is right"
+        )
+
+
 def write_folder(classifier: Classifier, folder: Path, card: str) -> None:
-    """Write a model and its card into `folder`."""
+    """Write a model into `folder`, and its card unless somebody else's is there."""
     save(classifier, folder)
+    if (folder / CARD).is_file() and not is_ours(folder / CARD):
+        return
     try:
         (folder / CARD).write_text(card, encoding="utf-8")
     except OSError as error:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from adamab.classifier import Answerer, Asked, Classifier, load
-from adamab.errors import EmbedderError, FingerprintError
+from adamab.errors import EmbedderError, FingerprintError, ModelFileError
 from adamab.run.resolve import HasText, embedder_key, open_embedder, remembered_embedder
 from adamab.task.prompts import Prompts
 
@@ -46,7 +47,7 @@ class Inference:
         cls, run: str | PathLike[str], embedder: str | Embedder | None = None, *, cache: bool = True
     ) -> Inference:
         """The model in `run` with the embedder that it remembers, or with another of the same kind."""
-        classifier = load(run)
+        classifier = _load(run)
         if not classifier.views:  # words alone count: there is nothing to embed
             return cls(classifier, None)
         if embedder is not None:
@@ -120,3 +121,16 @@ class Inference:
         answer = run_sync(self.embedder.embed(keys, views=views))
         self.overlong += int(answer.overlong.sum())
         return answer.views
+
+
+def _load(run: str | PathLike[str]) -> Classifier:
+    """The model in `run`; one that is being fitted for the first time has none yet."""
+    try:
+        return load(run)
+    except ModelFileError:
+        from adamab.classifier.files import DOCUMENT
+        from adamab.run.directory import has_journal, unfinished
+
+        if has_journal(Path(run)) and not (Path(run) / DOCUMENT).exists():
+            raise unfinished(Path(run)) from None
+        raise

@@ -15,7 +15,9 @@ from typing import Any, Self
 import numpy as np
 
 from adamab.errors import RunError
+from adamab.providers.budget import Spend
 from adamab.providers.generators.base import Batch
+from adamab.providers.ledger import spent_in
 from adamab.providers.replies import Ask, Reply
 from adamab.run.journal_file import FILE_NAME, JournalFile, Row
 from adamab.run.past import RoundOutcome
@@ -24,6 +26,7 @@ from adamab.task.images import references_in
 from adamab.task.messages import place, storable
 
 SEGMENT, CHOICE, ROUND, STOPPED, FINISHED = "segment", "choice", "round", "stopped", "finished"
+STARTED = "started"  # how, for whoever goes on with the run
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,10 @@ class Journal:
         return not any(True for _ in self.events(ROUND, FINISHED)) and not any(
             True for table in tables for _ in self._file.rows(table, "LIMIT 1")
         )
+
+    def spent(self) -> tuple[dict[tuple[str, str | None], Spend], int]:
+        """What was spent so far by purpose and class, and the part that calls on their way may cost."""
+        return self._file.read(spent_in)
 
     # Answers of the generator's API, one by one (adamab.providers.replies.Replies)
 

@@ -9,15 +9,16 @@ import sqlite3
 import threading
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from adamab.errors import RunError
 from adamab.task.messages import one_line, place
 
 FILE_NAME, LOCK_NAME = "journal.sqlite", "writer.lock"
+T = TypeVar("T")
 _APPLICATION_ID = 0x41444D4A  # "ADMJ"
 _VERSION = 1
 _TIMEOUT = 60.0  # seconds; writers of one process share the file with its ledger
@@ -104,6 +105,11 @@ class JournalFile:
         with self._lock, self._readable_errors():
             found = self._open().execute(_select(table, where), tuple(values)).fetchall()
         return (self._row(*row) for row in found)
+
+    def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
+        """Look at other tables of the file."""
+        with self._lock, self._readable_errors():
+            return look(self._open())
 
     def close(self) -> None:
         """Let go of the file."""
@@ -224,7 +230,9 @@ class WriterLock:
                 raise RunError(
                     f"{place(directory)}: another process is writing this run; wait for it or stop it"
                 ) from None
-            raise RunError(f"{place(path)}: cannot be locked ({one_line(error)})") from None
+            raise RunError(
+                f"{place(path)}: cannot be locked ({one_line(error)}); is the disk full or read-only?"
+            ) from None
         self._db = db
 
     def release(self) -> None:

@@ -97,7 +97,7 @@ def _sample_from_json(row: Mapping[str, Any], directory: Path) -> Sample:
 def _from(directory: Path, path: Path) -> str:
     """How to get from a run to a picture, so that both can be moved together."""
     try:
-        return Path(os.path.relpath(path.absolute(), directory.absolute())).as_posix()
+        return Path(os.path.relpath(os.path.realpath(path), os.path.realpath(directory))).as_posix()
     except ValueError:  # another drive
         return path.absolute().as_posix()
 

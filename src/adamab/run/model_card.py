@@ -16,21 +16,25 @@ from typing import TYPE_CHECKING, Any
 from adamab.errors import RecipeError, RunError
 from adamab.run.directory import SUMMARY, has_journal, read_summary
 from adamab.run.journal import SEGMENT, Journal
+from adamab.run.kept_task import read_task
 from adamab.run.model_card_limits import limits
+from adamab.run.public_names import is_of_this_machine, public_fingerprint, without_place
 from adamab.task.messages import one_line, place
 from adamab.task.recipe import Recipe
-from adamab.task.specs import join_spec, split_spec
 
 if TYPE_CHECKING:
     from adamab.classifier import Classifier
     from adamab.task.spec import Sample
 
 FILE = "README.md"
-_TITLE = "A classifier made with ADAMAB"
-_MARKUP = re.compile(r"([\\`*_{}\[\]<>()#|~&!$@:]|(?<=www)\.)", re.IGNORECASE)  # www. begins a link
-_FOLDERS = re.compile(r"^(~|[A-Za-z]:)?[/\\].*[/\\]")  # of a path of this machine
-_PRIVATE = ("base_url", "key_env")
-_MOST_CLASSES, _WIDEST = 200, 80
+_TITLE, _LIBRARY = "A classifier made with ADAMAB", "adamab"
+# What changes how a name is shown: the beginnings of links, emphasis only where it could begin or end, …
+_MARKUP = re.compile(
+    r"[\\`*\[\]<|~$]|(?<![^\W_])_|_(?![^\W_])|^#|#(?=#*$)|&(?=#?\w+;)"
+    r"|:(?=//)|(?<!\w):(?=[\w+-]+:)|(?<=\w)@(?=\w)|(?<=www)\.",
+    re.IGNORECASE,
+)
+_MOST_CLASSES, _MOST_NAMED, _WIDEST = 200, 8, 80
 
 
 @dataclass(frozen=True)
@@ -45,10 +49,15 @@ def facts_of(run: Path) -> Facts:
     """Those of a run, or none of a saved model's directory."""
     if not (run / SUMMARY).is_file():
         return Facts()
-    return Facts(read_summary(run), _given(run) if has_journal(run) else None)
+    summary = read_summary(run)
+    if not has_journal(run):
+        return Facts(summary)
+    return Facts(summary, _with_added(run, _given(run), summary.get("added", ())))
 
 
-def fit_facts(generator: object, synthetic: Sequence[Sample], spent: Mapping[str, Any]) -> Facts:
+def fit_facts(
+    generator: object, synthetic: Sequence[Sample], spent: Mapping[str, Any], added: Sequence[str] = ()
+) -> Facts:
     """Those of a fit that left no run behind."""
     name = generator if isinstance(generator, str) else type(generator).__name__
     by_class = Counter(sample.class_name for sample in synthetic)
@@ -57,6 +66,7 @@ def fit_facts(generator: object, synthetic: Sequence[Sample], spent: Mapping[str
             "generator": "none" if generator is None else name,
             "synthetic_by_class": dict(by_class),
             "spent": spent,
+            "added": list(added),
         }
     )
 
@@ -84,7 +94,7 @@ def model_card(
             *_making(classifier, facts),
             *_results(classifier, facts),
             "## Limits\n",
-            *limits(classifier, facts.summary),
+            *limits(classifier, facts.summary, added=len(_added(classifier, facts))),
             *_costs(facts),
         ]
     except (KeyError, TypeError, ValueError, AttributeError):  # numbers and texts where others were expected
@@ -97,30 +107,23 @@ def escaped(text: object, width: int = _WIDEST) -> str:
 
     Example:
         >>> print(escaped("a|b <i>"))
-        a\\|b \\<i\\>
+        a\\|b \\<i>
     """
     shown = str(text)
     shown = shown if len(shown) <= width else shown[: width - 1] + "…"
-    return _MARKUP.sub(r"\\\1", one_line(shown))
+    return _MARKUP.sub(r"\\\g<0>", one_line(shown))
 
 
-def without_place(spec: str) -> str:
-    """A spec without folders, servers and variables of this machine: cards are made to be published.
+def is_ours(card: Path) -> bool:
+    """Whether a card says of itself that it was made here, so that a new one may replace it."""
+    import yaml
 
-    Example:
-        >>> without_place("st:/home/me/models/mini"), without_place("local?long_texts=average")
-        ('st:mini', 'local?long_texts=average')
-    """
-    bare, options = split_spec(spec)
-    scheme, colon, rest = bare.partition(":")
-    return join_spec(
-        scheme + colon + _FOLDERS.sub("", rest), {k: v for k, v in options.items() if k not in _PRIVATE}
-    )
-
-
-def is_of_this_machine(spec: str) -> bool:
-    """Whether a spec names something that other people cannot open under that name."""
-    return not spec or without_place(spec) != spec
+    try:
+        begin, head, *_ = re.split(r"^---\s*$", card.read_text("utf-8"), maxsplit=2, flags=re.MULTILINE)
+        known = yaml.safe_load(head)
+    except (OSError, ValueError, yaml.YAMLError):  # nothing there, no text, no header
+        return False
+    return not begin.strip() and isinstance(known, dict) and known.get("library_name") == _LIBRARY
 
 
 def _header(classifier: Classifier, facts: Facts, licence: str | None) -> str:
@@ -128,22 +131,23 @@ def _header(classifier: Classifier, facts: Facts, licence: str | None) -> str:
 
     modality = classifier.metadata.get("modality", "text")
     head: dict[str, Any] = {
-        "library_name": "adamab",
+        "library_name": _LIBRARY,
         "pipeline_tag": f"{modality}-classification",
         "tags": ["adamab", "few-shot", f"{modality}-classification"],
     }
     if licence:
         head["license"] = licence
     if (estimate := _estimate(classifier, facts)) is not None:
-        head["model-index"] = [_index(head["pipeline_tag"], _name(facts), estimate)]
+        of = " of the classes that were fitted" if _added(classifier, facts) else ""
+        head["model-index"] = [_index(head["pipeline_tag"], _name(facts), estimate, of)]
     return f"---\n{yaml.safe_dump(head, allow_unicode=True, sort_keys=False, width=100)}---\n"
 
 
-def _index(task: str, name: str, estimate: Mapping[str, Any]) -> dict[str, Any]:
+def _index(task: str, name: str, estimate: Mapping[str, Any], of: str) -> dict[str, Any]:
     metric = {
         "type": "accuracy",
         "value": round(float(estimate["accuracy"]), 4),
-        "name": f"Accuracy (out-of-fold estimate on {int(estimate['n'])} given samples)",
+        "name": f"Accuracy (out-of-fold estimate on {int(estimate['n'])} given samples{of})",
     }
     data = {"name": "given samples of the task, out of fold", "type": "given-samples"}
     return {"name": name, "results": [{"task": {"type": task}, "dataset": data, "metrics": [metric]}]}
@@ -177,10 +181,14 @@ def _data(classifier: Classifier, facts: Facts) -> Iterator[str]:
     synthetic = facts.summary.get("synthetic_by_class")
     yield "## Data\n"
     yield f"{_count(facts.summary.get('given'), 'given')}, {_count(_total(facts), 'synthetic')}.\n"
+    added = _added(classifier, facts)
+    if added:
+        yield f"These are of the fit; {_classes(added)} added later and not trained yet.\n"
     yield "| class | given samples | synthetic samples |\n| --- | ---: | ---: |"
     for name in classifier.classes[:_MOST_CLASSES]:
-        counts = (_cell(by_class, name) for by_class in (facts.given, synthetic))
-        yield f"| {escaped(name)} | {' | '.join(counts)} |"
+        later = " (added later, not trained yet)" if name in added else ""
+        given = _cell(facts.given, name, None if later else 0)
+        yield f"| {escaped(name)}{later} | {given} | {_cell(synthetic, name)} |"
     if (more := len(classifier.classes) - _MOST_CLASSES) > 0:
         yield f"\nand {more} more."
     if kept_out := sum(sum(reasons.values()) for reasons in facts.summary.get("rejected", {}).values()):
@@ -198,8 +206,9 @@ def _making(classifier: Classifier, facts: Facts) -> Iterator[str]:
     known = {**classifier.metadata, **facts.summary}
     yield "## How it was made\n"
     spec = classifier.embedder_spec
+    fingerprint = escaped(public_fingerprint(classifier.fingerprint) or "unknown", 200)
     embedder = escaped(without_place(spec), 200) if spec else "one that has no name outside its program"
-    yield f"- embedder: {embedder}, fingerprint {escaped(classifier.fingerprint or 'unknown', 200)}"
+    yield f"- embedder: {embedder}, fingerprint {fingerprint}"
     yield f"- views that count: {', '.join(dict.fromkeys(escaped(head.view) for head in classifier.heads))}"
     if (generator := known.get("generator")) is not None:
         yield f"- generator: {escaped(without_place(generator), 200)}"
@@ -240,6 +249,8 @@ def _results(classifier: Classifier, facts: Facts) -> Iterator[str]:
         "sample took part. The model in these files was fitted on all samples; it was not judged on a test "
         "set, unless somebody adds one here.\n"
     )
+    if added := _added(classifier, facts):
+        yield f"It is an estimate of the classes that were fitted: {_classes(added)} added later.\n"
 
 
 def _costs(facts: Facts) -> Iterator[str]:
@@ -272,11 +283,36 @@ def _count(count: int | None, kind: str) -> str:
     return f"an unknown number of {kind} samples" if count is None else f"{int(count)} {kind} {noun}"
 
 
-def _cell(by_class: Mapping[str, int] | None, name: str) -> str:
-    return "unknown" if by_class is None else str(int(by_class.get(name, 0)))
+def _cell(by_class: Mapping[str, int] | None, name: str, without: int | None = 0) -> str:
+    count = None if by_class is None else by_class.get(name, without)
+    return "unknown" if count is None else str(int(count))
 
 
-def _given(run: Path) -> dict[str, int] | None:
+def _added(classifier: Classifier, facts: Facts) -> list[str]:
+    """Classes that came after the fit; one that is noted and not in the model was never finished."""
+    noted = facts.summary.get("added", ())
+    return [name for name in classifier.classes if name in noted]
+
+
+def _classes(names: Sequence[str]) -> str:
+    shown = ", ".join(escaped(name) for name in names[:_MOST_NAMED])
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"{shown}{more} {'was' if len(names) == 1 else 'were'}"
+
+
+def _with_added(run: Path, fitted: dict[str, int], added: Sequence[str]) -> dict[str, int]:
+    """Classes that came after the fit stand in the task that the run keeps."""
+    if not added:
+        return fitted
+    try:
+        task = read_task(run)
+    except RunError:  # the card then says that their number is unknown
+        return fitted
+    known = [name for name in task.class_names if name in added]
+    return {**fitted, **{name: len(task.samples_of(name)) for name in known}}
+
+
+def _given(run: Path) -> dict[str, int]:
     """By class, from the journal's last segment."""
     with Journal(run) as journal:
         segments: Sequence[Any] = list(journal.events(SEGMENT))

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from adamab.classifier import Classifier
 
 
-def limits(classifier: Classifier, summary: Mapping[str, Any]) -> Iterator[str]:
-    """One list item each."""
+def limits(classifier: Classifier, summary: Mapping[str, Any], *, added: int = 0) -> Iterator[str]:
+    """One list item each; `added` counts the classes that came after the fit."""
     picture = classifier.metadata.get("modality") == "image"
     yield f"- A {'picture' if picture else 'text'} has one class here, not several."
     yield _unknown(classifier)
@@ -20,6 +20,11 @@ def limits(classifier: Classifier, summary: Mapping[str, Any]) -> Iterator[str]:
             "of the given samples only."
         )
     yield "- It was fitted on few samples. Where inputs differ from these, expect it to be worse."
+    if added:
+        yield (
+            f"- {added} of {len(classifier.classes)} classes {'was' if added == 1 else 'were'} added after "
+            "the fit, without training. Expect such a class to be recognised less well, and fit again."
+        )
     yield from _synthetic(summary)
     if overlong := summary.get("overlong"):
         yield f"- {int(overlong)} of the texts in training were longer than the embedder takes."

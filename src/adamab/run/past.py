@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from adamab.run.source import Source
 
 Floats = NDArray[np.float32]
-OVERRULED = ("refusal", "near duplicate", "inconsistent")  # reasons of the gate that a person may overrule
+REJECTED_BEFORE = "rejected before"
+# Reasons of the gate that a person may overrule.
+OVERRULED = ("refusal", "near duplicate", "inconsistent", REJECTED_BEFORE)
 Batches = Callable[[str, int], Sequence[Batch]]  # class, how many -> its first batches
 
 

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from adamab.errors import RunError
-from adamab.providers.budget import Budget
+from adamab.providers.budget import NANO
 from adamab.providers.image_store import FOLDER as IMAGES
 from adamab.providers.image_store import named_like
-from adamab.providers.ledger import Ledger
 from adamab.run import directory as folder
 from adamab.run.journal import FINISHED, ROUND, SEGMENT, STOPPED, Event, Journal
 from adamab.run.journal_file import FILE_NAME as JOURNAL
@@ -141,11 +140,11 @@ class RunReader:
         return [*self._given(), *self._synthetic()]
 
     def spending(self) -> dict[str, Any]:
-        """What was spent so far, in all, by purpose and by class."""
-        if not folder.has_journal(self.directory):
-            return folder.spending({})
-        with Ledger(Budget(), self.directory / JOURNAL) as ledger:
-            return folder.spending(ledger.by_class())
+        """What was spent so far, in all, by purpose and class; calls on their way may cost `held` of it."""
+        journal = self._open()
+        spent, held = ({}, 0) if journal is None else journal.spent()
+        told = folder.spending(spent)
+        return {**told, "held": min(held / NANO, told["usd"])}
 
     def held_out(self) -> list[HeldOutAnswer]:
         """Given samples with what folds that did not see them say; empty where nothing was held out."""

@@ -116,6 +116,10 @@ class History(tuple[RoundRecord, ...]):
 
         return draw_history(self)
 
+    def __repr__(self) -> str:
+        entered = sum(record.accepted for record in self)
+        return f"History({len(self)} rounds, {entered} synthetic samples that entered)"
+
     def _repr_html_(self) -> str:
         """What a notebook shows: the last rounds."""
         shown = self[-html.MOST_ROWS :]

@@ -105,7 +105,8 @@ def read_held_out(directory: Path) -> list[HeldOutAnswer]:
     file = directory / HELD_OUT
     try:
         text = file.read_bytes().decode("utf-8", "surrogatepass")
-        return [HeldOutAnswer(**json.loads(line)) for line in text.splitlines()]
+        # Not splitlines: a text may hold a line separator of its own.
+        return [HeldOutAnswer(**json.loads(line)) for line in text.split("\n")[:-1]]
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError):

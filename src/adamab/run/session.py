@@ -28,7 +28,8 @@ from adamab.run.journal import (
 from adamab.run.journal_file import WriterLock
 from adamab.run.past import Past, RoundOutcome
 from adamab.run.reviews import Reviews
-from adamab.run.verdicts import Verdicts, dropped, wanted
+from adamab.run.started import note_started
+from adamab.run.verdicts import Verdicts, check_known, dropped, wanted
 from adamab.task.messages import place
 from adamab.task.words import folded
 
@@ -84,14 +85,14 @@ class Session:
         *,
         reject: Iterable[str] = (),
         anew: bool = False,
-        started: Mapping[str, Any] | None = None,  # how somebody else can start it again
+        started: Mapping[str, Any] | None = None,  # how somebody can go on with it without being told again
     ) -> None:
         self._made = self._idle = not directory.exists()
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunError(f"{place(directory)}: cannot be made ({error.strerror})") from None
-        self.directory, self._started = directory, dict(started or {})
+        self.directory = directory
         with ExitStack() as held:
             held.callback(WriterLock(directory).release)
             held.callback(self._tidy)
@@ -100,11 +101,13 @@ class Session:
             self.journal = held.enter_context(Journal(directory, writing=True))
             segments = list(self.journal.events(SEGMENT))
             fresh = not segments or self._changed_before_anything(segments, inputs)
-            rejected = dict.fromkeys(folded(text) for text in reject)
+            rejected = {folded(text): text for text in reject}
             self.changes = self._changes([] if fresh else segments, inputs, rejected)
             if fresh or self.changes:
                 self._begin_segment(segments, inputs)
                 segments = list(self.journal.events(SEGMENT))
+            if started is not None:
+                note_started(self.journal, directory, started)
             self.trail = self._trail(segments)
             self.complete = any(True for _ in self.journal.events(FINISHED, after=segments[-1].seq))
             self.ledger = held.enter_context(Ledger(budget_from_json(inputs.budget), self.journal.path))
@@ -142,12 +145,15 @@ class Session:
         """A first try that got nowhere binds nobody: vectors that it bought are kept all the same."""
         return self.journal.is_blank() and Inputs.from_json(segments[-1].data["inputs"]) != inputs
 
-    def _changes(self, segments: Sequence[Event], inputs: Inputs, reject: Mapping[str, None]) -> list[str]:
+    def _changes(self, segments: Sequence[Event], inputs: Inputs, reject: Mapping[str, str]) -> list[str]:
         changes = Inputs.from_json(segments[-1].data["inputs"]).changes_to(inputs) if segments else []
         outcomes = self._outcomes() if segments else []
-        self._verdicts = Verdicts.of(segments, outcomes, Reviews(self.directory).verdicts(), reject)
-        if reject and not segments:
-            raise RunError("there is no sample to reject yet; --reject is for a run that was started")
+        check_known(reject, segments, outcomes)
+        reviews = Reviews(self.directory)
+        classes = {folded(text): o.record.chosen or "" for o in outcomes for text in o.texts}
+        for key, text in reject.items():  # so that there is one place to look for what people think
+            reviews.add(text, classes.get(key, ""), "reject")
+        self._verdicts = Verdicts.of(segments, outcomes, reviews.verdicts())
         return changes + (self._verdicts.told() if segments else [])
 
     def _begin_segment(self, segments: Sequence[Event], inputs: Inputs) -> None:
@@ -161,7 +167,6 @@ class Session:
             **self._verdicts.to_json(),
             "reopened": dict.fromkeys(sorted(grown), len(self._outcomes())),
             "versions": versions(),
-            "started": self._started,
         }
         self.journal.note(SEGMENT, data, durable=True)
 

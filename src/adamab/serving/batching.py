@@ -34,6 +34,9 @@ class Watcher(Protocol):
     def batch(self, items: int, seconds: float) -> None:
         """A batch was computed."""
 
+    def answered(self, items: int) -> None:
+        """A request with so many items got its answer."""
+
 
 @dataclass(eq=False)
 class Job(Generic[T]):
@@ -48,8 +51,8 @@ class Job(Generic[T]):
 class Batcher(Generic[T]):
     """Collects jobs into batches; `compute` gives one answer or exception a job, in a worker thread.
 
-    `lanes` batches are computed at once: one where the work is this machine's, more where it is waiting
-    for somebody else's.
+    One batch is computed at a time where the work is this machine's; `widen` lets more of them run at once,
+    `most_lanes` at most, where it is waiting for somebody else's.
     """
 
     def __init__(
@@ -58,20 +61,27 @@ class Batcher(Generic[T]):
         limits: Limits,
         watcher: Watcher,
         *,
-        lanes: int = 1,
+        most_lanes: int = 1,
     ) -> None:
         self._compute, self._limits, self._watcher = compute, limits, watcher
         self._queue: deque[Job[T]] = deque()
         self._items = 0
         self._changed = asyncio.Event()
-        self._lanes = asyncio.Semaphore(lanes)
-        self._threads = ThreadPoolExecutor(lanes, thread_name_prefix="adamab-batch")
+        self._lanes, self._wide = asyncio.Semaphore(1), 1
+        self._most_lanes = most_lanes
+        self._threads = ThreadPoolExecutor(most_lanes, thread_name_prefix="adamab-batch")
         self._running: set[asyncio.Task[None]] = set()
         self._collector: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin; to be called in the event loop."""
         self._collector = asyncio.get_running_loop().create_task(self._collect())
+
+    def widen(self, lanes: int) -> None:
+        """So many batches may be computed at once from now on."""
+        while self._wide < min(lanes, self._most_lanes):
+            self._wide += 1
+            self._lanes.release()
 
     async def stop(self) -> None:
         """End, when the batches on their way are done."""
@@ -158,4 +168,5 @@ class Batcher(Generic[T]):
             if isinstance(answer, Exception):
                 job.answer.set_exception(answer)
             else:
+                self._watcher.answered(len(job.rows))
                 job.answer.set_result(answer)

@@ -14,6 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from adamab.serving.limits import Limits
 from adamab.serving.problems import Refused, busy
 
+_RECENT = 0.5  # seconds after its last answer in which a client's next request may be on its way
 _PHRASES = {400: "Bad Request", 408: "Request Timeout", 503: "Service Unavailable"}
 
 
@@ -22,10 +23,12 @@ class BoundedConnection(H11Protocol):
 
     limits: ClassVar[Limits] = Limits()
     _timer: asyncio.TimerHandle | None = None
+    _active = 0.0  # when the client came, or got its last answer
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A new client: the time for its first headers begins."""
         super().connection_made(transport)
+        self._active = self.loop.time()
         if len(self.connections) > self.limits.connections:
             self._refuse(busy("too many connections; try again"))
             return
@@ -43,6 +46,27 @@ class BoundedConnection(H11Protocol):
         super().data_received(data)
         if not self._is_idle():
             self._stop()
+
+    def shutdown(self) -> None:
+        """The server stops: what is idle is closed, unless its next request may be on its way.
+
+        The answer to that one, like all from now on, says that the connection is closed after it. A timer
+        runs after what the sockets have to say, so that nothing which lies there already is thrown away.
+        """
+        if not self._is_idle():
+            super().shutdown()
+            return
+        left = self._active + _RECENT - self.loop.time()
+        self.loop.call_later(max(left, 0.0), self._close_if_idle)
+
+    def on_response_complete(self) -> None:
+        """An answer was sent."""
+        self._active = self.loop.time()
+        super().on_response_complete()
+
+    def _close_if_idle(self) -> None:
+        if self._is_idle() and not self.transport.is_closing():
+            self.transport.close()
 
     def pause_writing(self) -> None:
         """The client does not read what it asked for."""

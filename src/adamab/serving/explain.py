@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from adamab.classifier.confidence import softmax
 from adamab.errors import RunError
-from adamab.run.directory import SYNTHETIC
+from adamab.run.directory import SYNTHETIC, is_run, read_summary
 from adamab.run.kept_task import FILE_NAME as TASK
 from adamab.run.kept_task import read_task
 from adamab.run.reading import sample_id
@@ -72,6 +72,7 @@ class Explanation:
     given: tuple[Neighbour, ...]
     synthetic: tuple[Neighbour, ...]
     compared_with: str | None  # descriptions or class means; None without a ranking before
+    without: tuple[str, ...] = ()  # classes that have no place before: nothing of them was kept
     temperature: float = TEMPERATURE
 
 
@@ -92,7 +93,7 @@ class Surroundings:
         self,
         known: Sequence[_Known],
         vectors: NDArray[np.float16],  # (n, d), rows of `known`
-        described: NDArray[np.float16],  # (K, d), or no rows
+        described: NDArray[np.float16],  # (K, d), or no rows; fewer where the last classes were added later
         classes: Sequence[str],
     ) -> None:
         self.compared_with = "descriptions" if len(described) else "class means"
@@ -100,23 +101,33 @@ class Surroundings:
         self._centre = _mean(vectors)
         self._lengths = _lengths(vectors, self._centre)  # (n,)
         self._given = np.array([sample.source == "given" for sample in known], dtype=np.bool_)
-        anchors = described.astype(np.float32) if len(described) else self._means(classes)
+        anchors = self._means(classes)
+        if len(described):
+            anchors[:] = 0
+            anchors[: len(described)] = described
         self._anchors = _units(anchors)  # (K, d)
+        self.without = tuple(name for name, row in zip(classes, anchors, strict=True) if not row.any())
 
     @classmethod
     def of(cls, directory: Path, classes: Sequence[str]) -> Surroundings | None:
         """Those of the run in `directory`; None where it kept no vectors, or of other samples or classes.
 
-        That is so in runs of earlier versions, in very large ones, and while a fit goes on with another task.
+        Classes that were added since the fit have none, and do not keep the others from being compared.
+        Runs of earlier versions and very large ones keep no vectors; and while a fit goes on with another
+        task, they are of other samples.
         """
         vectors = read_vectors(directory)
         if vectors is None or not len(vectors.given) + len(vectors.described):
             return None
         if not (directory / TASK).exists():
             return None
-        known = [*_given(directory), *_synthetic(directory)]
+        added = _added(directory)
+        known = [*(s for s in _given(directory) if s.class_name not in added), *_synthetic(directory)]
         rows = np.concatenate([vectors.given, vectors.synthetic])
-        if len(rows) != len(known) or len(vectors.described) not in (0, len(classes)):
+        kept = [name for name in classes if name not in added]
+        if len(rows) != len(known) or len(vectors.described) not in (0, len(kept)):
+            return None
+        if list(classes[: len(kept)]) != kept:
             return None
         return cls(known, rows, vectors.described, classes)
 
@@ -168,7 +179,9 @@ def explained(inference: Inference, surroundings: Surroundings | None, row: HasT
         return Explanation(_ranked(classifier.classes, after, None), (), (), None)
     pooled = views[extra[0]][0].astype(np.float32)
     ranked = _ranked(classifier.classes, after, surroundings.similarities(pooled))
-    return Explanation(ranked, *surroundings.nearest(pooled), surroundings.compared_with)
+    return Explanation(
+        ranked, *surroundings.nearest(pooled), surroundings.compared_with, surroundings.without
+    )
 
 
 def pooled_view(inference: Inference) -> tuple[str, ...]:
@@ -187,23 +200,18 @@ def _ranked(
     rank = _ranks(order)
     if similarities is None:
         return tuple(Ranked(classes[c], float(after[c]), int(rank[c])) for c in order[:SHOWN])
-    cosines = np.nan_to_num(similarities.astype(np.float64), nan=-1.0)
-    before = softmax((cosines / TEMPERATURE).astype(np.float32)[None])[0]
+    known = ~np.isnan(similarities)  # (K,)
+    cosines = np.where(known, similarities, -np.inf).astype(np.float64)
+    before = softmax((cosines / TEMPERATURE).astype(np.float32)[None])[0] if known.any() else cosines
     order_before = np.argsort(-cosines, kind="stable")
     rank_before = _ranks(order_before)
     among_best = set(order_before[:SHOWN].tolist()) | set(order[:SHOWN].tolist())
-    return tuple(
-        Ranked(
-            classes[c],
-            float(after[c]),
-            int(rank[c]),
-            float(before[c]),
-            int(rank_before[c]),
-            float(cosines[c]),
-        )
-        for c in order
-        if int(c) in among_best
-    )
+
+    def ranked(c: int) -> Ranked:
+        told = (float(before[c]), int(rank_before[c]), float(cosines[c])) if known[c] else ()
+        return Ranked(classes[c], float(after[c]), int(rank[c]), *told)
+
+    return tuple(ranked(c) for c in order.tolist() if c in among_best)
 
 
 def _ranks(order: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -211,6 +219,11 @@ def _ranks(order: NDArray[np.intp]) -> NDArray[np.intp]:
     ranks = np.empty_like(order)
     ranks[order] = np.arange(1, len(order) + 1)
     return ranks
+
+
+def _added(directory: Path) -> set[str]:
+    """Classes that the model has got since the fit that left the vectors."""
+    return set(read_summary(directory).get("added", ())) if is_run(directory) else set()
 
 
 def _given(directory: Path) -> list[_Known]:
@@ -224,8 +237,9 @@ def _synthetic(directory: Path) -> list[_Known]:
     """In the order of their file, which is that of their vectors."""
     file = directory / SYNTHETIC
     try:
-        lines = file.read_bytes().decode("utf-8", "surrogatepass").splitlines()
-        rows = [json.loads(line) for line in lines]
+        # Texts may hold other characters that Python takes for the end of a line.
+        lines = file.read_bytes().decode("utf-8", "surrogatepass").split("\n")
+        rows = [json.loads(line) for line in lines if line]
         return [_Known(row["text"], row["label"], "synthetic", "image" in row) for row in rows]
     except (OSError, ValueError, KeyError, TypeError):
         raise RunError(f"{place(file)}: cannot be read; fit again to write it anew") from None

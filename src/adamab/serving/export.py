@@ -6,17 +6,18 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adamab.classifier import load, save
 from adamab.classifier.files import DOCUMENT
 from adamab.errors import RunError
-from adamab.run.directory import has_journal
-from adamab.run.hub import MODEL_FILES
+from adamab.run.directory import has_journal, unfinished
+from adamab.run.hub import MODEL_FILES, check_no_run
 from adamab.run.model_card import FILE as CARD
-from adamab.run.model_card import escaped, facts_of, is_of_this_machine, model_card
+from adamab.run.model_card import escaped, facts_of, is_ours, model_card
+from adamab.run.public_names import is_of_this_machine, public_fingerprint, without_place
 from adamab.serving import export_faiss, export_npz, export_onnx
 from adamab.serving.export_checks import Rows, Verdict, check_rows
 from adamab.serving.export_metadata import Format
@@ -92,9 +93,10 @@ def export(
         (new / CARD).write_text(card, encoding="utf-8")
         checked = _written(classifier, run, new, kind, embedder)
         files = {name: (new / name).stat().st_size for name in _FILES[kind]}
-        for name in files:
+        # The card first, so that whatever lies there is known to be of an export.
+        for name in sorted(files, key=lambda name: name != CARD):
             os.replace(new / name, folder / name)
-    widths, notes = _widths(classifier), list(_notes(classifier))
+    widths, notes = _widths(classifier), list(_notes(classifier, kind))
     return Exported(kind, folder, files, widths, len(classifier.classes), checked, notes)
 
 
@@ -131,7 +133,7 @@ def _written(classifier: Classifier, run: Path, new: Path, kind: Format, embedde
     if kind is Format.npz:
         export_npz.write_npz(classifier, new)
         return export_npz.check_npz(classifier, new)
-    save(classifier, new)
+    save(replace(classifier, embedder_spec=without_place(classifier.embedder_spec)), new)
     load(new)
     return Verdict("loaded again, digests fit", None)
 
@@ -140,7 +142,7 @@ def _classifier(run: Path) -> Classifier:
     if not run.is_dir():
         raise RunError(f"{place(run)}: no such directory; name a run, or a saved model's directory")
     if has_journal(run) and not (run / DOCUMENT).exists():
-        raise RunError(f"{place(run)}: its fit has not ended yet; start adamab fit again as then, it goes on")
+        raise unfinished(run)
     return load(run)
 
 
@@ -155,10 +157,16 @@ def _check_folder(run: Path, folder: Path, kind: Format, overwrite: bool) -> Non
         raise RunError(
             f"{place(folder)}: lies in the run, which keeps its own files only; name another folder"
         )
+    check_no_run(folder)
     found = [name for name in _FILES[kind] if os.path.lexists(folder / name)]
     if found and not overwrite:
         raise RunError(
             f"{place(folder)}: holds {short(found[0])} already; name another folder or add --overwrite"
+        )
+    if found and not is_ours(folder / CARD):
+        raise RunError(
+            f"{place(folder)}: holds {short(found[0])}, which no export wrote ({CARD} is not one of ours); "
+            "name another folder or move it away"
         )
 
 
@@ -181,16 +189,21 @@ def _new_files(folder: Path) -> Iterator[Path]:
                 folder.rmdir()
 
 
-def _notes(classifier: Classifier) -> Iterator[str]:
+def _notes(classifier: Classifier, kind: Format) -> Iterator[str]:
     if classifier.vocabulary is not None:
         yield (
             f"the files hold {len(classifier.vocabulary.terms)} words and pairs of words of the training "
             "texts (the words view); fit with --set words=false if they must not leave"
         )
-    spec = classifier.embedder_spec
+    spec, fingerprint = classifier.embedder_spec, classifier.fingerprint
     if classifier.views and is_of_this_machine(spec):
         yield (
-            f"the model knows its embedder as {short(spec, 120)}, a name of this machine"
+            f"the files name the embedder {short(without_place(spec), 120)}, which others cannot open so"
             if spec
             else "the model has no name for its embedder"
-        ) + "; tell others which one it is"
+        ) + "; tell them which one it is, they name it with --embedder"
+    if kind is Format.hub and public_fingerprint(fingerprint) != fingerprint:
+        yield (
+            f"{DOCUMENT} holds the embedder's fingerprint {short(fingerprint, 120)}, which tells a place of "
+            "yours; it is needed to check the embedder, so think before you publish it"
+        )

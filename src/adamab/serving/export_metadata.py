@@ -21,7 +21,12 @@ class Format(StrEnum):
 
 
 def describe(classifier: Classifier) -> dict[str, Any]:
-    """Names and origin; `temperature` is multiplied into the weights already, nobody has to apply it."""
+    """Names and origin, without servers and folders of this machine.
+
+    `temperature` is multiplied into the weights already, nobody has to apply it.
+    """
+    from adamab.run.public_names import public_fingerprint, without_place  # the help is shown without it
+
     confidence, vocabulary = classifier.confidence, classifier.vocabulary
     said: dict[str, Any] = {
         "format": "adamab-export",
@@ -29,8 +34,8 @@ def describe(classifier: Classifier) -> dict[str, Any]:
         "classes": list(classifier.classes),
         "views": list(dict.fromkeys(head.view for head in classifier.heads)),
         "modality": classifier.metadata.get("modality", "text"),
-        "embedder": classifier.embedder_spec,
-        "fingerprint": classifier.fingerprint,
+        "embedder": without_place(classifier.embedder_spec),
+        "fingerprint": public_fingerprint(classifier.fingerprint),
         "query_prompt": classifier.query_prompt,
     }
     if (labels := classifier.metadata.get("labels")) is not None:

@@ -46,7 +46,7 @@ class Access:
     def check(self, method: str, path: str, headers: dict[bytes, bytes]) -> None:
         """Raises `Refused`."""
         host = headers.get(b"host", b"").decode("latin-1").lower()
-        if self.hosts is not None and _without_port(host) not in self.hosts:
+        if self.hosts is not None and without_port(host) not in self.hosts:
             # A web page whose name was made to point here would otherwise read what a browser may reach.
             raise Refused(
                 421, "foreign_host", "the Host header names another host; start with --allow-host NAME"
@@ -82,8 +82,17 @@ class Access:
 class Guard:
     """ASGI middleware around everything."""
 
-    def __init__(self, app: App, *, access: Access, metrics: Metrics, log: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        app: App,
+        *,
+        access: Access,
+        metrics: Metrics,
+        log: Callable[[str], None],
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._app, self._access, self._metrics, self._log = app, access, metrics, log
+        self._stopping = stopping
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Only HTTP is guarded: there is nothing else but the server's own start and stop."""
@@ -91,7 +100,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         start = time.perf_counter()
-        answer = _Answer(send)
+        answer = _Answer(send, self._stopping)
         self._metrics.in_progress.inc()
         try:
             self._access.check(scope["method"], scope["path"], dict(scope["headers"]))
@@ -111,8 +120,8 @@ class Guard:
 class _Answer:
     """Adds the headers and remembers the status."""
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
+    def __init__(self, send: Send, stopping: Callable[[], bool]) -> None:
+        self._send, self._stopping = send, stopping
         self.status = 0
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
@@ -120,6 +129,8 @@ class _Answer:
             self.status = message["status"]
             own = {name.lower() for name, _ in message["headers"]}
             more = [(name, value) for name, value in _HEADERS.items() if name not in own]
+            if self._stopping() and b"connection" not in own:
+                more.append((b"connection", b"close"))  # a client must not send its next request here
             message = {**message, "headers": [*message["headers"], *more]}
         await self._send(message)
 
@@ -138,7 +149,13 @@ class _Answer:
         await self.send({"type": "http.response.body", "body": body})
 
 
-def _without_port(host: str) -> str:
+def without_port(host: str) -> str:
+    """The name of a Host header.
+
+    Example:
+        >>> without_port("desk.example:8443"), without_port("[::1]")
+        ('desk.example', '[::1]')
+    """
     name, colon, port = host.rpartition(":")
     return name if colon and port.isdigit() else host
 

@@ -42,9 +42,12 @@ class Metrics:
 
     def batch(self, items: int, seconds: float) -> None:
         """A batch was computed."""
-        self._items.inc(items)
         self._batches.observe(items)
         self._batch_seconds.observe(seconds)
+
+    def answered(self, items: int) -> None:
+        """So many items were classified and told."""
+        self._items.inc(items)
 
     def reload(self, outcome: str) -> None:
         """A model was reloaded, was the same, or could not be read."""

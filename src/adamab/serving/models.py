@@ -90,6 +90,9 @@ class Answer(BaseModel):
 
     model: ModelName
     results: list[Result]
+    notes: list[str] | None = Field(
+        default=None, description="What could not be done as asked; there only if there is something to say."
+    )
 
 
 class ClassName(BaseModel):
@@ -108,10 +111,12 @@ class Classes(BaseModel):
 
 
 class Health(BaseModel):
-    """Whether the server answers."""
+    """Whether the server lives."""
 
-    status: str = Field(description="ready, or reloading: it answers then as well.")
-    model: ModelName
+    status: str = Field(
+        description="ready; reloading: it answers then as well; waiting: the run's first fit has not ended."
+    )
+    model: ModelName | None = Field(description="None while there is none to answer with.")
     uptime_seconds: float
 
 
@@ -158,12 +163,18 @@ def _told(error: ValidationError) -> Exception:
     message = one_line(first["msg"])
     if first["type"] == "json_invalid":
         return unreadable(f"the body is not valid JSON ({message.removeprefix('Invalid JSON: ')})")
+    if first["type"] == "model_type" and first["loc"][:1] == ("images",):
+        message = 'write an object {"data": "…base64…"}'
+    if first["type"] == "too_short":
+        message = "is empty; send at least one"
     if first["type"] == "extra_forbidden":
         message = f"is no field of a question; {suggestion(where, Question.model_fields)}"
     return invalid(f"{where}: {message}" if where else message)
 
 
-def rendered(model: dict[str, str], classes: Sequence[str], told: Answers) -> bytes:
+def rendered(
+    model: dict[str, str], classes: Sequence[str], told: Answers, notes: Sequence[str] = ()
+) -> bytes:
     """An `Answer` as JSON; written by hand, since it is made for every request."""
     shares = told.probabilities.astype(float).round(_DIGITS).tolist()
     results = []
@@ -177,7 +188,8 @@ def rendered(model: dict[str, str], classes: Sequence[str], told: Answers) -> by
         if told.sets is not None:
             result["set"] = [classes[index] for index in told.sets[number]]
         results.append(result)
-    return json.dumps({"model": model, "results": results}, ensure_ascii=False, allow_nan=False).encode()
+    answer = {"model": model, "results": results, **({"notes": list(notes)} if notes else {})}
+    return json.dumps(answer, ensure_ascii=False, allow_nan=False).encode()
 
 
 def request_schemas() -> dict[str, Any]:

@@ -7,22 +7,21 @@ scripts only and asks nobody but this server.
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import time
 from dataclasses import asdict
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from adamab.errors import AdamabError, ImageError, RunError
+from adamab.errors import AdamabError, RunError
 from adamab.run.reviews import Verdict
 from adamab.serving import page_data
 from adamab.serving.explain import Explanation, Surroundings, explained
 from adamab.serving.guard import Access
+from adamab.serving.page_pictures import RunPictures
 from adamab.serving.problems import Refused, invalid
 from adamab.serving.questions import read_question
 from adamab.serving.run_view import RunView
@@ -53,13 +52,11 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-_THUMBNAIL = 160  # pixels of the longer side
 _AT_ONCE = 2  # questions that are explained at a time
 JSON = "application/json"
 Offset = Annotated[int, Query(ge=0, le=10**9)]
 Limit = Annotated[int, Query(ge=1, le=200)]
 Words = Annotated[str | None, Query(max_length=200)]
-Name = Annotated[str | None, Query(max_length=1000)]
 
 
 class Review(BaseModel):
@@ -84,6 +81,7 @@ def _add_files(router: APIRouter) -> None:
     contents = {name: (folder / name).read_bytes() for name in FILES}
 
     @router.get("/")
+    @router.head("/")
     async def index() -> Response:
         return _file("index.html")
 
@@ -99,7 +97,7 @@ def _add_files(router: APIRouter) -> None:
 
 
 def _add_reading(router: APIRouter, view: RunView, service: Service) -> None:
-    pictures = _Pictures(view)
+    pictures = RunPictures(view)
 
     @router.get("/v1/run")
     def run() -> Response:
@@ -133,9 +131,9 @@ def _add_reading(router: APIRouter, view: RunView, service: Service) -> None:
         return _told(page_data.samples(view, wanted, offset, limit))
 
     @router.get("/v1/run/pictures/{id_}")
-    def picture(id_: str) -> Response:
+    async def picture(id_: str, large: bool = False) -> Response:
         headers = {"Cache-Control": "private, max-age=3600"}  # an id stands for one content
-        return Response(pictures.thumbnail(id_), media_type="image/jpeg", headers=headers)
+        return Response(await pictures.jpeg(id_, large), media_type="image/jpeg", headers=headers)
 
 
 def _wanted(
@@ -173,15 +171,20 @@ def _add_writing(router: APIRouter, view: RunView, service: Service) -> None:
     @router.post("/v1/run/reload")
     async def reload(request: Request) -> Response:
         _check_own_page(request)
-        await _desk(request).reload()
-        return _told({"model": _model(service)})
+        outcome = await _desk(request).reload()
+        if outcome == "failed":
+            raise Refused(
+                409, "reload_failed", "the run's model cannot be opened; the server's output says why"
+            )
+        return _told({"outcome": outcome, "model": _model(service)})
 
     @router.post("/v1/explain")
     async def explain(request: Request) -> Response:
         desk = _desk(request)
         with desk.bodies.counted() as account:
             body = await _read(desk, account, request)
-            question = await read_question(request, body, desk.limits, desk.files)
+            modality = service.model.inference.modality
+            question = await read_question(request, body, modality, desk.limits, desk.files)
             with desk.files.kept(question.rows):
                 if len(question.rows) != 1:
                     raise invalid("send one text or one picture")
@@ -238,36 +241,6 @@ class _Explainer:
         if self._service.model.inference.embedder is None:
             return "Only words count in this model; nothing is embedded, so nothing can be near."
         return "The run keeps no vectors of its present samples; they are written when a fit ends."
-
-
-class _Pictures:
-    """Thumbnails of the run's own pictures, by sample; a path never comes from a client."""
-
-    def __init__(self, view: RunView) -> None:
-        self._view = view
-
-    def thumbnail(self, id_: str) -> bytes:
-        """A JPEG; raises `Refused`."""
-        path = self._view.sample(id_).image
-        if path is None:
-            raise Refused(404, "not_found", "this sample is no picture")
-        made = path.parent / "thumbnails" / f"{path.stem}.jpg"
-        if path.parent == self._view.directory / "images" and made.is_file():
-            path = made
-        return _small(path)
-
-
-def _small(path: Path) -> bytes:
-    from adamab.task.image_decoding import decoded
-
-    try:
-        picture = decoded(path, least_side=_THUMBNAIL)
-    except ImageError:
-        raise Refused(404, "not_found", "the picture is gone or cannot be read") from None
-    picture.thumbnail((_THUMBNAIL, _THUMBNAIL))
-    stream = io.BytesIO()
-    picture.save(stream, "JPEG", quality=80)
-    return stream.getvalue()
 
 
 def _model(service: Service) -> dict[str, Any] | None:

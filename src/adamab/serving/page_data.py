@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from adamab.run.reading import SampleSeen
@@ -16,6 +18,7 @@ from adamab.serving.run_figures import (
     RunFigures,
     class_errors,
     confusion_matrix,
+    estimate,
     spend_rows,
 )
 from adamab.serving.run_view import RunView, can_enter
@@ -27,6 +30,7 @@ PAIRS = 20  # confusions in words
 EXAMPLES = 3
 _LONGEST = 2000  # characters of a text in a list
 _PREVIEW = 5
+_SPENT = ("usd", "held", "calls", "unsettled", "input_tokens", "output_tokens")
 
 
 @dataclass(frozen=True)
@@ -67,12 +71,13 @@ def overview(view: RunView) -> dict[str, Any]:
         "changed": changed,
         "began": started.get("at"),
         "run": view.directory.resolve().name,
+        "refit": _refit(view.directory),
         "task": task.name if task is not None else summary.get("task", {}).get("name"),
         "modality": task.modality if task is not None else summary.get("task", {}).get("modality", "text"),
         "classes": len(view.classes()),
         "given": sum(counts.given for counts in sources),
         "synthetic": sum(counts.synthetic for counts in sources),
-        "kept_out": sum(sum(found.rejected.values()) for found in rounds),
+        "kept_out": sum(counts.kept_out for counts in sources),
         "rejected": sum(counts.rejected for counts in sources),
         "rounds": len(rounds),
         "last": rounds[-1].seq if rounds else 0,
@@ -82,12 +87,19 @@ def overview(view: RunView) -> dict[str, Any]:
         "policy": started.get("policy") or summary.get("policy"),
         "budget": started.get("budget"),
         "changes": started.get("changes", []),
-        "estimate": summary.get("estimate"),
+        "estimate": estimate(summary),
         "seconds": summary.get("seconds"),
-        "spent": {key: spent[key] for key in ("usd", "calls", "input_tokens", "output_tokens")},
+        "described": any(spec.description for spec in view.classes()),
+        "spent": {key: spent[key] for key in _SPENT},
         "waiting": view.waiting(),
         "examples": _examples(view.samples()),
     }
+
+
+def _refit(directory: Path) -> str:
+    """The command that goes on with the run, for a shell; the run is named as whoever serves it does."""
+    named = str(directory)
+    return f"adamab fit --run {shlex.quote(f'./{named}' if named.startswith('-') else named)}"
 
 
 def _kind(generator: str | None) -> str | None:
@@ -113,6 +125,7 @@ def figures(view: RunView, offset: int, limit: int) -> dict[str, Any]:
         return {"loss": [], "rounds": [], "columns": [], "classes": [], "total": 0, **_money(view)}
     growth, chosen = found.growth(), found.chosen()
     names = sorted(growth.counts, key=lambda name: -chosen.get(name, 0))
+    sources = view.sources()
     shown = names[offset : offset + limit]
     columns, strips = _strips(found.rounds, shown)
     return {
@@ -124,6 +137,7 @@ def figures(view: RunView, offset: int, limit: int) -> dict[str, Any]:
                 "class": name,
                 "chosen": chosen.get(name, 0),
                 "counts": growth.counts[name],
+                "samples": sources[name].in_training if name in sources else 0,  # the class may be gone
                 "strip": strips[name],
             }
             for name in shown
@@ -162,8 +176,7 @@ def _money(view: RunView) -> dict[str, Any]:
     spent = view.spending()
     return {
         "spending": {
-            "usd": spent["usd"],
-            "calls": spent["calls"],
+            **{key: spent[key] for key in _SPENT},
             "by_purpose": spend_rows(spent, "purpose"),
             "by_class": spend_rows(spent, "class")[:PAIRS],
             "classes": len(spent["by_class"]),
@@ -193,7 +206,9 @@ def classes(view: RunView, words: str | None, order: str, offset: int, limit: in
         specs.sort(key=lambda spec: sources[spec.name].given + sources[spec.name].synthetic)
     shown = specs[offset : offset + limit]
     return {
-        "classes": [_class_row(spec, sources[spec.name], errors.get(spec.name)) for spec in shown],
+        "classes": [
+            _class_row(spec, sources[spec.name], errors.get(spec.name), view.added()) for spec in shown
+        ],
         "total": len(specs),
         "held_out": len(view.held_out()),
     }
@@ -209,7 +224,7 @@ def one_class(view: RunView, name: str) -> dict[str, Any] | None:
     taken = Counter(a.label for a in answers if a.predicted == name and a.label != name)
     found, members = view.figures(), [s for s in view.samples() if s.class_name == name]
     return {
-        **_class_row(spec, view.sources()[name], errors.get(name)),
+        **_class_row(spec, view.sources()[name], errors.get(name), view.added()),
         "taken_for_it": taken.most_common(_PREVIEW),
         "examples": [_answer_row(a) for a in errors[name].examples] if name in errors else [],
         "gate": found.gate_reasons().get(name, {}) if found is not None else {},
@@ -288,10 +303,13 @@ def _statuses(sample: SampleSeen) -> tuple[str, ...]:
     return ("used",) if sample.used else ()
 
 
-def _class_row(spec: ClassSpec, counts: ClassSources, errors: ClassErrors | None) -> dict[str, Any]:
+def _class_row(
+    spec: ClassSpec, counts: ClassSources, errors: ClassErrors | None, added: Container[str]
+) -> dict[str, Any]:
     return {
         "class": spec.name,
         "description": spec.description,
+        "added": spec.name in added,  # by `adamab add-class`, since the last fit
         **asdict(counts),
         "held_out": None if errors is None else {"n": errors.n, "right": errors.right},
         "confused_with": [] if errors is None else errors.confused_with,

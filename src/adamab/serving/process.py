@@ -7,7 +7,9 @@ SIGHUP            open what the run holds now; requests go on meanwhile
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
+import itertools
 import os
 import signal
 import socket
@@ -15,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 _STOPPED = 130
 _KEEP_ALIVE = 75  # seconds; longer than the usual 60 of proxies, so that they close first
+_TICK = 0.1  # seconds between two looks whether to stop
 _LONGEST_HEADERS = 32 * 1024
 _ENDS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name))
 
@@ -94,6 +97,14 @@ def server_of(
     return _Server(config, app.state.desk, ready, log)
 
 
+def _waiting_at(bound: socket.socket) -> Iterator[socket.socket]:
+    with contextlib.suppress(OSError):  # there is nobody any more
+        while True:
+            client, _ = bound.accept()
+            client.setblocking(False)
+            yield client
+
+
 class _Server(uvicorn.Server):
     def __init__(
         self, config: uvicorn.Config, desk: Desk, ready: Callable[[], None], log: Callable[[str], None]
@@ -101,19 +112,51 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._desk, self._ready, self._log = desk, ready, log
         self._reloads: asyncio.Event | None = None
+        self._told_to_stop: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._reloader: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        self._reloads = asyncio.Event()
-        self._reloader = asyncio.get_running_loop().create_task(self._reload_when_told())
+        self._loop = asyncio.get_running_loop()
+        self._reloads, self._told_to_stop = asyncio.Event(), asyncio.Event()
+        self._reloader = self._loop.create_task(self._reload_when_told())
         await super().startup(sockets)
         if self.started:
             self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._desk.stopping = True
         if self._reloader is not None:
             self._reloader.cancel()
+        await self._close_the_door(sockets or [])
         await super().shutdown(sockets)
+
+    async def _close_the_door(self, sockets: list[socket.socket]) -> None:
+        """No new clients; those who wait for being let in would be thrown out, so they are let in first."""
+        assert self._loop is not None
+        waiting = [client for bound in sockets for client in _waiting_at(bound)]
+        for server in self.servers:
+            server.close()
+        for client in waiting:
+            with contextlib.suppress(OSError):  # it has gone meanwhile
+                await self._loop.connect_accepted_socket(self._connection, client)
+
+    def _connection(self) -> asyncio.Protocol:
+        kind: Any = self.config.http_protocol_class
+        made: asyncio.Protocol = kind(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return made
+
+    async def main_loop(self) -> None:
+        """Until somebody asks to stop; uvicorn's own looks only ten times a second."""
+        assert self._told_to_stop is not None
+        for counter in itertools.count():
+            if await self.on_tick(counter % 10):
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_TICK):
+                    await self._told_to_stop.wait()
 
     async def _reload_when_told(self) -> None:
         """One after the other; a signal that comes during a reload makes one more of them."""
@@ -141,12 +184,14 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if not self.should_exit:
-            self.should_exit = True
+            self.should_exit = self._desk.stopping = True
+            if self._loop is not None and self._told_to_stop is not None:
+                self._loop.call_soon_threadsafe(self._told_to_stop.set)
             self._log("stopping: what was accepted is finished; Ctrl-C again stops at once")
         elif sig == signal.SIGINT:
             self._desk.files.remove()
             os._exit(_STOPPED)  # a batch that is being computed cannot be interrupted otherwise
 
     def _told_to_reload(self, sig: int, frame: FrameType | None) -> None:
-        if self._reloads is not None:
-            asyncio.get_running_loop().call_soon_threadsafe(self._reloads.set)
+        if self._loop is not None and self._reloads is not None:
+            self._loop.call_soon_threadsafe(self._reloads.set)

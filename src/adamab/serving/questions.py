@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from adamab.classifier import Asked
     from adamab.serving.limits import Limits
     from adamab.serving.pictures import PictureFiles
+    from adamab.task.spec import Modality
 
 _LONG = 64 * 1024  # bytes; a longer body is parsed outside the event loop
 _MOST_FIELDS = 16  # of a form, beside the pictures
@@ -38,17 +39,27 @@ class Read:
     asked: Asked
 
 
-async def read_question(request: Request, body: bytes, limits: Limits, files: PictureFiles) -> Read:
-    """Raises `Refused`; the rows' pictures are files, for the caller to remove."""
+def other_kind(wanted: Modality) -> Refused:
+    """For what the model does not classify."""
+    return invalid(f"the model classifies {wanted}s; send {'images' if wanted == 'image' else 'texts'}")
+
+
+async def read_question(
+    request: Request, body: bytes, wanted: Modality, limits: Limits, files: PictureFiles
+) -> Read:
+    """Raises `Refused`; the rows' pictures are files, for the caller to remove.
+
+    Where the model classifies texts, no picture is looked at.
+    """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json":
-        return await _of_json(body, limits, files)
+        return await _of_json(body, wanted, limits, files)
     if kind == "multipart/form-data":
-        return await _of_form(request, body, limits, files)
+        return await _of_form(request, body, wanted, limits, files)
     raise Refused(415, "unknown_type", "send application/json or multipart/form-data as the Content-Type")
 
 
-async def _of_json(body: bytes, limits: Limits, files: PictureFiles) -> Read:
+async def _of_json(body: bytes, wanted: Modality, limits: Limits, files: PictureFiles) -> Read:
     if len(body) <= _LONG:
         question, rows = _parsed(body, limits)
     else:
@@ -56,6 +67,8 @@ async def _of_json(body: bytes, limits: Limits, files: PictureFiles) -> Read:
     asked = question.asked()
     if question.images is None:
         return Read(rows, asked)
+    if wanted == "text":
+        raise other_kind(wanted)
     pictures = await asyncio.to_thread(from_base64, [picture.data for picture in question.images])
     return Read(await files.stored(pictures), asked)
 
@@ -91,8 +104,12 @@ def _check_count(count: int, limits: Limits) -> None:
         )
 
 
-async def _of_form(request: Request, body: bytes, limits: Limits, files: PictureFiles) -> Read:
+async def _of_form(
+    request: Request, body: bytes, wanted: Modality, limits: Limits, files: PictureFiles
+) -> Read:
     fields, pictures = await _form(request, body, limits)
+    if wanted == "text":
+        raise invalid("the model classifies texts, which are sent as JSON; send no form")
     if not pictures:
         raise invalid("the form has no file named images; texts are sent as JSON")
     asked = parsed_wishes(fields).asked()

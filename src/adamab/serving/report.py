@@ -19,7 +19,6 @@ from adamab.task.messages import one_line, place
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-FILE_NAME = "report.html"
 _HEAD = 4096  # bytes in which a report says whose it is
 _MARK = re.compile(rb'<meta name="adamab-report" content="([0-9a-f]{16})">')
 

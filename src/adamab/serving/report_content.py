@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from adamab.errors import RecipeError
-from adamab.run.model_card import without_place
+from adamab.run.public_names import public_fingerprint, without_place
 from adamab.run.reading import RunReader, SampleSeen, State
 from adamab.run.sample_files import HeldOutAnswer
 from adamab.serving import report_figures as draw
@@ -24,7 +24,10 @@ from adamab.serving.run_figures import (
     ClassSources,
     RunFigures,
     class_errors,
+    completed,
     confusion_matrix,
+    estimate,
+    said_at_start,
     sources_by_class,
     spend_rows,
 )
@@ -53,6 +56,7 @@ class Seen:
     answers: Sequence[HeldOutAnswer]
     spending: Mapping[str, Any]
     segments: Sequence[Mapping[str, Any]]
+    started: Mapping[str, Any]
 
     @classmethod
     def of(cls, reader: RunReader) -> Seen:
@@ -70,6 +74,7 @@ class Seen:
             answers=reader.held_out(),
             spending=reader.spending() if segments else {**_NO_SPENDING, **summary.get("spent", {})},
             segments=segments,
+            started=said_at_start(reader),
         )
 
     @property
@@ -148,21 +153,11 @@ def _sources(seen: Seen) -> dict[str, ClassSources]:
     if seen.task is None and seen.segments:
         for name, hashes in seen.segments[-1]["inputs"]["given"].items():
             found[name].given = len(hashes)
-    if not any(sample.reason is not None for sample in seen.samples):
-        for name, reasons in seen.figures.gate_reasons().items():
-            found[name].kept_out = sum(reasons.values())
-    if not any(sample.source == "synthetic" for sample in seen.samples):
-        for record in seen.figures.rounds:
-            if record.chosen is not None:
-                found[record.chosen].synthetic += record.accepted
-        if not seen.figures.rounds:
-            for name, count in seen.summary.get("synthetic_by_class", {}).items():
-                found[name].synthetic = count
-    return found
+    return completed(found, seen.samples, seen.figures, seen.summary)
 
 
 def _estimate(seen: Seen) -> dict[str, Any] | None:
-    told = seen.summary.get("estimate")
+    told = estimate(seen.summary)
     if told is None:
         return None
     accuracy, low, high = (float(told[key]) for key in ("accuracy", "low", "high"))
@@ -189,7 +184,13 @@ def _classes(
     if len(names) > MOST_CLASSES:  # the hardest, then those that were never judged
         names = [*judged, *(name for name in names if name not in judged)][:MOST_CLASSES]
     rows = [
-        {"name": n, "description": described.get(n), "sources": sources[n], "errors": judged.get(n)}
+        {
+            "name": n,
+            "description": described.get(n),
+            "added": n in seen.summary.get("added", ()),
+            "sources": sources[n],
+            "errors": judged.get(n),
+        }
         for n in names
     ]
     bars = [
@@ -204,6 +205,7 @@ def _classes(
         "rows": rows,
         "left_out": len(seen.classes) - len(rows),
         "bars": draw.stacked_bars(bars, legend, told=told),
+        "bars_shown": len(bars),
         "bars_left_out": len(seen.classes) - len(bars),
         "rejected": any(found.rejected for found in sources.values()),
     }
@@ -280,13 +282,13 @@ def _spending(seen: Seen) -> dict[str, Any]:
 
 def _making(seen: Seen) -> dict[str, Any]:
     last = seen.segments[-1] if seen.segments else {}
-    inputs, started, known = last.get("inputs", {}), last.get("started") or {}, seen.summary
+    inputs, started, known = last.get("inputs", {}), seen.started, seen.summary
     recipe = known.get("recipe") or inputs.get("recipe") or {}
     embedder = known.get("embedder", {})
     generator = known.get("generator") or started.get("generator") or inputs.get("generator")
     return {
         "embedder": without_place(embedder.get("spec") or started.get("embedder") or ""),
-        "fingerprint": embedder.get("fingerprint") or inputs.get("embedder"),
+        "fingerprint": public_fingerprint(embedder.get("fingerprint") or inputs.get("embedder") or ""),
         "generator": without_place(str(generator or "none")),
         "policy": known.get("policy") or inputs.get("policy"),
         "seed": known.get("seed", inputs.get("seed")),

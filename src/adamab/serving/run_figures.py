@@ -9,9 +9,11 @@ from __future__ import annotations
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+from adamab.run.directory import has_journal
+from adamab.run.journal import STARTED, Journal
 from adamab.run.reading import Round, RunReader, SampleSeen
 from adamab.run.records import ClassScore
 from adamab.run.sample_files import HeldOutAnswer
@@ -78,6 +80,11 @@ class ClassSources:
     synthetic: int = 0
     kept_out: int = 0  # by the gate
     rejected: int = 0  # by a person, and followed by a fit
+
+    @property
+    def in_training(self) -> int:
+        """Samples that are trained on."""
+        return self.given + self.synthetic
 
 
 @dataclass(frozen=True)
@@ -161,6 +168,15 @@ class RunFigures:
         return {name: dict(reasons) for name, reasons in counts.items()}
 
 
+def said_at_start(reader: RunReader) -> Mapping[str, Any]:
+    """How the run was started last: embedder, generator, options; empty where its journal does not tell."""
+    if not has_journal(reader.directory):
+        return {}
+    with Journal(reader.directory) as journal:
+        last = journal.last(STARTED)
+    return {} if last is None else last.data
+
+
 def sources_by_class(samples: Iterable[SampleSeen], classes: Sequence[str] = ()) -> dict[str, ClassSources]:
     """Samples by source; named classes come first and are there without samples too."""
     found: dict[str, ClassSources] = {name: ClassSources() for name in classes}
@@ -174,6 +190,31 @@ def sources_by_class(samples: Iterable[SampleSeen], classes: Sequence[str] = ())
             counts.kept_out += 1
         else:
             counts.rejected += 1
+    return found
+
+
+def completed(
+    sources: Mapping[str, ClassSources],
+    samples: Sequence[SampleSeen],
+    figures: RunFigures | None,
+    summary: Mapping[str, Any],
+) -> dict[str, ClassSources]:
+    """What `sources_by_class` cannot see in the samples: vectors, which have no texts, and texts not kept."""
+    found = {name: replace(counts) for name, counts in sources.items()}
+    gate = figures.gate_reasons() if figures is not None else {}
+    overruled = Counter(s.class_name for s in samples if s.reason is not None and s.used)
+    for name, reasons in gate.items():
+        counts = found.setdefault(name, ClassSources())
+        counts.kept_out = max(counts.kept_out, sum(reasons.values()) - overruled[name])
+    if any(sample.source == "synthetic" for sample in samples):
+        return found
+    rounds = figures.rounds if figures is not None else []
+    made = Counter({r.chosen: 0 for r in rounds if r.chosen is not None})
+    for record in rounds:
+        if record.chosen is not None:
+            made[record.chosen] += record.accepted
+    for name, count in (made if rounds else summary.get("synthetic_by_class", {})).items():
+        found.setdefault(name, ClassSources()).synthetic = count
     return found
 
 
@@ -201,6 +242,15 @@ def _class_errors(name: str, answers: Sequence[HeldOutAnswer], most: int) -> Cla
     others = Counter(answer.predicted for answer in wrong).most_common(most)
     surest = sorted(wrong, key=lambda answer: -answer.probability)[:most]
     return ClassErrors(name, len(answers), len(answers) - len(wrong), tuple(others), tuple(surest))
+
+
+def estimate(summary: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The expected accuracy with its interval, which holds it even where rounding would not let it."""
+    told = summary.get("estimate")
+    if told is None:
+        return None
+    accuracy = told["accuracy"]
+    return {**told, "low": min(told["low"], accuracy), "high": max(told["high"], accuracy)}
 
 
 def spend_rows(spending: Mapping[str, Any], by: str) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from adamab.run.reviews import FILE_NAME as REVIEWS
 from adamab.run.reviews import Reviews, Verdict
 from adamab.run.sample_files import HELD_OUT, HeldOutAnswer
 from adamab.serving.problems import Refused, invalid
-from adamab.serving.run_figures import ClassSources, RunFigures, sources_by_class
+from adamab.serving.run_figures import ClassSources, RunFigures, completed, said_at_start, sources_by_class
 from adamab.task.spec import ClassSpec, Task
 from adamab.task.words import folded
 
@@ -73,13 +73,17 @@ class RunView:
         task = self.task()
         return () if task is None else task.classes
 
+    def added(self) -> frozenset[str]:
+        """Classes that were added since the last fit."""
+        return frozenset((self.summary() or {}).get("added", ()))
+
     def held_out(self) -> list[HeldOutAnswer]:
         """Given samples with what folds that did not see them say."""
         return self._of(lambda reader: reader.held_out(), [], "held out", HELD_OUT)
 
     def spending(self) -> dict[str, Any]:
-        """What was spent so far."""
-        empty = spending({})
+        """What was spent so far; `held` is the part that calls on their way may cost at most."""
+        empty = {**spending({}), "held": 0.0}
         return self._of(lambda reader: reader.spending(), empty, "spending", JOURNAL, _LOG)
 
     def samples(self) -> list[SampleSeen]:
@@ -90,7 +94,8 @@ class RunView:
         """Samples by class and source."""
         samples = self.samples()
         names = [spec.name for spec in self.classes()]
-        return self._derived("sources", samples, lambda: sources_by_class(samples, names))
+        seen = self._derived("sources", samples, lambda: sources_by_class(samples, names))
+        return completed(seen, samples, self.figures(), self.summary() or {})
 
     def figures(self) -> RunFigures | None:
         """The rounds so far."""
@@ -192,10 +197,10 @@ def _started(reader: RunReader) -> dict[str, Any]:
     segments = reader.segments()
     if not segments:
         return {}
-    last, said = segments[-1].data, segments[-1].data.get("started") or {}
+    last = segments[-1].data
     return {
         "policy": last["inputs"]["policy"],
-        "generator": said.get("generator"),
+        "generator": said_at_start(reader).get("generator"),
         "budget": last["inputs"]["budget"],
         "changes": last["changes"],
         "parts": len(segments),

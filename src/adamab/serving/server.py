@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
+from adamab.errors import RunError
 from adamab.serving import models
 from adamab.serving.batching import Batcher
 from adamab.serving.guard import Access, Guard
@@ -22,6 +24,7 @@ from adamab.serving.metrics import CONTENT_TYPE, Metrics
 from adamab.serving.pictures import PictureFiles
 from adamab.serving.problems import Refused, invalid
 from adamab.serving.questions import read_question
+from adamab.task.messages import one_line
 from adamab.version import __version__
 
 if TYPE_CHECKING:
@@ -66,13 +69,13 @@ class Desk:
         self.bodies = Bodies(self.limits)
         self.files = PictureFiles()
         self._batcher: Batcher[bytes] | None = None
+        self.stopping = False  # from the moment that somebody asks for it
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """While it is open, questions are answered."""
-        remote = self.service.ready and self.service.model.inference.remote
-        lanes = _REMOTE_LANES if remote else 1
-        self._batcher = Batcher(self.service.compute, self.limits, self.metrics, lanes=lanes)
+        self._batcher = Batcher(self.service.compute, self.limits, self.metrics, most_lanes=_REMOTE_LANES)
+        self._widen()
         self._batcher.start()
         first = asyncio.get_running_loop().create_task(self._wait_for_the_first_model())
         try:
@@ -91,6 +94,13 @@ class Desk:
             if found not in (None, tried):
                 tried = found
                 await self.reload()
+        self._widen()
+
+    def _widen(self) -> None:
+        """An embedder behind an API is asked for several batches at once."""
+        assert self._batcher is not None
+        if self.service.ready and self.service.model.inference.remote:
+            self._batcher.widen(_REMOTE_LANES)
 
     async def answer(self, rows: Sequence[Row], asked: Asked, receive: Receive) -> bytes:
         """The answer's JSON; a question whose client has gone or waited too long is withdrawn."""
@@ -112,9 +122,11 @@ class Desk:
         seconds = self.limits.answer_seconds
         raise Refused(504, "too_slow", f"no answer within {seconds:g} seconds; send less or try again later")
 
-    async def reload(self) -> None:
-        """Open what the run holds now; questions are answered meanwhile."""
-        self.metrics.reload(await asyncio.to_thread(self.service.reload))
+    async def reload(self) -> str:
+        """Open what the run holds now; questions are answered meanwhile. Tells the outcome."""
+        outcome = await asyncio.to_thread(self.service.reload)
+        self.metrics.reload(outcome)
+        return outcome
 
 
 async def _disconnected(receive: Receive) -> None:
@@ -146,8 +158,14 @@ def create_app(
     app.state.desk = desk
     for router in (_api(desk), *routers):
         app.include_router(router)
-    _refuse_in_one_shape(app)
-    app.add_middleware(Guard, access=settings.access, metrics=desk.metrics, log=settings.log)
+    _refuse_in_one_shape(app, settings.log)
+    app.add_middleware(
+        Guard,
+        access=settings.access,
+        metrics=desk.metrics,
+        log=settings.log,
+        stopping=lambda: desk.stopping,
+    )
     return app
 
 
@@ -158,10 +176,19 @@ def _silent() -> dict[str, Any]:
     return {"telemetry": {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}}
 
 
-def _refuse_in_one_shape(app: FastAPI) -> None:
+def _refuse_in_one_shape(app: FastAPI, log: Callable[[str], None]) -> None:
     @app.exception_handler(Refused)
     async def refused(request: Request, refusal: Refused) -> Response:
         return Response(refusal.body(), refusal.status, dict(refusal.headers), JSON)
+
+    async def unavailable(request: Request, error: Exception) -> Response:
+        told = error.strerror if isinstance(error, OSError) and error.strerror else error
+        log(f"{request.url.path} cannot be answered: {one_line(told)}")
+        return await refused(request, Refused(503, "unavailable", one_line(told), {"Retry-After": "5"}))
+
+    # A full disk or a damaged file of the run is told in a line, by every path.
+    for kind in (RunError, OSError, sqlite3.Error):
+        app.add_exception_handler(kind, unavailable)
 
     @app.exception_handler(HTTPException)
     async def not_here(request: Request, error: HTTPException) -> Response:
@@ -196,7 +223,8 @@ def _api(desk: Desk) -> APIRouter:
             body = await desk.bodies.read(
                 account, request.receive, headers.get("content-length"), asks_first="expect" in headers
             )
-            question = await read_question(request, body, desk.limits, desk.files)
+            modality = desk.service.model.inference.modality
+            question = await read_question(request, body, modality, desk.limits, desk.files)
             del body
             with desk.files.kept(question.rows):
                 answer = await desk.answer(question.rows, question.asked, request.receive)
@@ -204,7 +232,7 @@ def _api(desk: Desk) -> APIRouter:
 
     few = _refusals(401, 421)
 
-    @router.get("/v1/classes", response_model=models.Classes, responses=few)
+    @router.get("/v1/classes", response_model=models.Classes, responses=few | _refusals(503))
     async def classes() -> models.Classes:
         """What the model tells apart."""
         model = desk.service.model
@@ -215,12 +243,13 @@ def _api(desk: Desk) -> APIRouter:
             classes=[models.ClassName(name=name) for name in model.classes],
         )
 
-    @router.get("/healthz", response_model=models.Health, responses=_refusals(421))
+    @router.get("/healthz", response_model=models.Health, responses=_refusals(421, 503))
     async def healthz() -> models.Health:
-        """Whether the server answers, with which model; needs no token."""
+        """Whether the server lives, with which model; needs no token."""
+        ready = desk.service.ready
         return models.Health(
-            status="reloading" if desk.service.reloading else "ready",
-            model=models.ModelName(**desk.service.model.name),
+            status="waiting" if not ready else "reloading" if desk.service.reloading else "ready",
+            model=models.ModelName(**desk.service.model.name) if ready else None,
             uptime_seconds=round(time.monotonic() - desk.service.started, 3),
         )
 

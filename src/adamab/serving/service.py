@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adamab.classifier import Answerer, load
+from adamab.classifier.answers import too_few
 from adamab.classifier.files import DOCUMENT, read_document
 from adamab.errors import AdamabError, ApiError, ModelFileError, TaskError
 from adamab.run.directory import has_journal
@@ -19,6 +20,7 @@ from adamab.run.kept_task import read_task
 from adamab.serving.models import rendered
 from adamab.serving.pictures import Row
 from adamab.serving.problems import Refused, invalid
+from adamab.serving.questions import other_kind
 from adamab.task.messages import one_line, place
 from adamab.task.specs import split_spec
 
@@ -104,7 +106,7 @@ class Service:
         """Of the model that the run holds now; None where there is none."""
         try:
             return _digest(self.run)
-        except ModelFileError:
+        except (ModelFileError, OSError):
             return None
 
     def reload(self) -> str:
@@ -120,8 +122,14 @@ class Service:
         before = self._model
         try:
             model = self._opened(before)
-        except AdamabError as error:
-            self._log(f"reload failed, the model from before stays: {one_line(error)}")
+        except Exception as error:  # whatever it is, the next reload must be tried
+            why = (
+                one_line(error)
+                if isinstance(error, AdamabError)
+                else f"{type(error).__name__}, {one_line(error)}"
+            )
+            what = "there is no model yet" if before is None else "the model from before stays"
+            self._log(f"reload failed, {what}: {why}")
             return "failed"
         self._model = model
         if before is not None and model.digest == before.digest:
@@ -185,7 +193,8 @@ class Service:
         start = 0
         for number, job, answerer in asked:
             block = logits[start : start + len(job.rows)]
-            told.append((number, rendered(model.name, model.classes, answerer(block))))
+            notes = _notes(model, job.asked)
+            told.append((number, rendered(model.name, model.classes, answerer(block), notes)))
             start += len(job.rows)
         return told
 
@@ -214,9 +223,15 @@ def _answerer(model: Model, job: Job[Any]) -> Answerer:
     wanted, classifier = model.inference.modality, model.inference.classifier
     given = "text" if job.rows[0].image is None else "image"
     if given != wanted:
-        raise invalid(f"the model classifies {wanted}s; send {'images' if wanted == 'image' else 'texts'}")
+        raise other_kind(wanted)
     _check_top_k(job.asked, classifier.classes)
     return Answerer(classifier.classes, classifier.confidence, job.asked)
+
+
+def _notes(model: Model, asked: Asked) -> list[str]:
+    """Where too few samples were held out for a share that is asked for."""
+    few = too_few(model.inference.classifier.confidence, asked)
+    return [f"too few samples were held out to vouch for {share:g}, so {result}" for share, result in few]
 
 
 def _check_top_k(asked: Asked, classes: Sequence[str]) -> None:

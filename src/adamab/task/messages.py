@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from os import PathLike
 
@@ -10,11 +11,21 @@ from adamab.errors import TaskError
 from adamab.task.words import folded
 
 _SHOWN_NAMES = 8
+_EMOJI = "\u2190-\u2bff\U0001f000-\U0001faff"
+_JOINER = re.compile(f"(?<=[{_EMOJI}\ufe0f])\u200d(?=[{_EMOJI}])")
 
 
 def one_line(text: object) -> str:
-    """`text` with everything that could break a line or a terminal written as an escape."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+    """`text` with everything that could break a line or a terminal written as an escape.
+
+    What joins two emoji into one breaks neither.
+    """
+    shown = str(text)
+    joiners = {found.start() for found in _JOINER.finditer(shown)}
+    return "".join(
+        c if c.isprintable() or number in joiners else c.encode("unicode_escape").decode()
+        for number, c in enumerate(shown)
+    )
 
 
 def short(text: object, width: int = 40) -> str:

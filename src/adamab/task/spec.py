@@ -58,6 +58,8 @@ class Task:
 
     Example:
         >>> task = Task.from_mapping({"refund": ["money back please"], "praise": ["love it"]})
+        >>> task
+        Task('task': 2 classes, 2 given texts)
         >>> task.class_names
         ('refund', 'praise')
     """
@@ -119,6 +121,10 @@ class Task:
     def samples_of(self, class_name: str) -> tuple[Sample, ...]:
         """The given samples of one class, in file order."""
         return tuple(s for s in self.samples if s.class_name == class_name)
+
+    def __repr__(self) -> str:
+        given = f"{len(self.samples)} given {self.modality}s"
+        return f"Task({short(self.name)}: {len(self.classes)} classes, {given})"
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the first classes, and how many samples they have."""

@@ -1,6 +1,6 @@
 // The frame: which part is shown, what the run is doing, and following it while it goes on.
 
-import { ago, announce, counted, el, failure, get, post, replace, sentence } from "./parts.js";
+import { ago, announce, copied, counted, el, failure, get, post, replace, sentence } from "./parts.js";
 import * as tryIt from "./try.js";
 import * as classes from "./classes.js";
 import * as run from "./run.js";
@@ -9,7 +9,7 @@ import * as samples from "./samples.js";
 const PARTS = { try: tryIt, classes, run, samples };
 const QUICK = 1200, SLOW = 6000;  // milliseconds between two looks at the run
 const STATES = { running: "Running", finished: "Finished", stopped: "Stopped", "broken off": "Broken off", "model only": "Model only" };
-const page = { overview: null, part: null, timer: null, behind: 0, begun: new Set() };
+const page = { overview: null, part: null, timer: null, behind: 0, begun: new Set(), notLoaded: null };
 
 function wanted() {
   const [name, query] = location.hash.slice(1).split("?");
@@ -62,16 +62,19 @@ function showState() {
 }
 
 function showNotices() {
-  const { state, model } = page.overview;
+  const { state, model, refit } = page.overview;
   const told = [];
+  const ended = { stopped: "The fit was stopped before its end.", "broken off": "The fit broke off before its end." }[state];
+  if (ended) told.push(el("p", {}, `${ended} This goes on where it was:`), copied(refit));
   if (model === null) {
     told.push(el("p", {}, state === "running"
       ? "The first fit is under way. There is no model to try yet; it is loaded when the fit ends."
       : state === "finished" ? "The fit has ended; its model is being loaded."
-        : "This run has no model yet. Start adamab fit again to go on; the model is loaded here when the fit ends."));
+        : "This run has no model yet; it is loaded here when a fit has ended."));
   } else if (model.newer && state !== "running") {
     const button = el("button", { type: "button", class: "main small", onclick: reload }, "Use the new model");
-    told.push(el("p", {}, "A fit has ended since the server started. The server still answers with the earlier model. "), button);
+    told.push(el("p", {}, "The run's model has changed. The server still answers with the earlier one. "), button);
+    if (page.notLoaded !== null) told.push(failure(new Error(page.notLoaded)));
   }
   const place = document.getElementById("notices");
   const words = told.map((node) => node.textContent).join("");
@@ -84,10 +87,13 @@ async function reload(event) {
   event.target.disabled = true;
   try {
     await post("v1/run/reload", {});
+    page.notLoaded = null;
     announce("The new model is in use");
     await look();
   } catch (error) {
-    trouble(error);
+    event.target.disabled = false;
+    page.notLoaded = error.message;
+    showNotices();
   }
 }
 

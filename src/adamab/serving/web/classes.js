@@ -91,7 +91,8 @@ function classRow(row, most) {
   button.addEventListener("click", toggle);
   if (shown) fill(detail.firstChild, row.class);
   return [el("tr", {},
-    el("th", { scope: "row", "data-head": "Class" }, button, row.description ? el("p", { class: "hint" }, row.description) : null),
+    el("th", { scope: "row", "data-head": "Class" }, button, row.description ? el("p", { class: "hint" }, row.description) : null,
+      row.added ? el("p", { class: "hint" }, "Added after the fit; nothing was trained for it yet.") : null),
     el("td", { "data-head": "Samples" }, stack(row, most)),
     el("td", { "data-head": "Right when held out" }, row.held_out ? el("div", { class: "held" },
       el("span", { class: "strong" }, percent(row.held_out.right / row.held_out.n)), el("span", { class: "note" }, `${row.held_out.right} of ${row.held_out.n}`)) : "–"),

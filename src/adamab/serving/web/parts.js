@@ -118,12 +118,14 @@ const seen = new IntersectionObserver((entries) => {
   }
 }, { rootMargin: "300px" });
 
+async function loaded(id, query = "") {
+  const response = await answered(`v1/run/pictures/${encodeURIComponent(id)}${query}`, {});
+  return URL.createObjectURL(await response.blob());
+}
+
 async function show(image) {
   const id = image.dataset.id;
-  if (!pictures.has(id)) {
-    const loaded = answered(`v1/run/pictures/${encodeURIComponent(id)}`, {}).then((response) => response.blob());
-    pictures.set(id, loaded.then((blob) => URL.createObjectURL(blob)));
-  }
+  if (!pictures.has(id)) pictures.set(id, loaded(id));
   try {
     image.src = await pictures.get(id);
   } catch {
@@ -136,6 +138,22 @@ export function picture(id, alt) {
   const image = el("img", { class: "thumbnail", src: NOTHING, alt, "data-id": id, width: 96, height: 96 });
   seen.observe(image);
   return image;
+}
+
+// The whole picture, in a dialog.
+export async function enlarge(id, alt) {
+  const dialog = document.getElementById("large");
+  const place = document.getElementById("large-picture");
+  replace(place, el("p", { class: "hint" }, "Loading…"));
+  document.getElementById("large-title").textContent = alt;
+  if (!dialog.open) dialog.showModal();
+  try {
+    const address = await loaded(id, "?large=true");
+    dialog.addEventListener("close", () => URL.revokeObjectURL(address), { once: true });
+    replace(place, el("img", { src: address, alt }));
+  } catch (error) {
+    replace(place, failure(error));
+  }
 }
 
 // Numbers and words

@@ -49,8 +49,16 @@ function facts() {
     fact("Samples", number(overview.given + overview.synthetic), `${number(overview.given)} given, ${number(overview.synthetic)} synthetic`),
     fact("Rounds", number(overview.rounds), overview.generator === "none" ? "no generator" : overview.policy ? `policy ${overview.policy}` : ""),
     fact("Kept out", number(overview.kept_out + overview.rejected), overview.rejected ? `${number(overview.rejected)} by a person` : "by the quality gate"),
-    fact("Spent", money(spent.usd), spent.calls ? counted(spent.calls, "call") : "no paid calls"),
+    fact("Spent", money(settled(spent)), spent.calls ? `${counted(spent.calls, "call")}${unsettled(spent)}` : "no paid calls"),
     fact("Budget", limits.length ? limits.join(", ") : "none", overview.ended ?? ""));
+}
+
+// What is on its way is counted at its highest price and gets cheaper: it is told beside what was spent.
+const settled = (spent) => (overview.state === "running" ? spent.usd - spent.held : spent.usd);
+
+function unsettled(spent) {
+  if (!spent.unsettled) return "";
+  return `, ${number(spent.unsettled)} ${overview.state === "running" ? "on the way" : "cut off and counted in full"}`;
 }
 
 async function figures() {
@@ -87,7 +95,7 @@ function where(found) {
   const most = Math.max(1, ...found.classes.flatMap((one) => one.counts));
   const wide = found.columns.length > 1 ? `${number(found.columns[0])} to ${number(overview.rounds)}` : "1";
   const lines = found.classes.map((one) => {
-    const last = one.counts.at(-1) ?? 0;
+    const last = one.samples;  // as Classes has it: people may have rejected some since
     return el("tr", {}, el("th", { scope: "row" }, el("a", { href: `#classes?${new URLSearchParams({ class: one.class })}` }, one.class)),
       el("td", { class: "wide" }, strip(found.columns.length, one.strip, `${one.class} was chosen in ${counted(one.chosen, "round")}`)),
       el("td", { class: "number" }, number(one.chosen)),
@@ -195,7 +203,7 @@ function spend(found) {
   }
   const lines = (list) => list.map((one) => [one.name, money(one.usd), number(one.calls), number(one.input_tokens), number(one.output_tokens)]);
   const heads = ["", "Money", "Calls", "Tokens in", "Tokens out"];
-  replace(at.spend, heading("Spent", `${money(found.usd)} in ${counted(found.calls, "call")}.`),
+  replace(at.spend, heading("Spent", `${money(settled(found))} in ${counted(found.calls, "call")}${unsettled(found)}.`),
     el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Spending by purpose" }, el("table", { class: "money" },
       el("thead", {}, el("tr", {}, heads.map((head, i) => el("th", { scope: "col", class: i ? "number" : "" }, head || "Purpose")))),
       el("tbody", {}, lines(found.by_purpose).map((line) => el("tr", {}, line.map((value, i) => (i ? el("td", { class: "number" }, value) : el("th", { scope: "row" }, value)))))))),

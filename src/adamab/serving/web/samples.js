@@ -1,6 +1,6 @@
 // Samples: browse what was written, and accept or reject it with one key.
 
-import { announce, copied, counted, debounced, el, empty, failure, get, number, picture, post, replace } from "./parts.js";
+import { announce, copied, counted, debounced, el, empty, enlarge, failure, get, number, picture, post, replace } from "./parts.js";
 
 const PAGE = 50;
 const at = {};
@@ -136,7 +136,7 @@ function waiting(n) {
   const key = `${n} ${overview.state}`;
   if (at.waiting.dataset.key === key) return;
   at.waiting.dataset.key = key;
-  replace(at.waiting, n ? el("div", { class: "notice" }, el("p", {}, `${counted(n, "verdict waits", "verdicts wait")} for the next fit, which buys nothing again:`), copied(`adamab fit --run ${overview.run}`)) : null);
+  replace(at.waiting, n ? el("div", { class: "notice" }, el("p", {}, `${counted(n, "verdict waits", "verdicts wait")} for the next fit, which buys nothing again:`), copied(overview.refit)) : null);
 }
 
 const WHY = {
@@ -161,7 +161,8 @@ function item(row, place) {
   const verdictButton = (verdict, letter, text, allowed) => el("button", { type: "button", class: `verdict ${verdict}`, "aria-pressed": String(row.verdict === verdict), "aria-keyshortcuts": letter,
     disabled: !allowed, onclick: (event) => { event.stopPropagation(); mark(place); decide(place, row.verdict === verdict ? "none" : verdict); } }, text);
   return el("li", { class: `sample ${kind}`, tabindex: -1, "data-id": row.id, onclick: () => mark(place) },
-    row.picture ? picture(row.id, `A ${row.source} sample of ${row.class}`) : el("p", { class: "quote" }, row.cut ? `${row.text}…` : row.text),
+    row.picture ? el("button", { type: "button", class: "enlarge", "aria-label": `Show the ${row.source} sample of ${row.class} larger`, onclick: () => enlarge(row.id, `A ${row.source} sample of ${row.class}`) },
+      picture(row.id, `A ${row.source} sample of ${row.class}`)) : el("p", { class: "quote" }, row.cut ? `${row.text}…` : row.text),
     el("div", { class: "under" }, el("span", { class: "tag" }, row.class), el("span", { class: "note" }, `${words}${row.round === null ? "" : ` · round ${row.round}`}`),
       synthetic ? el("span", { class: "verdicts" }, verdictButton("accept", "a", "Accept", row.can_enter), verdictButton("reject", "r", "Reject", true)) : null));
 }
@@ -201,6 +202,7 @@ async function decide(place, verdict, { undoing = false } = {}) {
       if (i === current) mark(i, { focus: had });
     });
     waiting(found.waiting);
+    count().catch(() => {});  // the filters tell how many there are of each; the next look tells it, too
     announce(`${{ accept: "Accepted", reject: "Rejected", none: "Verdict taken back" }[verdict]}.`);
   } catch (error) {
     announce(error.message);
@@ -234,10 +236,11 @@ async function step(by) {
 export async function key(event) {
   const actions = {
     j: () => step(1), ArrowDown: () => step(1), k: () => step(-1), ArrowUp: () => step(-1),
-    a: () => verdict("accept"), r: () => verdict("reject"), u: undo,
+    a: () => verdict("accept"), r: () => verdict("reject"), u: undo, Enter: () => enlarge(rows[current].id, `A ${rows[current].source} sample of ${rows[current].class}`),
   };
   const action = actions[event.key];
   if (!action || event.repeat && "aru".includes(event.key)) return;
+  if (event.key === "Enter" && !(rows[current]?.picture && document.activeElement?.classList.contains("sample"))) return;
   if (event.key.startsWith("Arrow") && !at.list.contains(document.activeElement)) return;
   event.preventDefault();
   await action();

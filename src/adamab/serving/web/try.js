@@ -4,8 +4,10 @@ import { announce, bar, el, empty, failure, ordinal, percent, picture, post, rep
 
 const SHOWN = 6;
 const at = {};
+const LONGEST = 100000;  // characters of a text
 let kind = null;
 let asked = 0;
+let described = false;
 
 export function begin(section, overview) {
   at.form = el("div", { class: "try-form" });
@@ -18,6 +20,7 @@ export function show(overview) {
 }
 
 export function follow(overview) {
+  described = overview.described;
   const now = overview.model?.modality ?? "none";
   if (now === kind) return;
   kind = now;
@@ -27,19 +30,31 @@ export function follow(overview) {
     return;
   }
   replace(at.form, now === "image" ? pictureForm() : textForm(overview));
+  clear();
+}
+
+function clear() {
+  asked += 1;  // an answer that is on its way is not wanted any more
+  at.result.removeAttribute("aria-busy");
   replace(at.result, empty("The answer appears here.", "You see how the classes rank before and after calibration, "
     + "and which samples of the run are nearest."));
 }
 
 function textForm(overview) {
-  const field = el("textarea", { id: "text", rows: 5, maxlength: 100000, spellcheck: "false", "aria-describedby": "text-hint" });
+  const field = el("textarea", { id: "text", rows: 5, maxlength: LONGEST, spellcheck: "false", "aria-describedby": "text-hint" });
   const button = el("button", { class: "main" }, "Classify");
-  const form = el("form", {}, el("label", { for: "text" }, "A text to classify"), field,
+  const full = el("p", { class: "bad", role: "status" });
+  field.addEventListener("input", () => {
+    full.textContent = field.value.length >= LONGEST ? `A text has ${LONGEST.toLocaleString("en")} characters at most; the rest is cut off.` : "";
+  });
+  const form = el("form", {}, el("label", { for: "text" }, "A text to classify"), field, full,
     el("div", { class: "row" }, button, el("p", { class: "hint", id: "text-hint" }, "Enter classifies, Shift + Enter begins a new line.",
       overview.model.remote ? " Each question is a call to the embedder's service and may cost money." : "")));
   const ask = () => {
     const text = field.value;
     if (!text.trim()) {
+      clear();
+      button.removeAttribute("aria-busy");
       field.focus();
       return;
     }
@@ -59,7 +74,7 @@ function textForm(overview) {
 
 function pictureForm() {
   const file = el("input", { id: "picture", type: "file", accept: "image/*", class: "unseen" });
-  const shown = el("img", { class: "dropped", alt: "The picture to classify", hidden: true });
+  const shown = el("img", { class: "dropped", alt: "The picture to classify", hidden: true, onerror: () => { shown.hidden = true; } });
   const label = el("label", { for: "picture", class: "drop" }, shown,
     el("span", { class: "strong" }, "Drop a picture here"), el("span", { class: "hint" }, "or choose a file, or paste one"));
   const take = (chosen) => {
@@ -96,7 +111,7 @@ async function question(button, content) {
     announce(spoken(found));
     if (at.result.getBoundingClientRect().top > innerHeight - 120) at.result.scrollIntoView({ block: "start" });
   } catch (error) {
-    if (number === asked) replace(at.result, failure(error));
+    if (number === asked) replace(at.result, failure(new Error(error.message.replace(/^images\.0: /, ""))));
   } finally {
     if (number === asked) {
       button.removeAttribute("aria-busy");
@@ -129,17 +144,20 @@ function answer(found) {
 }
 
 function beforeList(found) {
-  const ranked = [...found.classes].sort((a, b) => a.before_rank - b.before_rank);
-  const how = found.compared_with === "descriptions" ? "the class descriptions" : "the mean of each class's given samples";
+  const ranked = found.classes.filter((one) => one.before_rank !== null).sort((a, b) => a.before_rank - b.before_rank);
+  const how = found.compared_with === "descriptions" ? (described ? "the class descriptions" : "the class names") : "the mean of each class's given samples";
   const rows = ranked.slice(0, SHOWN);
   const best = found.classes[0];
-  if (!rows.includes(best)) rows.splice(SHOWN - 1, 1, best);
+  if (best.before_rank !== null && !rows.includes(best)) rows.splice(SHOWN - 1, 1, best);
   return el("section", { class: "panel", "aria-label": "Before calibration" }, el("h3", {}, "Before calibration"),
     el("p", { class: "hint" }, `Cosine of the raw embedding with ${how}, as shares (softmax, temperature ${found.temperature}).`),
     el("ol", { class: "ranking" }, rows.map((one) => el("li", { class: one === best ? "best" : "", value: one.before_rank },
       el("span", { class: "rank" }, one.before_rank), el("span", { class: "name" }, one.class_name), el("span", { class: "value" }, percent(one.before)),
-      bar(one.before, one === best ? "" : "faint"), el("span", { class: "note" }, `cosine ${signed(one.similarity)}`)))));
+      bar(one.before, one === best ? "" : "faint"), el("span", { class: "note" }, `cosine ${signed(one.similarity)}`)))),
+    found.without.length ? el("p", { class: "hint" }, `Not ranked here, since the run keeps no vector of it before the next fit: ${few(found.without)}.`) : null);
 }
+
+const few = (names) => (names.length > 5 ? `${names.slice(0, 5).join(", ")} and ${names.length - 5} more` : names.join(", "));
 
 function afterList(found) {
   const best = found.classes[0];
