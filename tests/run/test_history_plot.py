@@ -58,14 +58,14 @@ def test_a_picture_of_any_history(count, classes):
 
 
 def test_rounds_without_loss_or_choice():
-    history(3, 2, loss=None).plot()._repr_png_()
     odd = RoundRecord(1, None, 0, 0, None, 2, (), 0.5, None, Seconds())
-    History([odd]).plot()._repr_png_()
+    for records in (history(3, 2, loss=None), History([odd])):
+        assert records.plot()._repr_png_().startswith(b"\x89PNG")
 
 
 def test_names_that_fonts_and_formulas_stumble_over():
     odd = RoundRecord(1, "a$\\frac{$ \n \ud83d \x00", 1, 1, None, 2, (), 0.5, None, Seconds())
-    History([odd]).plot()._repr_png_()
+    assert History([odd]).plot()._repr_png_().startswith(b"\x89PNG")
 
 
 def test_no_rounds_are_told():

@@ -278,3 +278,19 @@ def until() -> Callable[[Any, str], None]:
         pytest.fail(f"never became true: {true}; the page says: {page.inner_text('body')[:2000]}")
 
     return wait
+
+
+@pytest.fixture
+def picture_run(tmp_path: Path, paint: Any) -> Path:
+    """A run of pictures, whose given ones lie in `given` beside it."""
+    paint(tmp_path / "given", {"red": 3, "green": 3, "blue": 3})
+    order = Order(
+        task=load_task(tmp_path / "given"),
+        embedder=PixelEmbedder(),
+        embedder_spec="pixels",
+        generator=resolve_generator("transform", seed=0),
+        generator_spec="transform",
+        recipe=Recipe().with_options(folds=2, checkpoints=(0, 6), batch=2, passes=2, near_duplicate=None),
+    )
+    fit_run(order, tmp_path / "run")
+    return tmp_path / "run"

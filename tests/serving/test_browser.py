@@ -9,15 +9,12 @@ from typing import Any
 
 import pytest
 
-from adamab.providers.registry import resolve_generator
 from adamab.run.add_class import Addition, add_class
 from adamab.run.fit_run import Order, fit_run
 from adamab.run.journal import ROUND, Journal
 from adamab.run.reviews import Reviews
 from adamab.serving.guard import Access
 from adamab.serving.page import OPEN_PATHS
-from adamab.task import load_task
-from adamab.task.recipe import Recipe
 from adamab.testing import HashEmbedder, PixelEmbedder
 
 PARTS = ("try", "classes", "run", "samples")
@@ -255,19 +252,9 @@ def test_the_token_is_asked_for_once(until: Any, live: Any, shown_run: Path, chr
 
 
 def test_a_picture_is_dropped_and_its_neighbours_are_seen(
-    until: Any, live: Any, visit: Any, tmp_path: Path, paint: Any
+    until: Any, live: Any, visit: Any, tmp_path: Path, picture_run: Path
 ) -> None:
-    paint(tmp_path / "given", {"red": 3, "green": 3, "blue": 3})
-    order = Order(
-        task=load_task(tmp_path / "given"),
-        embedder=PixelEmbedder(),
-        embedder_spec="pixels",
-        generator=resolve_generator("transform", seed=0),
-        generator_spec="transform",
-        recipe=Recipe().with_options(folds=2, checkpoints=(0, 6), batch=2, passes=2, near_duplicate=None),
-    )
-    fit_run(order, tmp_path / "run")
-    page = visit(live(tmp_path / "run", PixelEmbedder()).url)
+    page = visit(live(picture_run, PixelEmbedder()).url)
     page.set_input_files("#picture", tmp_path / "given" / "blue" / "0-1.png")
     page.wait_for_selector(".answer")
     assert page.inner_text(".answer h3") == "blue"

@@ -15,7 +15,6 @@ import pytest
 
 from adamab.classifier import load, save
 from adamab.errors import RunError
-from adamab.providers.registry import resolve_generator
 from adamab.run.add_class import Addition, add_class
 from adamab.run.fit_run import Order, fit_run
 from adamab.run.reading import RunReader
@@ -249,18 +248,8 @@ def test_a_run_in_its_first_fit_is_shown_and_answers_when_it_can(live: Start, sh
     assert said(server, "/v1/explain", {"text": "money back"}).status_code == 200
 
 
-def test_pictures_are_served_by_sample_only(live: Start, tmp_path: Path, paint: Any) -> None:
-    paint(tmp_path / "given", {"red": 3, "green": 3, "blue": 3})
-    order = Order(
-        task=load_task(tmp_path / "given"),
-        embedder=PixelEmbedder(),
-        embedder_spec="pixels",
-        generator=resolve_generator("transform", seed=0),
-        generator_spec="transform",
-        recipe=Recipe().with_options(folds=2, checkpoints=(0, 6), batch=2, passes=2, near_duplicate=None),
-    )
-    fit_run(order, tmp_path / "run")
-    server = live(tmp_path / "run", PixelEmbedder())
+def test_pictures_are_served_by_sample_only(live: Start, tmp_path: Path, picture_run: Path) -> None:
+    server = live(picture_run, PixelEmbedder())
     for source in ("given", "synthetic"):
         sample = got(server, "/v1/run/samples", source=source, limit=1)["samples"][0]
         picture = server.get(f"/v1/run/pictures/{sample['id']}")

@@ -42,10 +42,13 @@ def test_rows_are_shaded_by_value_and_equal_neighbours_are_one() -> None:
 
 
 def test_rows_without_values() -> None:
-    drawn(draw.heat_rows([], told="t", columns=("1", "1"), gap=True))
-    drawn(draw.heat_rows([draw.HeatRow("a", ())], told="t", columns=("1", "1"), gap=True))
-    drawn(draw.stacked_bars([draw.BarRow("a", (0, 0))], ("given", "synthetic"), told="t"))
-    drawn(draw.stacked_bars([], ("given",), told="t"))
+    for figure in (
+        draw.heat_rows([], told="t", columns=("1", "1"), gap=True),
+        draw.heat_rows([draw.HeatRow("a", ())], told="t", columns=("1", "1"), gap=True),
+        draw.stacked_bars([draw.BarRow("a", (0, 0))], ("given", "synthetic"), told="t"),
+        draw.stacked_bars([], ("given",), told="t"),
+    ):
+        assert drawn(figure).attrib["aria-label"] == "t"
 
 
 def test_names_of_any_kind_are_escaped_and_cut() -> None:
