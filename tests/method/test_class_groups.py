@@ -38,7 +38,7 @@ def test_sums_are_those_of_the_definition(
     means = groups.mean(values[groups.order])
     norms = groups.outer_norms([(ordered[0], ordered[1]), (ordered[2], ordered[3])])
     present = [k for k, count in enumerate(counts) if count]
-    outer = groups.mean_outer(ordered[0], ordered[1], np.array(present[::-1]))
+    outer = groups.mean_outer(ordered[0].__getitem__, ordered[1], np.array(present[::-1]))
     assert groups.present.tolist() == [count > 0 for count in counts]
     assert groups.n_present == len(present)
     for k in range(len(counts)):
@@ -67,4 +67,20 @@ def test_order_puts_a_class_side_by_side() -> None:
 def test_no_class_asked_for() -> None:
     _, _, groups = problem([2, 3])
     nothing = np.array([], dtype=np.intp)
-    assert groups.mean_outer(torch.ones(5, 2), torch.ones(5, 3), nothing).shape == (0, 2, 3)
+    assert groups.mean_outer(torch.ones(5, 2).__getitem__, torch.ones(5, 3), nothing).shape == (0, 2, 3)
+
+
+@pytest.mark.parametrize("most", [1, 4, 7, 1000])
+def test_spans_hold_whole_classes_and_give_the_same_sums(most: int) -> None:
+    y, _, groups = problem(COUNTS["unbalanced"])
+    spans = list(groups.spans(most))
+    assert [row for span in spans for row in range(span.start, span.stop)] == list(range(len(y)))
+    of_spans = [set(groups.class_index[span].tolist()) for span in spans]
+    assert sum(map(len, of_spans)) == groups.n_present
+    assert all(
+        span.stop - span.start <= most or len(classes) == 1
+        for span, classes in zip(spans, of_spans, strict=True)
+    )
+    a, b = torch.randn(len(y), 4, dtype=torch.float64), torch.randn(len(y), 3, dtype=torch.float64)
+    parts = [groups.outer_norms([(a[span], b[span])], span) for span in spans]
+    torch.testing.assert_close(torch.stack(parts).sum(0), groups.outer_norms([(a, b)]))

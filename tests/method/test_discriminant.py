@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from adamab.method.discriminant import LENGTH, discriminants, held_out_logits
+from adamab.method.discriminant import LENGTH, discriminants
 from adamab.method.views import PreparedView, ViewTransform
 
 RNG = np.random.default_rng(4)
@@ -76,12 +76,3 @@ def test_a_sample_of_weight_zero_changes_nothing():
     (state,) = discriminants(prepared(X), Y, weight, 3, (20,)).values()
     (same,) = discriminants(prepared(changed), Y, weight, 3, (20,)).values()
     np.testing.assert_array_equal(state.vectors, same.vectors)
-
-
-def test_held_out_samples_are_judged_by_the_member_that_did_not_see_them():
-    held = [np.arange(60) < 20, (np.arange(60) >= 20) & (np.arange(60) < 40)]
-    members = [prepared(X), prepared(X)]
-    states = [discriminants(prepared(X), Y, ALL * ~out, 3, (20, 70)) for out in held]
-    _, found = held_out_logits(members, states, held)
-    expected = np.concatenate([s[70].logits(X)[out] for s, out in zip(states, held, strict=True)])
-    np.testing.assert_allclose(found, expected)

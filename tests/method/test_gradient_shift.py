@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from adamab.method import gradient_shift
 from adamab.method.calibrator import ACTIVATIONS, Architecture, Calibrator
+from adamab.method.fixed_logits import FixedLogits
 from adamab.method.gradient_shift import GradientShift, ViewTerms
 from adamab.method.policies import Arms, GradientShiftUCB, Greedy, TightUCB
 
@@ -70,7 +71,7 @@ class Problem:
 
     def _logits(self, copies: list[dict[str, torch.Tensor]], rows: torch.Tensor) -> torch.Tensor:
         fixed = self.options.get("fixed_logits")
-        logits = torch.zeros(len(rows), self.n_classes, dtype=torch.float64) if fixed is None else fixed[rows]
+        logits = torch.zeros(len(rows), self.n_classes, dtype=torch.float64) if fixed is None else fixed(rows)
         for view, own in zip(self.views, copies, strict=True):
             training = view.calibrator.training
             view.calibrator.eval()
@@ -110,8 +111,13 @@ def make(
     if sample_weight:
         options["sample_weight"] = torch.rand(len(y), generator=g, dtype=torch.float64) + 0.05
     if fixed:
-        options["fixed_logits"] = torch.randn(len(y), k, generator=g, dtype=torch.float64)
+        options["fixed_logits"] = fixed_logits(torch.randn(len(y), k, generator=g, dtype=torch.float64))
     return Problem(views, y, k, batch, options)
+
+
+def fixed_logits(values: torch.Tensor) -> FixedLogits:
+    """These very numbers."""
+    return FixedLogits(((values, torch.eye(values.shape[1], dtype=values.dtype)),))
 
 
 def agree(problem: Problem) -> GradientShift:
@@ -228,7 +234,7 @@ def test_saturated_softmax(dtype: torch.dtype, right: bool) -> None:
     """Logits of ±300: residuals of 0 and 1, finite everywhere."""
     problem = make([3, 2, 4, 1], widths=(16,), dtype=dtype)
     signs = functional.one_hot(problem.y, 4).double() * 2 - 1
-    problem.options["fixed_logits"] = 300 * (signs if right else -signs)
+    problem.options["fixed_logits"] = fixed_logits(300 * (signs if right else -signs))
     shift = problem.shift()
     exact = shift.exact(np.arange(4))
     assert np.isfinite(exact).all()
@@ -245,7 +251,24 @@ def test_saturated_softmax(dtype: torch.dtype, right: bool) -> None:
 def test_tiny_residuals_keep_their_digits(dtype: torch.dtype, margin: float) -> None:
     """Where a class is almost certain, probability − 1 in float32 would be rounding only."""
     problem = make([3, 2, 4, 1], widths=(16,), dtype=dtype, spread=0.1)
-    problem.options["fixed_logits"] = margin * functional.one_hot(problem.y, 4).double()
+    problem.options["fixed_logits"] = fixed_logits(margin * functional.one_hot(problem.y, 4).double())
+    agree(problem)
+
+
+@pytest.mark.parametrize("most", [1, 300, 1000])  # numbers: a class at a time, or several
+@pytest.mark.parametrize("free", [True, False])
+def test_residuals_that_are_not_held_change_nothing(
+    most: int, free: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = make(
+        [3, 1, 0, 4, 2, 5, 1] * 3, widths=(20, 8), fixed=True, sample_weight=True, free_vectors=free
+    )
+    present, held = np.flatnonzero(problem.shift().present), problem.shift()
+    monkeypatch.setattr(gradient_shift, "MOST_RESIDUALS", most)
+    blocked = problem.shift()
+    np.testing.assert_allclose(blocked.lower, held.lower, rtol=1e-11)
+    np.testing.assert_allclose(blocked.exact(present), held.exact(present), rtol=1e-11)
+    assert blocked.scale == pytest.approx(held.scale)
     agree(problem)
 
 
@@ -277,7 +300,8 @@ def test_inputs_and_parameters_are_left_alone() -> None:
         view.queries,
         view.classes,
         problem.y,
-        *problem.options.values(),
+        problem.options["sample_weight"],
+        *problem.options["fixed_logits"].matches[0],
         *(p.detach() for p in view.calibrator.parameters()),
     ]
     before = [t.clone() for t in tensors]

@@ -82,6 +82,10 @@ Prefetch = Annotated[
     int,
     typer.Option(min=0, max=64, help="Batches to fetch from an API before the policy asks for them."),
 ]
+Device = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="Where torch trains and scores: auto, cpu, cuda or mps."),
+]
 HoldoutFile = Annotated[
     str | None,
     typer.Option("--holdout", metavar="FILE", help="Texts, or a folder of pictures, not to be trained on."),
@@ -126,6 +130,7 @@ def fit(
         bool, typer.Option("--dry-run", help="Print the planned calls, tokens and cost; send nothing.")
     ] = False,
     prefetch: Prefetch = 4,
+    device: Device = "auto",
     holdout: HoldoutFile = None,
     reject: RejectFile = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of everything random.")] = 0,
@@ -176,6 +181,7 @@ def fit(
         seed=seed,
         all_scores=all_scores,
         prefetch=prefetch,
+        device=device,
         holdout=holdout,
         prices=dict(Price.parse(text) for text in price or ()),
         reject=reject,

@@ -58,6 +58,7 @@ class ADAMABClassifier(ClassifierMixin, KeptEstimator):  # type: ignore[misc]
         number of samples to the recipe and caps nothing
     prices : your prices by model, in usd a million tokens, such as {"my-model": "0.15/0.60"}
     prefetch : batches to fetch from an API before the policy asks for them
+    device : where torch trains and scores: "auto" (a graphics card if there is one), "cpu", "cuda", "mps"
     modality : "text", or "image" where X holds paths of pictures
     random_state : seed of everything random
     cache : keep vectors and answers on disk, so that nothing is bought twice
@@ -91,6 +92,7 @@ class ADAMABClassifier(ClassifierMixin, KeptEstimator):  # type: ignore[misc]
         budget: Budget | int | str | None = None,
         prices: Mapping[str, str] | None = None,
         prefetch: int = 4,
+        device: str = "auto",
         modality: Modality = "text",
         random_state: int | None = None,
         cache: bool = True,
@@ -103,6 +105,7 @@ class ADAMABClassifier(ClassifierMixin, KeptEstimator):  # type: ignore[misc]
         self.budget = budget
         self.prices = prices
         self.prefetch = prefetch
+        self.device = device
         self.modality = modality
         self.random_state = random_state
         self.cache = cache
@@ -141,6 +144,7 @@ class ADAMABClassifier(ClassifierMixin, KeptEstimator):  # type: ignore[misc]
                 seed=seed,
                 on_round=round_counter(bar, rounds),
                 prefetch=self.prefetch,
+                device=self.device,
                 outside=Outside(
                     budget, prices_of(self.prices), replies=shared_replies() if self.cache else None
                 ),

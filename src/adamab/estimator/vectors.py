@@ -37,6 +37,7 @@ class EmbeddingCalibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     recipe : a preset's name or a `Recipe`; its views and words do not matter here
     policy, generator, budget : as in `ADAMABClassifier`; only generators of vectors such as "noise"
+    device : as in `ADAMABClassifier`
     random_state : seed of everything random
 
     Attributes
@@ -60,12 +61,14 @@ class EmbeddingCalibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         policy: str = "adamab",
         generator: str | Generator | None = None,
         budget: int | str | None = None,
+        device: str = "auto",
         random_state: int | None = None,
     ) -> None:
         self.recipe = recipe
         self.policy = policy
         self.generator = generator
         self.budget = budget
+        self.device = device
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike, *, class_vectors: ArrayLike | None = None) -> Self:
@@ -89,6 +92,7 @@ class EmbeddingCalibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             recipe=recipe_of(self.recipe),
             budget=self.budget,
             seed=seed,
+            device=self.device,
         )
         self.classifier_ = result.classifier
         self.class_side_ = result.class_side

@@ -83,7 +83,7 @@ class Tower(nn.Module):
             if i < last:
                 hidden = self.activation(hidden)
                 if self.training and self.dropout:
-                    hidden = hidden * dropout_mask(hidden.shape, self.dropout)
+                    hidden = hidden * dropout_mask(hidden.shape, self.dropout).to(hidden.device)
         return x + hidden
 
 
@@ -111,12 +111,16 @@ class Calibrator(nn.Module):
         self.class_tower = Tower(width, shape, members=members, generator=generator)
         self.free = nn.Parameter(torch.zeros(*members, n_classes, width)) if shape.free_vectors else None
 
-    def class_vectors(self, classes: Tensor) -> Tensor:  # (*members, K, width)
-        """Calibrated class inputs, free vectors included."""
-        calibrated: Tensor = self.class_tower(classes)
-        return calibrated if self.free is None else calibrated + self.free
+    def class_vectors(self, classes: Tensor, chosen: Tensor | None = None) -> Tensor:
+        """Calibrated class inputs (*members, K, width), free vectors included; or those of some classes."""
+        calibrated: Tensor = self.class_tower(classes if chosen is None else classes[..., chosen, :])
+        if self.free is None:
+            return calibrated
+        return calibrated + (self.free if chosen is None else self.free[..., chosen, :])
 
-    def forward(self, queries: Tensor, classes: Tensor) -> Tensor:  # (*members, n|K, width)
-        """Logits (*members, n, K)."""
-        logits: Tensor = self.scale * self.query_tower(queries) @ self.class_vectors(classes).mT
+    def forward(  # (*members, n|K, width)
+        self, queries: Tensor, classes: Tensor, chosen: Tensor | None = None
+    ) -> Tensor:
+        """Logits (*members, n, K), or (*members, n, g) for some classes."""
+        logits: Tensor = self.scale * self.query_tower(queries) @ self.class_vectors(classes, chosen).mT
         return logits

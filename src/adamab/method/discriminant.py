@@ -7,7 +7,7 @@ little to learn from, and takes no training.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -113,21 +113,3 @@ def _told(
     return LinearState(
         (scale * vectors).astype(np.float32), (scale * bias).astype(np.float32), scale, measure
     )
-
-
-def held_out_logits(
-    members: Sequence[PreparedView],
-    states: Sequence[dict[int, LinearState]],
-    held: Sequence[NDArray[np.bool_]],
-) -> Iterator[Floats]:
-    """By shrinkage, the logits of every held-out sample from the member that did not see it."""
-    judged = np.any(held, axis=0)
-    for shrinkage in states[0] if states else ():
-        logits: Floats | None = None
-        for member, fitted, out in zip(members, states, held, strict=True):
-            of_fold = fitted[shrinkage].logits(member.queries[out])
-            if logits is None:
-                logits = np.zeros((len(judged), of_fold.shape[1]), np.float32)
-            logits[out] = of_fold
-        if logits is not None:
-            yield logits[judged]

@@ -166,8 +166,10 @@ def stratified_folds(
 ) -> NDArray[np.int64]:
     """(n,) the fold that holds each sample out; -1 for the only sample of a class, never held out."""
     folds = np.full(len(class_index), -1, dtype=np.int64)
-    for c in np.unique(class_index):
-        members = rng.permutation(np.flatnonzero(class_index == c))
+    by_class = np.argsort(class_index, kind="stable")
+    starts = np.flatnonzero(np.diff(class_index[by_class], prepend=-1))
+    for of_class in np.split(by_class, starts[1:]):
+        members = rng.permutation(of_class)
         if len(members) > 1:
             folds[members] = (np.arange(len(members)) + rng.integers(n_folds)) % n_folds
     return folds

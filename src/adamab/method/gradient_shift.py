@@ -20,11 +20,15 @@ are constants here: δ² ignores that a new sample would move them.
 
 Everything runs without dropout and draws no random numbers. Sums end in float64: the differences
 between classes are often 1e-8 of the bonus they are added to.
+
+The softmax residuals are an n x K matrix. It is held where it has at most `MOST_RESIDUALS` numbers; else it
+is worked out twice, in blocks of whole classes, and a third time for the classes that are asked for.
+Nothing is approximated either way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -35,9 +39,12 @@ from torch import Tensor
 
 from adamab.method.calibrator import Calibrator, Tower
 from adamab.method.class_groups import ClassGroups
+from adamab.method.devices import wide, wide_sum
+from adamab.method.fixed_logits import FixedLogits
 
 TINY = 1e-15
 BELOW_ROUNDING = 0.999  # keeps a lower bound that may be tight below the rounded exact value
+MOST_RESIDUALS = 50_000_000  # held at once: 200 MB
 INNER_NUMBERS = 1_000_000  # numbers of a block of inner gradients: it should stay in the processor's cache
 
 
@@ -50,6 +57,11 @@ class ViewTerms:
     classes: Tensor  # (K, width)
     weight: float = 1.0
 
+    def logits(self, rows: Tensor, classes: Tensor | None = None) -> Tensor:
+        """(m, K) of some samples, (m, g) for some of the classes; without the weight."""
+        found: Tensor = self.calibrator(self.queries[rows], self.classes, classes)
+        return found
+
 
 class GradientShift:
     """δ² of every class: lower bounds at once, exact values on demand.
@@ -60,7 +72,7 @@ class GradientShift:
         n_classes: K; classes without samples have no δ² (they are not in `present`).
         batch: Δn, the weight of the batch to come.
         sample_weight: (n,) weights w_i; all one if None.
-        fixed_logits: (n, K) weighted logits of the views without parameters.
+        fixed_logits: weighted logits of the views without parameters.
 
     Attributes:
         lower: (K,) float64, δ² without the class towers' inner-layer norms; 0 where not present.
@@ -86,25 +98,29 @@ class GradientShift:
         n_classes: int,
         batch: float,
         sample_weight: Tensor | None = None,
-        fixed_logits: Tensor | None = None,
+        fixed_logits: FixedLogits | None = None,
     ) -> None:
         weight = torch.ones(len(class_index)) if sample_weight is None else sample_weight
-        groups = ClassGroups(class_index, weight.double(), n_classes)
+        groups = ClassGroups(class_index, wide(weight), n_classes)
         total = float(weight.sum())
         h_weight = groups.weight * (1 / (total + batch) - 1 / (groups.n_present * groups.of_own_class))
         self._u = batch / (total + batch)
-        self._views = [_ViewPass(view, groups) for view in views]
-        residual = _residual(self._views, groups, fixed_logits)  # (n, K) softmax - onehot
+        residuals = _Residuals(views, groups, fixed_logits)
+        self._views = [_ViewPass(view, groups, residuals, h_weight) for view in residuals.views]
         h2 = 0.0
-        inner = torch.zeros(len(class_index), dtype=torch.float64)
         norms, query_norms = torch.zeros_like(groups.totals), torch.zeros_like(groups.totals)
+        for samples, residual in residuals.blocks():
+            for view in self._views:
+                norms += view.backward(samples, residual)
+        inner = torch.zeros(len(class_index), dtype=torch.float64)
         for view in self._views:
-            view.backward(residual)
-            view_h2, per_sample = view.along_h(h_weight.to(residual.dtype))
+            view_h2, per_sample = view.along_h()
             h2 += view_h2
             inner += per_sample
             query_norms += groups.outer_norms(view.query_pairs())
-            norms += groups.outer_norms(view.class_pairs())
+        for samples, residual in residuals.blocks():
+            for view in self._views:
+                inner[samples] += view.along_class_h(samples, residual)
         delta2 = self._u**2 * (norms + query_norms) + 2 * self._u * groups.mean(inner) + h2
         self.present = groups.present.numpy()
         self.lower = torch.where(groups.present, delta2, 0.0).numpy()
@@ -137,15 +153,61 @@ class GradientShift:
         return values, exact
 
 
-def _residual(views: Sequence[_ViewPass], groups: ClassGroups, fixed: Tensor | None) -> Tensor:
-    logits = views[0].logits()
-    for view in views[1:]:
-        logits += view.logits()
-    if fixed is not None:
-        logits += fixed[groups.order].to(logits.dtype)
+class _ViewLogits:
+    """One view's forward pass over all samples and classes, up to the product of the two."""
+
+    def __init__(self, view: ViewTerms, groups: ClassGroups) -> None:
+        calibrator = view.calibrator
+        self.factor = view.weight * calibrator.scale
+        self.query = _TowerPass(calibrator.query_tower, view.queries[groups.order])
+        self.class_ = _TowerPass(calibrator.class_tower, view.classes)
+        self.has_free = calibrator.free is not None
+        vectors = self.class_.output if calibrator.free is None else self.class_.output + calibrator.free
+        self.vectors = self.factor * vectors
+
+    def of(self, samples: slice | Tensor) -> Tensor:
+        """(m, K) weighted logits."""
+        return self.query.output[samples] @ self.vectors.mT
+
+
+class _Residuals:
+    """Softmax less one for the own class, (n, K): held if small enough, else worked out when it is needed."""
+
+    def __init__(self, views: Sequence[ViewTerms], groups: ClassGroups, fixed: FixedLogits | None) -> None:
+        self.views = [_ViewLogits(view, groups) for view in views]
+        self._groups, self._fixed = groups, fixed
+        n, n_classes = len(groups.class_index), len(groups.totals)
+        self._held = self._worked_out(slice(0, n)) if n * n_classes <= MOST_RESIDUALS else None
+
+    def blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        """Samples of whole classes, and their residuals (m, K)."""
+        if self._held is not None:
+            yield slice(0, len(self._held)), self._held
+            return
+        for samples in self._groups.spans(MOST_RESIDUALS // 4 // len(self._groups.totals)):
+            yield samples, self._worked_out(samples)
+
+    def of(self, samples: Tensor) -> Tensor:
+        """(..., K) of samples (...)."""
+        if self._held is not None:
+            return self._held[samples]
+        rows = samples.flatten()
+        residual = self._worked_out(rows) if len(rows) else self.views[0].of(rows)
+        return residual.view(*samples.shape, len(self._groups.totals))
+
+    def _worked_out(self, samples: slice | Tensor) -> Tensor:
+        logits = self.views[0].of(samples)
+        for view in self.views[1:]:
+            logits += view.of(samples)
+        if self._fixed is not None:
+            logits += self._fixed(self._groups.order[samples]).to(logits.dtype)
+        return _residual(logits, self._groups.class_index[samples])
+
+
+def _residual(logits: Tensor, class_index: Tensor) -> Tensor:
     residual = logits.sub_(logits.amax(1, keepdim=True)).exp_()  # in place: new memory costs more than exp
     residual /= residual.sum(1, keepdim=True)
-    own = groups.class_index[:, None]
+    own = class_index[:, None]
     residual.scatter_(1, own, 0)
     # A trained softmax is full of numbers like 1e-40, on which processors are ten times slower. What
     # is 1e-15 of the largest entry is far below the rounding of every sum it enters.
@@ -168,7 +230,7 @@ def _weighted_outer(a: Tensor, weight: Tensor, b: Tensor) -> Tensor:
 def _forms(a: Tensor, matrix: Tensor, b: Tensor) -> Tensor:
     """a_iᵀ M b_i of every row, multiplied on the side that leaves the narrower product."""
     narrow, other = (b @ matrix.mT, a) if a.shape[1] < b.shape[1] else (a @ matrix, b)
-    return narrow.mul_(other).sum(1).double()
+    return wide(narrow.mul_(other).sum(1))
 
 
 class _TowerPass:
@@ -203,54 +265,63 @@ class _TowerPass:
 
 
 class _ViewPass:
-    """One view's share: forward on construction, then `backward`, then the sums."""
+    """One view's share: `backward` block by block, `along_h`, then `along_class_h` block by block."""
 
-    def __init__(self, view: ViewTerms, groups: ClassGroups) -> None:
-        calibrator = view.calibrator
-        self._groups = groups
-        self.factor = view.weight * calibrator.scale
-        self.query = _TowerPass(calibrator.query_tower, view.queries[groups.order])
-        self.class_ = _TowerPass(calibrator.class_tower, view.classes)
-        self.has_free = calibrator.free is not None
-        vectors = self.class_.output if calibrator.free is None else self.class_.output + calibrator.free
-        self.vectors = self.factor * vectors
+    def __init__(
+        self, forward: _ViewLogits, groups: ClassGroups, residuals: _Residuals, h_weight: Tensor
+    ) -> None:
+        self._groups, self._residuals, self._vectors = groups, residuals, forward.vectors
+        self.factor, self.has_free = forward.factor, forward.has_free
+        self.query, self.class_ = forward.query, forward.class_
+        output = self.query.output
+        self._h_weight = h_weight.to(output.dtype).to(output.device)  # (n,)
+        self._of_output = torch.empty_like(output)  # (n, d) gradient of the own loss at the query's output
+        self._of_vectors = torch.zeros_like(self.class_.output)  # (K, d) that of h at the class vectors
+        self._own = output.new_empty(len(output))  # (n,) residual of the own class
 
-    def logits(self) -> Tensor:
-        return self.query.output @ self.vectors.mT
+    def backward(self, samples: slice, residual: Tensor) -> Tensor:
+        """Take residuals (m, K) of whole classes back to the activations.
 
-    def backward(self, residual: Tensor) -> None:
-        """Take the joint softmax residual (n, K) back to the activations."""
-        self.residual = residual
-        self.query_upstream = self.query.upstream(residual @ self.vectors)
+        Returns (K,) their ‖g_C‖² in the class tower's last layer and the free vectors.
+        """
+        output = self.query.output[samples]
+        self._of_output[samples] = residual @ self._vectors
+        self._of_vectors += _weighted_outer(residual, self.factor * self._h_weight[samples], output)
+        self._own[samples] = residual.gather(1, self._groups.class_index[samples][:, None])[:, 0]
+        # Both share one factor.
+        mixed = residual @ (self.factor * self.class_.inputs[-1])
+        if self.has_free:
+            mixed = torch.cat([mixed, self.factor * residual], dim=1)
+        return self._groups.outer_norms([(mixed, output)], samples)
 
-    def along_h(self, h_weight: Tensor) -> tuple[float, Tensor]:
-        """‖h‖² and ⟨∇l_i, h⟩ of every sample, for this view's parameters."""
-        h2, inner = 0.0, torch.zeros(len(h_weight), dtype=torch.float64)
+    def along_h(self) -> tuple[float, Tensor]:
+        """‖h‖² for this view's parameters, and ⟨∇l_i, h⟩ of every sample for those of the query tower."""
+        h2, inner = 0.0, torch.zeros(len(self._own), dtype=torch.float64)
         for a, b in self.query_pairs():
-            direction = _weighted_outer(b, h_weight, a)  # (out, in)
+            direction = _weighted_outer(b, self._h_weight, a)  # (out, in)
             h2 += _square(direction)
             inner += _forms(b, direction, a)
-        of_vectors = _weighted_outer(self.residual, self.factor * h_weight, self.query.output)  # (K, d)
-        upstream = self.class_.upstream(of_vectors)
+        upstream = self.class_.upstream(self._of_vectors)
         directions = [b.mT @ a for a, b in zip(self.class_.inputs, upstream, strict=True)]
         h2 += sum(_square(direction) for direction in directions)
         moved = self.class_.tangent(directions)  # (K, d)
         if self.has_free:
-            h2 += _square(of_vectors)
-            moved += of_vectors
-        inner += _forms(self.residual, self.factor * moved, self.query.output)
+            h2 += _square(self._of_vectors)
+            moved += self._of_vectors
+        self._moved = self.factor * moved
         return h2, inner
+
+    def along_class_h(self, samples: slice, residual: Tensor) -> Tensor:
+        """⟨∇l_i, h⟩ of some samples for the parameters of the class side; after `along_h`."""
+        return _forms(residual, self._moved, self.query.output[samples])
+
+    @cached_property
+    def _query_upstream(self) -> list[Tensor]:
+        return self.query.upstream(self._of_output)
 
     def query_pairs(self) -> list[tuple[Tensor, Tensor]]:
         """Factors (a_i, b_i) of the query tower's per-sample gradients."""
-        return list(zip(self.query.inputs, self.query_upstream, strict=True))
-
-    def class_pairs(self) -> list[tuple[Tensor, Tensor]]:
-        """The same for the class tower's last layer and the free vectors, which share one factor."""
-        mixed = self.residual @ (self.factor * self.class_.inputs[-1])
-        if self.has_free:
-            mixed = torch.cat([mixed, self.factor * self.residual], dim=1)
-        return [(mixed, self.query.output)]
+        return list(zip(self.query.inputs, self._query_upstream, strict=True))
 
     @property
     def classes_per_block(self) -> int:
@@ -271,13 +342,14 @@ class _ViewPass:
     def _own_row_bounds(self) -> NDArray[np.float64]:
         """(inner layers, K): what each layer's ‖g_C‖² is at least, judged by the class's own row."""
         groups = self._groups
-        own = self.residual.gather(1, groups.class_index[:, None]) * self._back_one_layer
+        own = self._own[:, None] * self._back_one_layer
         means = torch.zeros_like(self.class_.inputs[-1])  # (K, hidden)
-        means.index_add_(0, groups.class_index, own * groups.share.to(own.dtype)[:, None])
+        share = groups.share.to(own.dtype).to(own.device)
+        means.index_add_(0, groups.class_index, own * share[:, None])
         bounds = []
         for i in reversed(range(len(self.class_.slopes))):
             upstream = means * self.class_.slopes[i]
-            squares = upstream.square().sum(1, dtype=torch.float64)
+            squares = wide_sum(upstream.square(), (1,))
             bounds.append((self._inner_layers[i].own_share * squares).numpy())
             means = upstream @ self.class_.weights[i]
         return np.stack(bounds[::-1])
@@ -296,9 +368,9 @@ class _ViewPass:
             keep = (done + bounds.sum(0) <= limits)[open_]
             open_ = open_[keep]
             if upstream is None:  # (c, K, hidden)
-                upstream = self._groups.mean_outer(self.residual, self._back_one_layer, classes[open_])
+                upstream = self._groups.mean_outer(self._residuals.of, self._back_one_layer, classes[open_])
             else:
-                kept = upstream if keep.all() else upstream[torch.from_numpy(keep)]
+                kept = upstream if keep.all() else upstream[torch.from_numpy(keep).to(upstream.device)]
                 upstream = kept @ self.class_.weights[i + 1]
             upstream *= self.class_.slopes[i]
             done[open_] += self._inner_layers[i].norms(upstream)
@@ -322,10 +394,11 @@ class _InnerLayer:
         self._cholesky: Tensor | None = None
         self._n_classes, width = inputs.shape
         if self._n_classes < width:
-            wide = inputs.double()
-            cholesky, failed = torch.linalg.cholesky_ex(wide @ wide.mT)
+            exact = wide(inputs)
+            cholesky, failed = torch.linalg.cholesky_ex(exact @ exact.mT)
             if not failed:
-                self._cholesky, self._factor = cholesky, cholesky.mT.to(inputs.dtype)
+                factor = cholesky.mT.to(inputs.dtype)
+                self._cholesky, self._factor = cholesky, factor.to(inputs.device)
 
     @cached_property
     def own_share(self) -> Tensor:
@@ -336,5 +409,5 @@ class _InnerLayer:
     def norms(self, upstream: Tensor) -> NDArray[np.float64]:
         """(c,) from (c, K, out)."""
         flat = (self._factor @ upstream).flatten(1)
-        squares: NDArray[np.float64] = torch.linalg.vector_norm(flat, dim=1).double().square().numpy()
+        squares: NDArray[np.float64] = wide(torch.linalg.vector_norm(flat, dim=1)).square().numpy()
         return squares

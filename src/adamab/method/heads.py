@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from adamab.method.calibrator import Calibrator
-from adamab.method.discriminant import LinearState, discriminants, held_out_logits
+from adamab.method.devices import as_array, as_tensor
+from adamab.method.discriminant import LinearState, discriminants
 from adamab.method.evidence import (
     Component,
     HeldOut,
@@ -23,10 +23,10 @@ from adamab.method.evidence import (
     best_scale,
     choose_shares,
     honest_logits,
-    stratified_folds,
 )
+from adamab.method.folds import held_out_folds
 from adamab.method.tiny_numbers import tiny_is_zero
-from adamab.method.training import as_tensor, train_heads
+from adamab.method.training import train_heads
 from adamab.method.views import (
     PreparedView,
     RawView,
@@ -39,7 +39,6 @@ from adamab.method.views import (
 from adamab.task.recipe import Recipe
 
 Floats = NDArray[np.float32]
-MEMBER_NUMBERS = 50_000_000  # logits of all members at once: 200 MB
 PATIENCE = 1  # checkpoints without a gain after which a training stops
 
 # Without folds there is no evidence. These factors are typical of what folds choose where there are
@@ -157,7 +156,7 @@ def fit_views(
     counted = np.where(given, 1.0, recipe.synthetic_evidence).astype(np.float32)
     samples = _Samples(
         class_index,
-        _folds(class_index, given, counted * seen, n_classes, recipe, seed),
+        held_out_folds(class_index, given, counted * seen, n_classes, recipe, seed),
         seen,
         np.where(given, 1.0, recipe.synthetic_weight).astype(np.float32),
         counted,
@@ -193,52 +192,6 @@ def _weighed(
     honest = honest_logits(components, judged, samples.folds[out], recipe.pull)
     position = np.flatnonzero(out[given])
     return shares, HeldOut(honest[given[out]], judged.class_index[given[out]], position)
-
-
-def _folds(
-    class_index: NDArray[np.int64],
-    given: NDArray[np.bool_],
-    counted: Floats,  # (n,) in evidence
-    n_classes: int,
-    recipe: Recipe,
-    seed: int,
-) -> NDArray[np.int64]:
-    """(n,) the fold that holds a sample out; -1 for samples that are never held out.
-
-    Given and synthetic samples are spread over the folds apart from each other, so that no fold lacks
-    those that count most. Of many samples a part of the folds is evidence enough.
-    """
-    folds = np.full(len(class_index), -1, dtype=np.int64)
-    judged = counted > 0
-    most = int(np.bincount(class_index[judged], minlength=1).max())
-    affordable = MEMBER_NUMBERS // max(1, len(class_index) * n_classes) - 1
-    n_folds = min(recipe.folds, most, max(2, affordable))
-    if n_folds < 2:
-        return folds
-    rng = np.random.default_rng(seed)
-    for of_source in (given, judged & ~given):
-        folds[of_source] = stratified_folds(class_index[of_source], n_folds, rng)
-    return _enough(folds, class_index, given, counted, recipe)
-
-
-def _enough(
-    folds: NDArray[np.int64],
-    class_index: NDArray[np.int64],
-    given: NDArray[np.bool_],
-    counted: Floats,
-    recipe: Recipe,
-) -> NDArray[np.int64]:
-    """The folds whose evidence is enough; none where it would be lopsided."""
-    out = folds >= 0
-    numbers, folds[out] = np.unique(folds[out], return_inverse=True)  # a fold may have come out empty
-    # The batches that some classes have got would speak for these classes alone.
-    lopsided = not given[out].any() and len(np.unique(class_index[out])) < len(np.unique(class_index))
-    if len(numbers) < 2 or lopsided:
-        return np.full_like(folds, -1)
-    evidence = float(counted[out].sum())
-    if evidence > recipe.evidence:
-        folds[folds >= max(2, math.ceil(len(numbers) * recipe.evidence / evidence))] = -1
-    return folds
 
 
 class _FoldedView:
@@ -303,10 +256,11 @@ def _fit_calibrator(
 
     def at_checkpoint(step: int, model: Calibrator) -> bool:
         head.states[step] = _state(model, classes)
-        logits.append(_held_out(model(queries, classes).numpy(), held))
+        logits.append(_in_order(list(as_array(model(judged, classes)))[: len(held)], held, samples.n_classes))
         return patience.goes_on(step, logits[-1])
 
     queries, classes = _batch([m.queries for m in members]), _batch([m.classes for m in members])
+    judged = queries.gather(1, _rows_of_members(held).expand(-1, -1, queries.shape[2]))
     train_heads(
         queries,
         classes,
@@ -329,10 +283,20 @@ def _fit_discriminant(
         for member, weight in zip(members, samples.weights(), strict=True)
     ]
     fitted = TrainedDiscriminant(view.name, members[-1], states[-1])
-    logits = list(held_out_logits(members[:-1], states[:-1], samples.held))
-    empty = np.zeros((len(recipe.shrinkages), 0, samples.n_classes), np.float32)
-    found = np.stack(logits) if logits else empty
-    return fitted, Component(view.name, "discriminant", tuple(recipe.shrinkages), found)
+    logits = np.stack(
+        [
+            _in_order(
+                [
+                    state[shrinkage].logits(m.queries[out])
+                    for m, state, out in zip(members, states, samples.held, strict=False)
+                ],
+                samples.held,
+                samples.n_classes,
+            )
+            for shrinkage in recipe.shrinkages
+        ]
+    )
+    return fitted, Component(view.name, "discriminant", tuple(recipe.shrinkages), logits)
 
 
 class _Patience:
@@ -355,18 +319,36 @@ def _similarity(
     view: str, members: Sequence[PreparedView], held: Sequence[NDArray[np.bool_]], recipe: Recipe
 ) -> Iterator[Component]:
     """The untrained match with the descriptions, where the view has some."""
-    logits = [recipe.similarity_scale * m.queries @ m.described.T for m in members if m.described is not None]
-    if recipe.similarity and logits:
-        yield Component(view, "similarity", (0,), _held_out(np.stack(logits), held)[None])
+    if not recipe.similarity or members[-1].described is None:
+        return
+    logits = [
+        (recipe.similarity_scale * m.queries[out] @ m.described.T).astype(np.float32, copy=False)
+        for m, out in zip(members, held, strict=False)
+        if m.described is not None
+    ]
+    yield Component(view, "similarity", (0,), _in_order(logits, held, len(members[-1].classes))[None])
 
 
-def _held_out(logits: Floats, held: Sequence[NDArray[np.bool_]]) -> Floats:  # (M, n, K) -> (judged, K)
-    """Logits of the samples that are held out once, each from the member that did not see it."""
-    judged = np.any(held, axis=0) if len(held) else np.zeros(logits.shape[1], dtype=np.bool_)
-    result: Floats = logits[-1].copy()
-    for member, out in zip(logits, held, strict=False):
-        result[out] = member[out]
-    return result[judged]
+def _in_order(
+    logits: Sequence[Floats],  # (m, K) of each fold, of the samples that it holds out, perhaps with more rows
+    held: Sequence[NDArray[np.bool_]],
+    n_classes: int,
+) -> Floats:
+    """(judged, K) the same in the order of the samples."""
+    if not len(held):
+        return np.zeros((0, n_classes), np.float32)
+    rows = [np.flatnonzero(out) for out in held]
+    order = np.argsort(np.concatenate(rows))
+    found: Floats = np.concatenate([part[: len(row)] for part, row in zip(logits, rows, strict=True)])[order]
+    return found
+
+
+def _rows_of_members(held: Sequence[NDArray[np.bool_]]) -> torch.Tensor:
+    """(M, m, 1) the samples that each member holds out, filled up with the first; the last holds out none."""
+    rows = np.zeros((len(held) + 1, max((int(out.sum()) for out in held), default=0), 1), np.int64)
+    for of_member, out in zip(rows, held, strict=False):
+        of_member[: out.sum(), 0] = np.flatnonzero(out)
+    return as_tensor(rows)
 
 
 def _batch(arrays: Sequence[Floats]) -> torch.Tensor:
@@ -378,10 +360,10 @@ def _batch(arrays: Sequence[Floats]) -> torch.Tensor:
 def _state(model: Calibrator, classes: torch.Tensor) -> HeadState:
     """The last member's arrays."""
     return HeadState(
-        tuple(w[-1].numpy().copy() for w in model.query_tower.weights),
-        (model.scale * model.class_vectors(classes)[-1]).numpy(),
-        tuple(w[-1].numpy().copy() for w in model.class_tower.weights),
-        None if model.free is None else model.free[-1].numpy().copy(),
+        tuple(as_array(w[-1]).copy() for w in model.query_tower.weights),
+        as_array(model.scale * model.class_vectors(classes)[-1]),
+        tuple(as_array(w[-1]).copy() for w in model.class_tower.weights),
+        None if model.free is None else as_array(model.free[-1]).copy(),
     )
 
 

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
 from adamab.method.calibrator import Architecture, Calibrator
+from adamab.method.devices import current_device
+from adamab.method.fixed_logits import FixedLogits
 from adamab.method.gradient_shift import ViewTerms
+from adamab.method.sampled_classes import dealt
 from adamab.method.tiny_numbers import tiny_is_zero
 from adamab.task.recipe import Recipe
 
@@ -66,15 +68,12 @@ def threads_for(rows: int, width: int, columns: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def joint_logits(views: Sequence[ViewTerms], fixed: Tensor | None) -> Tensor:
-    """(n, K) weighted sum of the views' logits and of the fixed ones."""
-    terms = [view.weight * view.calibrator(view.queries, view.classes) for view in views]
-    return torch.stack(terms).sum(0) if fixed is None else torch.stack(terms).sum(0) + fixed
-
-
-def rows_of(views: Sequence[ViewTerms], rows: Tensor) -> list[ViewTerms]:
-    """The same views with some of the samples."""
-    return [ViewTerms(v.calibrator, v.queries[rows], v.classes, v.weight) for v in views]
+def joint_logits(
+    views: Sequence[ViewTerms], fixed: FixedLogits | None, rows: Tensor, classes: Tensor | None = None
+) -> Tensor:
+    """(m, K) weighted sum of the views' logits and of the fixed ones; (m, g) for some of the classes."""
+    terms = [view.weight * view.logits(rows, classes) for view in views]
+    return torch.stack(terms).sum(0) if fixed is None else torch.stack(terms).sum(0) + fixed(rows, classes)
 
 
 @dataclass(frozen=True)
@@ -105,24 +104,25 @@ class RoundTrainer:
         views: Sequence[ViewTerms],
         class_index: Tensor,  # (n,)
         weight: Tensor,  # (n,)
-        fixed: Tensor | None,  # (n, K)
+        fixed: FixedLogits | None,
         generator: torch.Generator,
     ) -> EpochReport:
-        """One pass over the samples in mini-batches, in an order drawn from `generator`."""
+        """One pass over the samples in mini-batches, in an order drawn from `generator`.
+
+        A batch of very many logits is held against random groups of classes (see `sampled_classes`).
+        """
         rate = self._rate()
         for group in self._optimiser.param_groups:
             group["lr"] = rate
         n = len(class_index)
         size = n if self._recipe.full_gradient else min(self._recipe.batch_size or n, n)
         total = 0.0
-        for rows in torch.split(torch.randperm(n, generator=generator), size):
-            logits = joint_logits(rows_of(views, rows), None if fixed is None else fixed[rows])
-            losses = functional.cross_entropy(logits, class_index[rows], reduction="none")
-            loss = (losses * weight[rows]).sum() / weight[rows].sum()
+        for rows in torch.split(torch.randperm(n, generator=generator).to(class_index.device), size):
             self._optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            for loss in _batch_losses(views, fixed, class_index, weight, rows, generator):
+                loss.backward()  # type: ignore[no-untyped-call]
+                total += float(loss.detach()) * len(rows)
             self._optimiser.step()
-            total += float(loss.detach()) * len(rows)
         self._round += 1
         return EpochReport(total / n, rate)
 
@@ -130,7 +130,7 @@ class RoundTrainer:
         """The optimiser's memory and the number of rounds so far."""
         memory: dict[int, dict[str, Tensor]] = self._optimiser.state_dict()["state"]
         tensors = {f"{i}.{name}": tensor for i, values in memory.items() for name, tensor in values.items()}
-        return tensors | {"round": torch.tensor(self._round)}
+        return {key: tensor.cpu() for key, tensor in tensors.items()} | {"round": torch.tensor(self._round)}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Take back what `state` gave."""
@@ -152,6 +152,27 @@ class RoundTrainer:
         return last + (first - last) * (1 + math.cos(math.pi * progress)) / 2
 
 
+def _batch_losses(
+    views: Sequence[ViewTerms],
+    fixed: FixedLogits | None,
+    class_index: Tensor,  # (n,)
+    weight: Tensor,  # (n,)
+    rows: Tensor,  # (m,)
+    generator: torch.Generator,
+) -> Iterator[Tensor]:
+    """The weighted mean loss of some samples: as a whole, or the share of each group of classes."""
+    n_classes, total = len(views[0].classes), weight[rows].sum()
+    groups = dealt(class_index[rows], n_classes, generator)
+    if not groups:
+        logits = joint_logits(views, fixed, rows)
+        losses = functional.cross_entropy(logits, class_index[rows], reduction="none")
+        yield (losses * weight[rows]).sum() / total
+    for group in groups:
+        chosen = rows[group.rows]
+        losses = group.losses(joint_logits(views, fixed, chosen, group.classes))
+        yield (losses * weight[chosen]).sum() / total
+
+
 def train_heads(
     queries: Tensor,  # (M, n, r)
     classes: Tensor,  # (M, K, r)
@@ -162,19 +183,19 @@ def train_heads(
     seed: int,
     at_checkpoint: Callable[[int, Calibrator], bool],
 ) -> None:
-    """Train M heads of one view as one batch, full-batch.
+    """Train M heads of one view as one batch, full-batch; very many classes in random groups.
 
     `at_checkpoint` sees the model at each of the recipe's checkpoints and says whether to go on.
     """
     members, n, width = queries.shape
     share = weight / weight.sum(1, keepdim=True).clamp_min(1e-12)
-    target = class_index.expand(members, n).flatten()
     with (
         seeded(seed, HEADS) as generator,
         threads_for(members * n, width, max(width // recipe.bottleneck, classes.shape[1])),
     ):
         shape = architecture(recipe)
         model = Calibrator(width, classes.shape[1], shape, members=(members,), generator=generator)
+        model.to(current_device())
         optimiser = _optimiser(list(model.parameters()), recipe)
         for step in range(max(recipe.checkpoints) + 1):
             if step in recipe.checkpoints:
@@ -183,18 +204,34 @@ def train_heads(
                 if not go_on:
                     return
                 model.train()
-            logits = model(queries, classes).flatten(0, 1)
-            losses = functional.cross_entropy(logits, target, reduction="none").view(members, n)
             optimiser.zero_grad()
-            (losses * share).sum().backward()  # type: ignore[no-untyped-call]
+            for loss in _head_losses(model, queries, classes, class_index, share, generator):
+                loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
+
+
+def _head_losses(
+    model: Calibrator,
+    queries: Tensor,  # (M, n, r)
+    classes: Tensor,  # (M, K, r)
+    class_index: Tensor,  # (n,)
+    share: Tensor,  # (M, n)
+    generator: torch.Generator,
+) -> Iterator[Tensor]:
+    """The members' losses, summed: as a whole, or the share of each group of classes."""
+    members, n, _ = queries.shape
+    groups = dealt(class_index, classes.shape[1], generator, members=members)
+    if not groups:
+        target = class_index.expand(members, n).flatten()
+        logits = model(queries, classes).flatten(0, 1)
+        losses = functional.cross_entropy(logits, target, reduction="none").view(members, n)
+        yield (losses * share).sum()
+    for group in groups:
+        logits = model(queries[:, group.rows], classes, group.classes)
+        losses = torch.stack([group.losses(of_member) for of_member in logits])
+        yield (losses * share[:, group.rows]).sum()
 
 
 def _optimiser(parameters: list[torch.nn.Parameter], recipe: Recipe) -> torch.optim.Optimizer:
     kind = torch.optim.AdamW if recipe.optimiser == "adamw" else torch.optim.Adam
     return kind(parameters, lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True)
-
-
-def as_tensor(array: NDArray[np.float32] | NDArray[np.int64]) -> Tensor:
-    """A tensor that shares the array's memory."""
-    return torch.from_numpy(np.ascontiguousarray(array))

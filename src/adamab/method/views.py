@@ -83,9 +83,7 @@ def prepare(
     """Learn a view's transform from some rows and apply it to all, in a basis if one is given."""
     transform = ViewTransform(_centre(x, learned_from, recipe), recipe.normalise, basis)
     queries = transform(x)
-    units, middle = (None, None) if described is None else _unit_descriptions(described, recipe)
-    if units is not None and basis is not None:
-        units = units @ basis
+    units, middle = (None, None) if described is None else _unit_descriptions(described, recipe, basis)
     means = class_means(queries, class_index, learned_from, n_classes)
     return PreparedView(transform, queries, class_inputs(means, units, recipe), units, middle)
 
@@ -97,7 +95,8 @@ def learned_span(
     rows = x[_spread(np.flatnonzero(learned_from))]
     spanning = ViewTransform(_centre(x, learned_from, recipe), recipe.normalise, None)(rows)
     if described is not None:
-        spanning = _stack(spanning, _unit_descriptions(described, recipe)[0])
+        some = described[_spread(np.arange(described.shape[0]))]
+        spanning = _stack(spanning, _descriptions_transform(described, recipe)(some))
     return span_basis(spanning, width)
 
 
@@ -163,13 +162,15 @@ def isometric(x: Rows, described: Rows | None) -> tuple[Rows, Rows | None]:
     return rotated[:n], None if described is None else rotated[n:]
 
 
-def _unit_descriptions(described: Rows, recipe: Recipe) -> tuple[Floats, Floats | None]:
-    """(K, d) and their centre, which is their own: they are worded alike and unlike the queries."""
-    vectors = _dense(described)
-    middle: Floats | None = vectors.mean(axis=0) if recipe.centre else None
-    if middle is not None:
-        vectors = vectors - middle
-    return unit(vectors) if recipe.normalise else vectors, middle
+def _unit_descriptions(described: Rows, recipe: Recipe, basis: Floats | None) -> tuple[Floats, Floats | None]:
+    """(K, r) and their centre (d,), which is their own: they are worded alike and unlike the queries."""
+    transform = _descriptions_transform(described, recipe, basis)
+    return transform(described), transform.centre
+
+
+def _descriptions_transform(described: Rows, recipe: Recipe, basis: Floats | None = None) -> ViewTransform:
+    everything = np.ones(described.shape[0], dtype=np.bool_)
+    return ViewTransform(_centre(described, everything, recipe), recipe.normalise, basis)
 
 
 def _gram(rows: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from adamab.classifier import Head
 from adamab.classifier.class_rows import ClassHead, Matching, Scatter
+from adamab.method.devices import as_array, as_tensor
 from adamab.method.evidence import Share
 from adamab.method.heads import FittedViews, HeadState, TrainedDiscriminant
-from adamab.method.training import as_tensor
 from adamab.method.views import PreparedView
 from adamab.run.joint_model import JointModel
 from adamab.task.recipe import Recipe
@@ -71,10 +71,10 @@ def heads_of_loop(model: JointModel, recipe: Recipe) -> tuple[Folded, ...]:
         prepared = model.prepared(name)
         vectors = calibrator.class_vectors(as_tensor(prepared.classes))
         state = HeadState(
-            tuple(w.detach().numpy() for w in calibrator.query_tower.weights),
-            (calibrator.scale * vectors).detach().numpy(),
-            tuple(w.detach().numpy() for w in calibrator.class_tower.weights),
-            None if calibrator.free is None else calibrator.free.detach().numpy(),
+            tuple(as_array(w) for w in calibrator.query_tower.weights),
+            as_array(calibrator.scale * vectors),
+            tuple(as_array(w) for w in calibrator.class_tower.weights),
+            None if calibrator.free is None else as_array(calibrator.free),
         )
         heads.append(_head(name, prepared, recipe, state, 1.0, 0.0))
     return tuple(heads)

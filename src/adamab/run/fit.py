@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from adamab.classifier import Classifier, Head
 from adamab.classifier.class_side import ClassSide
 from adamab.errors import BudgetError, GeneratorError, RecipeError, TaskError
+from adamab.method.devices import on_device
 from adamab.method.evidence import Estimate, HeldOut
 from adamab.providers.budget import Budget, Spend
 from adamab.providers.embedders.base import Embedder
@@ -35,6 +36,7 @@ from adamab.task.messages import short
 from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec, Sample, Task
 from adamab.task.words import Vocabulary
+from adamab.torch_device import AUTO
 from adamab.version import __version__
 
 Floats = NDArray[np.float32]
@@ -78,6 +80,7 @@ def fit_task(
     outside: Outside | None = None,
     trail: Trail | None = None,
     images: ImageStore | None = None,
+    device: str = AUTO,
 ) -> FitResult:
     """Fit a classifier for a task of texts or pictures.
 
@@ -98,6 +101,7 @@ def fit_task(
         outside: prices, and where calls are metered and answers kept.
         trail: the rounds of an earlier process, and where those of this one are written down.
         images: where generated pictures are stored; a folder that lives as long as the result if None.
+        device: where torch trains and scores: cpu, cuda, mps; `auto` is a graphics card if there is one.
     """
     caps = Budget.parse(budget)
     recipe = settled(recipe or Recipe(), task, caps)
@@ -106,7 +110,7 @@ def fit_task(
     if generator is not None:
         generator.check(task.class_names)
         configure(generator, task, recipe, seed=seed, images=images)
-    with outside.connected(embedder, generator), _affordable():
+    with on_device(device), outside.connected(embedder, generator), _affordable():
         texts = SampleSide(task, embedder, recipe, images)
         samples = texts.training_set()
         if generator is None:
@@ -207,6 +211,7 @@ def fit_vectors(
     recipe: Recipe | None = None,
     budget: Budget | str | int | None = None,
     seed: int = 0,
+    device: str = AUTO,
 ) -> FitResult:
     """Fit a classifier on vectors that were made elsewhere: one view, no texts."""
     caps = Budget.parse(budget)
@@ -219,7 +224,8 @@ def fit_vectors(
     source = None
     if generator is not None:
         source = vector_source(generator, classes, samples, recipe, budget=caps.samples)
-    outcome = fit_samples(samples, recipe, source, policy, seed=seed)
+    with on_device(device):
+        outcome = fit_samples(samples, recipe, source, policy, seed=seed)
     classifier = Classifier(
         classes=tuple(spec.name for spec in classes),
         heads=outcome.heads,

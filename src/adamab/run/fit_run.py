@@ -33,6 +33,7 @@ from adamab.task.messages import place, short
 from adamab.task.recipe import Recipe
 from adamab.task.spec import Modality, Task
 from adamab.task.words import folded
+from adamab.torch_device import AUTO
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Order:
     seed: int = 0
     all_scores: bool = False
     prefetch: int = 0
+    device: str = AUTO  # where torch trains and scores; a run may be taken up on another
     holdout: Holdout | None = None
     holdout_path: str | None = None
     prices: Mapping[str, Price] = field(default_factory=dict)
@@ -141,6 +143,7 @@ def fit_run(
                 all_scores=order.all_scores,
                 on_round=_until(stop, on_round),
                 prefetch=order.prefetch,
+                device=order.device,
                 holdout=order.holdout,
                 outside=_outside(order, session, shared, stop),
                 trail=session.trail,

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adamab.method.calibrator import Calibrator
+from adamab.method.devices import as_array, as_tensor, current_device
 from adamab.method.evidence import HeldOut
+from adamab.method.fixed_logits import FixedLogits
 from adamab.method.gradient_shift import GradientShift, ViewTerms
 from adamab.method.heads import FittedViews
 from adamab.method.training import (
@@ -21,11 +23,11 @@ from adamab.method.training import (
     EpochReport,
     RoundTrainer,
     architecture,
-    as_tensor,
     seeded,
     threads_for,
 )
 from adamab.method.views import PreparedView, Rows, class_inputs, class_means, needed_span, prepare
+from adamab.run.growing import GrowingRows
 from adamab.run.training_set import WORDS, TrainingSet, WordsView
 from adamab.task.recipe import Recipe
 
@@ -54,6 +56,7 @@ class JointModel:
         learned = np.ones(len(samples), dtype=np.bool_)
         self._prepared: dict[str, PreparedView] = {}
         self._queries: dict[str, Floats] = {}
+        self._growing: dict[str, GrowingRows[np.float32]] = {}  # what the queries are the filled part of
         self.difficulty = 1.0 if held_out is None or not recipe.difficulty else held_out.difficulty()  # (K,)
         self._weights = _weights(fitted)
         self._similarity = _similarity_weights(fitted)
@@ -71,7 +74,9 @@ class JointModel:
         with seeded(seed, START) as generator:
             shape = architecture(recipe)
             self.calibrators = {
-                name: Calibrator(p.queries.shape[1], samples.n_classes, shape, generator=generator)
+                name: Calibrator(p.queries.shape[1], samples.n_classes, shape, generator=generator).to(
+                    current_device()
+                )
                 for name, p in self._prepared.items()
                 if fitted is None or self._weights.get(name)
             }
@@ -82,8 +87,9 @@ class JointModel:
         for name, prepared in self._prepared.items():
             known = len(self._queries[name])
             if known < len(self._samples):
-                rows = self._new_rows(name, known)
-                self._queries[name] = np.concatenate([self._queries[name], prepared.transform(rows)])
+                growing = self._growing.setdefault(name, GrowingRows(self._queries[name]))
+                growing.add(prepared.transform(self._new_rows(name, known)))
+                self._queries[name] = growing.rows
 
     def _new_rows(self, name: str, known: int) -> Rows:
         if name == WORDS and self._vocabulary is not None:
@@ -116,7 +122,7 @@ class JointModel:
             report = self._trainer.epoch(
                 self._terms(),
                 as_tensor(self._samples.class_index),
-                self._sample_weight().float(),
+                self._sample_weight().float().to(current_device()),
                 self._fixed(self._queries),
                 order,
             )
@@ -134,8 +140,9 @@ class JointModel:
                 for name, calibrator in self.calibrators.items()
             ]
         fixed = self._fixed(queries)
-        total = torch.stack(terms).sum(0) if terms else torch.zeros(())
-        return np.asarray(total if fixed is None else total + fixed)
+        if fixed is not None:
+            terms.append(fixed(torch.arange(len(texts), device=current_device())))
+        return as_array(torch.stack(terms).sum(0))
 
     def _queried(self, name: str, views: Mapping[str, Floats], texts: Sequence[str]) -> Floats:
         words = name == WORDS and self._vocabulary is not None
@@ -145,7 +152,7 @@ class JointModel:
     def state(self) -> dict[str, Tensor]:
         """Everything that training has changed, as tensors by name."""
         tensors = {
-            f"{view}/{name}": tensor
+            f"{view}/{name}": tensor.cpu()
             for view, calibrator in self.calibrators.items()
             for name, tensor in calibrator.state_dict().items()
         }
@@ -193,15 +200,15 @@ class JointModel:
     def _sample_weight(self) -> Tensor:
         return torch.from_numpy(np.where(self._samples.given, 1.0, self._recipe.synthetic_weight))
 
-    def _fixed(self, queries: Mapping[str, Floats]) -> Tensor | None:
+    def _fixed(self, queries: Mapping[str, Floats]) -> FixedLogits | None:
         """Weighted logits of the views without parameters."""
-        total: NDArray[np.floating] | None = None
+        matches = []
         for name, weight in self._similarity.items():
             described = self._prepared[name].described if name in self._prepared else None
             if weight and described is not None:
-                logits = weight * self._recipe.similarity_scale * queries[name] @ described.T
-                total = logits if total is None else total + logits
-        return None if total is None else as_tensor(total.astype(np.float32))
+                scaled = np.float32(weight * self._recipe.similarity_scale) * described
+                matches.append((as_tensor(queries[name]), as_tensor(scaled)))
+        return FixedLogits(tuple(matches)) if matches else None
 
 
 def _below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from adamab.errors import EmbedderError, MissingExtraError
 from adamab.providers.embedders.base import Embedded, Embedder, Item, Kind
+from adamab.torch_device import find_device
 
 
 class ImageModelEmbedder(Embedder):
@@ -66,14 +67,7 @@ class ImageModelEmbedder(Embedder):
 
 def torch_device(wanted: str, name: str) -> Any:
     """The device that was asked for, or for `auto` a GPU if there is one."""
-    import torch
-
-    if wanted == "auto":
-        mps = "mps" if torch.backends.mps.is_available() else "cpu"
-        return torch.device("cuda" if torch.cuda.is_available() else mps)
-    try:
-        return torch.empty(0, device=wanted).device
-    except (RuntimeError, AssertionError, NotImplementedError):
-        raise EmbedderError(
-            f"{name}: there is no device {wanted!r} here; leave it out or write cpu"
-        ) from None
+    found = find_device(wanted)
+    if found is None:
+        raise EmbedderError(f"{name}: there is no device {wanted!r} here; leave it out or write cpu")
+    return found

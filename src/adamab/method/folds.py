@@ -1,0 +1,73 @@
+"""Which samples are held out, and by which fold."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adamab.method.evidence import stratified_folds
+from adamab.method.sampled_classes import MOST_LOGITS
+from adamab.task.recipe import Recipe
+
+MOST_EVIDENCE = 4_000_000  # held-out logits of one option of a component: 16 MB, and there are dozens
+
+
+def held_out_folds(
+    class_index: NDArray[np.int64],  # (n,)
+    given: NDArray[np.bool_],  # (n,)
+    counted: NDArray[np.float32],  # (n,) in evidence
+    n_classes: int,
+    recipe: Recipe,
+    seed: int,
+) -> NDArray[np.int64]:
+    """(n,) the fold that holds a sample out; -1 for samples that are never held out.
+
+    Given and synthetic samples are spread over the folds apart from each other, so that no fold lacks
+    those that count most. Of many samples a part of the folds is evidence enough.
+    """
+    folds = np.full(len(class_index), -1, dtype=np.int64)
+    judged = counted > 0
+    most = int(np.bincount(class_index[judged], minlength=1).max())
+    affordable = MOST_LOGITS // max(1, len(class_index) * n_classes) - 1
+    n_folds = min(recipe.folds, most, max(2, affordable))
+    if n_folds < 2:
+        return folds
+    rng = np.random.default_rng(seed)
+    for of_source in (given, judged & ~given):
+        folds[of_source] = stratified_folds(class_index[of_source], n_folds, rng)
+    return _enough(_few_enough(folds, given, n_classes, rng), class_index, given, counted, recipe)
+
+
+def _few_enough(
+    folds: NDArray[np.int64], given: NDArray[np.bool_], n_classes: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Of very many classes the logits of all held-out samples would not fit into memory, and the choices
+    that they serve need no more than some: given ones first, drawn by chance."""
+    out = np.flatnonzero(folds >= 0)
+    most = max(2, MOST_EVIDENCE // n_classes)
+    if len(out) > most:
+        drawn = rng.permutation(out)
+        folds[drawn[np.argsort(~given[drawn], kind="stable")][most:]] = -1
+    return folds
+
+
+def _enough(
+    folds: NDArray[np.int64],
+    class_index: NDArray[np.int64],
+    given: NDArray[np.bool_],
+    counted: NDArray[np.float32],
+    recipe: Recipe,
+) -> NDArray[np.int64]:
+    """The folds whose evidence is enough; none where it would be lopsided."""
+    out = folds >= 0
+    numbers, folds[out] = np.unique(folds[out], return_inverse=True)  # a fold may have come out empty
+    # The batches that some classes have got would speak for these classes alone.
+    lopsided = not given[out].any() and len(np.unique(class_index[out])) < len(np.unique(class_index))
+    if len(numbers) < 2 or lopsided:
+        return np.full_like(folds, -1)
+    evidence = float(counted[out].sum())
+    if evidence > recipe.evidence:
+        folds[folds >= max(2, math.ceil(len(numbers) * recipe.evidence / evidence))] = -1
+    return folds

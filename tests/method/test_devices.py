@@ -1,0 +1,81 @@
+"""The same fit on every device that there is here: the processor, and a graphics card where there is one."""
+
+import numpy as np
+import pytest
+import torch
+
+from adamab import EmbeddingCalibrator
+from adamab.errors import RecipeError
+from adamab.method.devices import as_array, as_tensor, current_device, on_device, wide, wide_sum
+from adamab.method.heads import fit_views
+from adamab.method.policies import Arms, GradientShiftUCB
+from adamab.run.joint_model import JointModel
+from adamab.run.training_set import DescribedClasses, TrainingSet
+from adamab.task.recipe import Recipe
+
+DEVICES = ["cpu"]
+DEVICES += ["cuda"] if torch.cuda.is_available() else []
+DEVICES += ["mps"] if torch.backends.mps.is_available() else []
+RECIPE = Recipe(words=False, near_duplicate=None)
+
+
+@pytest.fixture
+def samples():
+    rng = np.random.default_rng(0)
+    means = rng.normal(size=(6, 24)).astype(np.float32)
+    described = DescribedClasses(tuple("abcdef"), {"pooled": means})
+    found = TrainingSet(6, lambda learned: described)
+    y = np.repeat(np.arange(6), [3, 4, 5, 3, 4, 5])
+    rows = means[y] + rng.normal(size=(len(y), 24)).astype(np.float32)
+    found.add(y.tolist(), {"pooled": rows}, given=True, texts=[f"text {i}" for i in range(len(y))])
+    return found
+
+
+def fitted_on(device, samples):
+    """The held-out logits of a fit, the losses of two rounds, and exact scores of all classes."""
+    with on_device(device):
+        views = fit_views(samples.raw_views(RECIPE), samples.class_index, samples.given, 6, RECIPE, seed=0)
+        model = JointModel(samples, RECIPE, views, views.held_out, seed=0, rounds=2)
+        assert {p.device.type for c in model.calibrators.values() for p in c.parameters()} == {device}
+        losses = [model.epoch(round_).loss for round_ in (1, 2)]
+        shift = model.shift(5)
+        arms = Arms(samples.counts(), np.ones(6, dtype=np.bool_), 5)
+        chosen = GradientShiftUCB(100.0).choose(arms, rng=np.random.default_rng(0), shift=shift).arm
+        said = model.logits({"pooled": samples.views["pooled"][:2]}, ["a", "b"])
+        state = model.state()
+        model.restore(state)
+    assert all(tensor.device.type == "cpu" for tensor in state.values())
+    return views.held_out.logits, losses, shift.exact(np.arange(6)), chosen, said
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_training_and_scoring_are_those_of_the_processor(device, samples):
+    expected, found = fitted_on("cpu", samples), fitted_on(device, samples)
+    for a, b in zip(expected[:3], found[:3], strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-3, atol=1e-4)
+    assert found[3] == expected[3]
+    np.testing.assert_allclose(found[4], expected[4], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("device", [*DEVICES, "auto"])
+def test_an_estimator_takes_a_device(device, samples):
+    fitted = EmbeddingCalibrator(device=device, random_state=0).fit(
+        samples.views["pooled"], samples.class_index
+    )
+    assert fitted.predict(samples.views["pooled"]).shape == (len(samples),)
+
+
+def test_a_device_that_is_not_there_is_named():
+    with pytest.raises(RecipeError, match="no device 'quantum' here"), on_device("quantum"):
+        pass
+    assert current_device() == torch.device("cpu")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_sums_end_in_double_precision_on_the_processor(device):
+    with on_device(device):
+        values = as_tensor(np.full((3, 4), 1e-3, np.float32))
+    assert values.device.type == device
+    assert wide(values).dtype == wide_sum(values, (1,)).dtype == torch.float64
+    assert wide_sum(values, (0, 1)).item() == pytest.approx(0.012)
+    assert as_array(values).shape == (3, 4)

@@ -1,0 +1,134 @@
+"""Very many classes: groups of them, and no matrix of all samples by all classes."""
+
+import math
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from adamab.method import folds, gradient_shift, sampled_classes
+from adamab.method.heads import fit_views
+from adamab.method.sampled_classes import dealt
+from adamab.run.joint_model import JointModel
+from adamab.run.training_set import DescribedClasses, TrainingSet
+from adamab.task.recipe import Recipe
+
+Y = torch.tensor([0, 3, 3, 1, 6, 2, 5, 5, 5, 0, 1])
+RECIPE = Recipe(words=False)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def test_few_logits_are_not_sampled():
+    assert dealt(Y, 7, generator()) == []
+
+
+def test_every_sample_meets_its_own_class_and_some_others(monkeypatch):
+    monkeypatch.setattr(sampled_classes, "MOST_LOGITS", 15)
+    groups = dealt(Y, 7, generator())
+    assert len(groups) > 1
+    assert sorted(torch.cat([group.rows for group in groups]).tolist()) == list(range(len(Y)))
+    for group in groups:
+        assert torch.equal(group.classes[group.own], Y[group.rows])
+        assert len(group.classes) >= 2
+        assert group.others == pytest.approx(math.log(6 / (len(group.classes) - 1)))
+    assert [group.classes.tolist() for group in groups] != [
+        g.classes.tolist() for g in dealt(Y, 7, generator(1))
+    ]
+
+
+def test_a_group_of_all_classes_has_the_whole_loss(monkeypatch):
+    monkeypatch.setattr(sampled_classes, "MOST_LOGITS", 7 * len(Y) - 1)
+    logits = torch.randn(len(Y), 7, generator=generator())
+    group = sampled_classes.Group(torch.arange(len(Y)), torch.arange(7), Y, 0.0)
+    expected = functional.cross_entropy(logits, Y, reduction="none")
+    torch.testing.assert_close(group.losses(logits), expected)
+
+
+def test_the_sum_over_classes_is_right_on_average(monkeypatch):
+    monkeypatch.setattr(sampled_classes, "MOST_LOGITS", 15)
+    logits, sums = torch.randn(len(Y), 7, generator=generator()), torch.zeros(len(Y))
+    own = logits.gather(1, Y[:, None])[:, 0]
+    order, times = generator(), 2000
+    for _ in range(times):
+        for group in dealt(Y, 7, order):
+            losses = group.losses(logits[group.rows][:, group.classes])
+            sums[group.rows] += (losses + own[group.rows]).exp() / times
+    torch.testing.assert_close(sums, logits.exp().sum(1), rtol=0.05, atol=0)
+
+
+class Largest(TorchDispatchMode):
+    """The most numbers that any tensor had."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **(kwargs or {}))
+        for tensor in found if isinstance(found, tuple | list) else (found,):
+            if isinstance(tensor, torch.Tensor):
+                self.numbers = max(self.numbers, tensor.numel())
+        return found
+
+
+@pytest.fixture
+def many(monkeypatch):
+    """800 classes of three samples, and bounds that are passed with them."""
+    monkeypatch.setattr(sampled_classes, "MOST_LOGITS", 100_000)
+    monkeypatch.setattr(folds, "MOST_LOGITS", 100_000)
+    monkeypatch.setattr(folds, "MOST_EVIDENCE", 40_000)
+    monkeypatch.setattr(gradient_shift, "MOST_RESIDUALS", 100_000)
+    rng = np.random.default_rng(0)
+    means = rng.normal(size=(800, 16)).astype(np.float32)
+    y = np.repeat(np.arange(800), 3)
+    described = DescribedClasses(tuple(map(str, range(800))), {"pooled": means})
+    samples = TrainingSet(800, lambda learned: described)
+    rows = means[y] + 0.4 * rng.normal(size=(len(y), 16)).astype(np.float32)
+    samples.add(y.tolist(), {"pooled": rows}, given=True, texts=[f"text {i}" for i in range(len(y))])
+    return samples
+
+
+def test_a_fit_holds_no_matrix_of_samples_by_classes(many):
+    largest = Largest()
+    with largest:  # the first fit also imports what fits need, which takes memory of its own
+        fit_views(many.raw_views(RECIPE), many.class_index, many.given, 800, RECIPE, seed=0)
+    tracemalloc.start()
+    fitted = fit_views(many.raw_views(RECIPE), many.class_index, many.given, 800, RECIPE, seed=0)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    whole = len(many) * 800  # numbers
+    assert largest.numbers < whole / 8
+    assert peak < 4 * whole
+    assert fitted.held_out is not None
+    assert len(fitted.held_out.class_index) == 40_000 // 800
+    assert fitted.held_out.estimate().accuracy > 0.8
+
+
+def test_rounds_hold_no_matrix_of_samples_by_classes_and_scores_stay_exact(many, monkeypatch):
+    fitted = fit_views(many.raw_views(RECIPE), many.class_index, many.given, 800, RECIPE, seed=0)
+    model = JointModel(many, RECIPE, fitted, seed=0, rounds=3)
+    largest = Largest()
+    with largest:
+        losses = [model.epoch(round_).loss for round_ in range(1, 4)]
+        shift = model.shift(5)
+    assert losses[-1] < losses[0]
+    assert largest.numbers < len(many) * 800 / 8
+    monkeypatch.setattr(gradient_shift, "MOST_RESIDUALS", 10**9)
+    held = model.shift(5)
+    np.testing.assert_allclose(shift.lower, held.lower, rtol=1e-4)
+    some = np.array([0, 400, 799])
+    np.testing.assert_allclose(shift.exact(some), held.exact(some), rtol=1e-4)
+
+
+def test_heads_of_sampled_classes_are_as_good(many, monkeypatch):
+    recipe = RECIPE.with_options(discriminants=False, similarity=False)
+    accuracy = {}
+    for most in (100_000, 10**9):
+        monkeypatch.setattr(sampled_classes, "MOST_LOGITS", most)
+        fitted = fit_views(many.raw_views(recipe), many.class_index, many.given, 800, recipe, seed=0)
+        accuracy[most] = fitted.held_out.estimate().accuracy
+    assert accuracy[100_000] > accuracy[10**9] - 0.1
