@@ -15,10 +15,11 @@ from adamab.errors import MissingExtraError, RunError
 from adamab.method.evidence import Estimate
 from adamab.providers.budget import Budget, Spend
 from adamab.run import directory, torch_required
+from adamab.run.class_scores import ClassScore, ClassScores
 from adamab.run.diversity import Diversity
 from adamab.run.fit import FitResult
 from adamab.run.journal import Journal
-from adamab.run.records import ClassScore, History, RoundRecord, Seconds
+from adamab.run.records import History, RoundRecord, Seconds
 from adamab.run.sample_files import SampleVectors
 from adamab.task import Sample, Task
 from adamab.task.recipe import Recipe
@@ -29,7 +30,7 @@ TASK = Task.from_mapping({"no": ["a"], "yes": ["b"]})
 @pytest.fixture
 def result() -> FitResult:
     head = Head(view="pooled", linear=np.eye(2, dtype=np.float32))
-    record = RoundRecord(1, "no", 2, 2, None, 4, (ClassScore(1),) * 2, 0.5, 0.1, Seconds())
+    record = RoundRecord(1, "no", 2, 2, None, 4, ClassScores.of([ClassScore(1)] * 2), 0.5, 0.1, Seconds())
     return FitResult(
         Classifier(classes=("no", "yes"), heads=(head,), embedder_spec="npz:x"),
         History([record]),

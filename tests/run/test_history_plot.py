@@ -7,8 +7,9 @@ import sys
 import pytest
 
 from adamab.errors import MissingExtraError
+from adamab.run.class_scores import ClassScore, ClassScores
 from adamab.run.history_figure import MOST_CLASSES
-from adamab.run.records import ClassScore, History, RoundRecord, Seconds
+from adamab.run.records import History, RoundRecord, Seconds
 
 
 def history(count: int, classes: int, *, loss: float | None = 1.0, rejected: int = 0) -> History:
@@ -20,7 +21,7 @@ def history(count: int, classes: int, *, loss: float | None = 1.0, rejected: int
             accepted=4,
             closed=None,
             n_samples=number,
-            scores=(ClassScore(1),),
+            scores=ClassScores.of([ClassScore(1)]),
             loss=None if loss is None else loss / number,
             learning_rate=0.1,
             seconds=Seconds(),

@@ -16,10 +16,11 @@ import pytest
 from adamab.errors import RunError
 from adamab.providers.generators.base import Batch
 from adamab.providers.replies import Ask, Reply
+from adamab.run.class_scores import ClassScore, ClassScores
 from adamab.run.journal import Journal, outcome_from_json, outcome_to_json
 from adamab.run.journal_file import WriterLock
 from adamab.run.past import RoundOutcome
-from adamab.run.records import ClassScore, RoundRecord, Seconds
+from adamab.run.records import RoundRecord, Seconds
 
 ASK = Ask("refund", 0, 1, "digest")
 
@@ -89,9 +90,8 @@ def test_answers_and_batches_come_back(journal):
 
 
 def test_outcomes_come_back():
-    record = RoundRecord(
-        3, "refund", 2, 1, "dry", 9, (ClassScore(1, 0.1, 0.2, True), ClassScore(0)), 0.5, 0.1, Seconds(1.0)
-    )
+    scores = ClassScores.of([ClassScore(1, 0.1, 0.2, True), ClassScore(0)])
+    record = RoundRecord(3, "refund", 2, 1, "dry", 9, scores, 0.5, 0.1, Seconds(1.0))
     outcome = RoundOutcome(record, ("a", "b"), batches=2, left=1, refusals=1, closing="soon")
     assert outcome_from_json(outcome_to_json(outcome)) == outcome
 

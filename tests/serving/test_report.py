@@ -18,12 +18,13 @@ from adamab.errors import RunError
 from adamab.providers.prices import Price
 from adamab.providers.registry import resolve_generator
 from adamab.run.add_class import Addition, add_class
+from adamab.run.class_scores import ClassScore, ClassScores
 from adamab.run.directory import HELD_OUT, JOURNAL, SUMMARY, TASK
 from adamab.run.fit_run import Order, fit_run
 from adamab.run.journal import ROUND, Journal, outcome_to_json
 from adamab.run.journal_file import WriterLock
 from adamab.run.past import RoundOutcome
-from adamab.run.records import ClassScore, RoundRecord, Seconds
+from adamab.run.records import RoundRecord, Seconds
 from adamab.run.reviews import Reviews
 from adamab.serving import report_thumbnails
 from adamab.serving.report import report_html, write_report
@@ -325,7 +326,9 @@ def _with_rounds(run: Path, names: list[str], count: int) -> None:
     with Journal(run, writing=True) as journal:
         for number in range(1, count + 1):
             chosen = rng.randrange(len(names))
-            scores = tuple(ClassScore(n, 3.0, 3.0 - rng.random(), rng.random() < 0.5) for n in counts)
+            scores = ClassScores.of(
+                ClassScore(n, 3.0, 3.0 - rng.random(), rng.random() < 0.5) for n in counts
+            )
             record = RoundRecord(
                 number,
                 names[chosen],

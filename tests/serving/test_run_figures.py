@@ -12,11 +12,12 @@ import pytest
 from adamab.providers.budget import Budget
 from adamab.providers.ledger import Ledger
 from adamab.providers.registry import resolve_generator
+from adamab.run.class_scores import ClassScore, ClassScores
 from adamab.run.fit_run import Order, fit_run
 from adamab.run.journal import FINISHED, ROUND, SEGMENT, Journal, outcome_to_json
 from adamab.run.past import RoundOutcome
 from adamab.run.reading import RunReader
-from adamab.run.records import ClassScore, RoundRecord, Seconds
+from adamab.run.records import RoundRecord, Seconds
 from adamab.run.reviews import Reviews
 from adamab.run.sample_files import HeldOutAnswer
 from adamab.serving.run_figures import (
@@ -125,7 +126,7 @@ def test_a_run_that_begins_anew_is_read_from_its_beginning(tmp_path: Path) -> No
 
 
 def test_a_score_that_is_a_bound_is_told_as_one_and_nothing_is_made_up(tmp_path: Path) -> None:
-    scores = (ClassScore(3, 2.0, 1.5, True), ClassScore(3, 2.0, 1.0, False), ClassScore(0))
+    scores = ClassScores.of((ClassScore(3, 2.0, 1.5, True), ClassScore(3, 2.0, 1.0, False), ClassScore(0)))
     write_journal(tmp_path, rounds=1, classes=3, scores=scores)
     with RunReader(tmp_path) as reader:
         (found,) = RunFigures(reader).follow().rounds
@@ -145,9 +146,7 @@ def test_long_runs_are_drawn_with_few_points(tmp_path: Path) -> None:
     assert len(figures.rounds[0].runners_up) == 4
 
 
-def write_journal(
-    directory: Path, *, rounds: int, classes: int, scores: tuple[ClassScore, ...] | None = None
-) -> None:
+def write_journal(directory: Path, *, rounds: int, classes: int, scores: ClassScores | None = None) -> None:
     """A run as a fit would have left it, without fitting."""
     names = [f"class {i}" for i in range(classes)]
     counts = [2] * classes
@@ -156,7 +155,9 @@ def write_journal(
         journal.note(SEGMENT, segment)
         for number in range(1, rounds + 1):
             chosen = (number - 1) % classes
-            shown = scores or tuple(ClassScore(n, 5.0, 5.0 - i / 10, True) for i, n in enumerate(counts))
+            shown = scores or ClassScores.of(
+                ClassScore(n, 5.0, 5.0 - i / 10, True) for i, n in enumerate(counts)
+            )
             counts[chosen] += 1
             record = RoundRecord(
                 number, names[chosen], 1, 1, None, sum(counts), shown, 1 / number, 0.1, Seconds()

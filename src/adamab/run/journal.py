@@ -7,6 +7,7 @@ looks at them. A run that starts again reads its journal and goes on; readers ma
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from adamab.task.messages import place, storable
 
 SEGMENT, CHOICE, ROUND, STOPPED, FINISHED = "segment", "choice", "round", "stopped", "finished"
 STARTED = "started"  # how, for whoever goes on with the run
+_AT_ONCE = 500  # events in memory, however long the run is
 
 
 @dataclass(frozen=True)
@@ -64,13 +66,19 @@ class Journal:
 
     def events(self, *kinds: str, after: int = 0, most: int = -1) -> Iterator[Event]:
         """Events in their order, of some kinds only if any are named; the first `most` unless negative."""
-        return self._events(kinds, after, "seq", most)
+        left = most if most >= 0 else sys.maxsize
+        while left:
+            wanted, found = min(left, _AT_ONCE), 0
+            for event in self._read(kinds, after, wanted):
+                after, found = event.seq, found + 1
+                yield event
+            left = left - found if found == wanted else 0
 
     def last(self, *kinds: str) -> Event | None:
         """The latest event, of some kinds only if any are named."""
-        return next(self._events(kinds, 0, "seq DESC", 1), None)
+        return next(self._read(kinds, 0, 1, "seq DESC"), None)
 
-    def _events(self, kinds: Sequence[str], after: int, order: str, most: int) -> Iterator[Event]:
+    def _read(self, kinds: Sequence[str], after: int, most: int, order: str = "seq") -> Iterator[Event]:
         marks = ", ".join("?" * len(kinds))
         where = "WHERE seq > ?" + (f" AND kind IN ({marks})" if kinds else "") + f" ORDER BY {order} LIMIT ?"
         for row in self._file.rows("events", where, (after, *kinds, most)):
@@ -79,7 +87,7 @@ class Journal:
     def is_blank(self) -> bool:
         """Whether nothing has been generated or finished yet."""
         tables = ("replies", "batches")
-        return not any(True for _ in self.events(ROUND, FINISHED)) and not any(
+        return not any(True for _ in self.events(ROUND, FINISHED, most=1)) and not any(
             True for table in tables for _ in self._file.rows(table, "LIMIT 1")
         )
 
@@ -141,7 +149,7 @@ class Journal:
 
 def outcome_to_json(outcome: RoundOutcome) -> dict[str, Any]:
     """Plain data."""
-    return {**asdict(outcome), "record": outcome.record.to_json()}
+    return {**vars(outcome), "record": outcome.record.to_json()}
 
 
 def outcome_from_json(data: dict[str, Any]) -> RoundOutcome:

@@ -20,7 +20,8 @@ from adamab.task.messages import one_line, place
 FILE_NAME, LOCK_NAME = "journal.sqlite", "writer.lock"
 T = TypeVar("T")
 _APPLICATION_ID = 0x41444D4A  # "ADMJ"
-_VERSION = 1
+_VERSION = 2
+_EARLIER = 1  # the same tables; a round has an object for the score of each class
 _TIMEOUT = 60.0  # seconds; writers of one process share the file with its ledger
 _SCHEMA = """
 CREATE TABLE events (
@@ -78,6 +79,8 @@ class JournalFile:
                     self._db = self._connect_to_write()
                     if fresh:
                         self._create(self._db)
+                    else:
+                        self._lift(self._db)
         except BaseException:
             self.close()
             raise
@@ -124,12 +127,17 @@ class JournalFile:
         return self._db
 
     def _row(self, number: int, at: float, data: str, crc: int, blob: bytes | None, *keys: str | int) -> Row:
+        self._check(keys, at, data, crc, blob)
         try:
+            return Row(number, at, keys, json.loads(data), blob)
+        except ValueError:
+            raise self._damaged("a row was changed") from None
+
+    def _check(self, keys: Sequence[Any], at: float, data: str, crc: int, blob: bytes | None) -> None:
+        with contextlib.suppress(TypeError, ValueError, AttributeError):
             if crc == _crc(keys, at, data, blob):
-                return Row(number, at, keys, json.loads(data), blob)
-        except (TypeError, ValueError, AttributeError):
-            pass  # a column of another type is a changed one
-        raise self._damaged("a row was changed")
+                return
+        raise self._damaged("a row was changed")  # or a column has another type, which is the same
 
     def _holds_something(self) -> bool:
         try:
@@ -172,14 +180,14 @@ class JournalFile:
             return True
         if owner != _APPLICATION_ID:
             raise RunError(f"{place(self.path)}: is not a journal of a run; name another directory")
-        if version != _VERSION:
+        if version not in (_EARLIER, _VERSION):
             raise RunError(f"{place(self.path)}: was written by another version of adamab (format {version})")
         ((verdict,),) = db.execute("PRAGMA integrity_check(1)").fetchall()
         if verdict != "ok":
             raise self._damaged(verdict)
         for table in _KEYS:  # a row under another key would not be found, and bought again
-            for row in db.execute(_select(table)):
-                self._row(*row)
+            for _, at, data, crc, blob, *keys in db.execute(_select(table)):
+                self._check(keys, at, data, crc, blob)
         return False
 
     def _create(self, db: sqlite3.Connection) -> None:
@@ -189,6 +197,11 @@ class JournalFile:
             f"BEGIN IMMEDIATE; PRAGMA application_id = {_APPLICATION_ID}; "
             f"PRAGMA user_version = {_VERSION}; {_SCHEMA} {_TRIGGERS} COMMIT;"
         )
+
+    def _lift(self, db: sqlite3.Connection) -> None:
+        """Earlier versions would not understand what is written from here on, and must say so."""
+        if db.execute("PRAGMA user_version").fetchone() != (_VERSION,):
+            db.execute(f"PRAGMA user_version = {_VERSION}")
 
     def _damaged(self, why: object) -> RunError:
         return RunError(

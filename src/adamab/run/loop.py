@@ -19,9 +19,10 @@ from adamab.errors import RecipeError
 from adamab.method.policies import Arms, Choice, Policy
 from adamab.method.tiny_numbers import tiny_is_zero
 from adamab.method.training import EpochReport
+from adamab.run.class_scores import ClassScores
 from adamab.run.joint_model import JointModel
 from adamab.run.past import Past, RoundOutcome
-from adamab.run.records import RoundRecord, Seconds, class_scores
+from adamab.run.records import RoundRecord, Seconds
 from adamab.run.source import Added, Clock, Source
 from adamab.run.training_set import TrainingSet
 from adamab.task.recipe import Recipe
@@ -124,7 +125,7 @@ class Loop:
 
     def _base(self) -> int:
         """The last round of earlier segments."""
-        return max((outcome.record.round for outcome in self.trail.past.before), default=0)
+        return self.trail.past.behind.last
 
     def _generating(self, round_: int) -> int:
         """How many rounds may generate from this one on."""
@@ -136,11 +137,11 @@ class Loop:
         A budget of samples means samples: it allows twice the rounds that it needs, to make up for
         those that come short.
         """
-        before = self.trail.past.before
+        behind = self.trail.past.behind
         planned = self.recipe.n_augmentation_rounds(self.samples.n_classes)
         if self.recipe.refit and self.source is not None and self.source.sets_rounds(planned):
-            return 2 * self.source.rounds_for(sum(outcome.record.accepted for outcome in before))
-        return planned - sum(outcome.record.chosen is not None for outcome in before)
+            return 2 * self.source.rounds_for(behind.accepted)
+        return planned - behind.chosen
 
     def _size(self, round_: int) -> int:
         known = self.trail.outcome(round_)
@@ -174,7 +175,7 @@ class Loop:
             accepted=added.accepted,
             closed=added.closed,
             n_samples=len(self.samples),
-            scores=class_scores(counts, choice),
+            scores=ClassScores.of_choice(counts, choice, all_scores=self.all_scores),
             loss=None if trained is None else trained.loss,
             learning_rate=None if trained is None else trained.learning_rate,
             seconds=Seconds(**clock.laps),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +50,14 @@ class Checkpoint:
     rng: Mapping[str, Any]
 
 
+class Behind(NamedTuple):
+    """The rounds of earlier segments in three numbers."""
+
+    last: int = 0  # the number of the last of them
+    accepted: int = 0  # samples that entered
+    chosen: int = 0  # rounds that chose a class
+
+
 @dataclass(frozen=True)
 class Past:
     """Nothing, for a run that begins.
@@ -68,21 +77,33 @@ class Past:
     @property
     def records(self) -> list[RoundRecord]:
         """Of all rounds that will not run again."""
-        return [outcome.record for outcome in (*self.before, *self._skipped())]
+        return [outcome.record for outcome in (*self.before, *self.skipped)]
 
-    def _skipped(self) -> tuple[RoundOutcome, ...]:
+    @cached_property
+    def behind(self) -> Behind:
+        """What the rounds of earlier segments come to; every round asks."""
+        records = [outcome.record for outcome in self.before]
+        return Behind(
+            max((record.round for record in records), default=0),
+            sum(record.accepted for record in records),
+            sum(record.chosen is not None for record in records),
+        )
+
+    @cached_property
+    def skipped(self) -> tuple[RoundOutcome, ...]:
+        """Rounds of this segment that a checkpoint stands for."""
         if self.checkpoint is None:
             return ()
         return tuple(r for r in self.rounds if r.record.round <= self.checkpoint.round)
 
     def rebuild(self, loop: Loop) -> None:
         """Put the samples, the classes' positions, the model and the random numbers where they were."""
-        bought = _Bought(self.batches)
+        adopted = _Adopted(self, loop)
         for outcome in self.before:
-            self._adopt(loop, outcome, bought)
-        for outcome in self._skipped():
+            adopted.add(outcome)
+        for outcome in self.skipped:
             self._make_model(loop)
-            self._adopt(loop, outcome, bought)
+            adopted.add(outcome)
             if loop.model is not None:
                 loop.model.follow()  # round by round, as then: other shapes round differently
         loop.done = max((r.round for r in self.records), default=0)
@@ -99,20 +120,7 @@ class Past:
         if loop.model is None and made and len(loop.samples) == made:
             loop.model, loop.n_model = loop.make_model(), made
 
-    def _adopt(self, loop: Loop, outcome: RoundOutcome, bought: _Bought) -> None:
-        source, name = loop.source, outcome.record.chosen
-        if source is None or name is None:
-            return
-        texts = self._entering(outcome, loop.samples.keys)
-        index = [spec.name for spec in source.classes].index(name)
-        if source.embed is None:
-            if outcome.record.accepted:
-                vectors = bought.vectors(name, outcome)
-                loop.samples.add([index] * len(vectors), {loop.samples.pooled: vectors}, given=False)
-        elif texts:
-            loop.samples.add([index] * len(texts), source.embed(texts), given=False, texts=texts)
-
-    def _entering(self, outcome: RoundOutcome, present: Container[str]) -> list[str]:
+    def entering(self, outcome: RoundOutcome, present: Container[str]) -> list[str]:
         """What people and the gate let in, of a round of an earlier segment."""
         texts = [text for text in outcome.texts if folded(text) not in self.dropped]
         overruled = {
@@ -124,14 +132,14 @@ class Past:
 
     def _positions(self, source: Source) -> None:
         last: dict[str, RoundOutcome] = {}
-        for outcome in (*self.before, *self._skipped()):
+        for outcome in (*self.before, *self.skipped):
             if outcome.record.chosen is not None:
                 last[outcome.record.chosen] = outcome
             source.spent += outcome.record.accepted
         for c, spec in enumerate(source.classes):
             if spec.name in last:
                 self._position(source, c, last[spec.name])
-        source.ended = next((r.record.ended for r in self._skipped() if r.record.ended), None)
+        source.ended = next((r.record.ended for r in self.skipped if r.record.ended), None)
 
     def _position(self, source: Source, c: int, outcome: RoundOutcome) -> None:
         name = source.classes[c].name
@@ -147,19 +155,54 @@ class Past:
             source.closed[c] = outcome.record.closed
 
 
+class _Adopted:
+    """Puts the samples of earlier rounds into the training set, in the order in which they came."""
+
+    def __init__(self, past: Past, loop: Loop) -> None:
+        self._past, self._samples, self._source = past, loop.samples, loop.source
+        classes = () if loop.source is None else loop.source.classes
+        self._index = {spec.name: c for c, spec in enumerate(classes)}
+        self._bought = _Bought(past)
+
+    def add(self, outcome: RoundOutcome) -> None:
+        """Those of the next round."""
+        source, name = self._source, outcome.record.chosen
+        if source is None or name is None:
+            return
+        texts = self._past.entering(outcome, self._samples.keys)
+        if source.embed is None:
+            if outcome.record.accepted:
+                vectors = self._bought.vectors(name, outcome.record.accepted)
+                self._add(name, {self._samples.pooled: vectors})
+        elif texts:
+            self._add(name, source.embed(texts), texts)
+
+    def _add(self, name: str, views: Mapping[str, Floats], texts: Sequence[str] = ()) -> None:
+        count = len(next(iter(views.values())))
+        self._samples.add([self._index[name]] * count, views, given=False, texts=texts)
+
+
 class _Bought:
     """Vectors that came from a generator; all of them entered, in the order in which they came."""
 
-    def __init__(self, batches: Batches) -> None:
-        self._batches = batches
-        self._used: dict[str, int] = {}
+    def __init__(self, past: Past) -> None:
+        self._past = past
+        self._left: dict[str, Floats] = {}  # (n, d) of every class that was asked for
 
-    def vectors(self, name: str, outcome: RoundOutcome) -> Floats:
-        """Those that entered in a round."""
-        start = self._used.get(name, 0)
-        end = self._used[name] = start + outcome.record.accepted
-        parts = [batch.vectors for batch in self._batches(name, outcome.batches) if batch.vectors is not None]
-        return np.concatenate(parts)[start:end]
+    @cached_property
+    def _taken(self) -> dict[str, int]:
+        """Batches of every class that the rounds took."""
+        rounds = (*self._past.before, *self._past.skipped)
+        return {r.record.chosen: r.batches for r in rounds if r.record.chosen is not None}
+
+    def vectors(self, name: str, count: int) -> Floats:
+        """The next ones of a class. A class is read once: read round by round it would be quadratic."""
+        if name not in self._left:
+            batches = self._past.batches(name, self._taken[name])
+            self._left[name] = np.concatenate([b.vectors for b in batches if b.vectors is not None])
+        rows = self._left[name]
+        self._left[name] = rows[count:]
+        return rows[:count]
 
 
 def rng_state(rng: np.random.Generator) -> dict[str, Any]:

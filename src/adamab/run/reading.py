@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -18,7 +19,7 @@ from adamab.providers.budget import NANO
 from adamab.providers.image_store import FOLDER as IMAGES
 from adamab.providers.image_store import named_like
 from adamab.run import directory as folder
-from adamab.run.journal import FINISHED, ROUND, SEGMENT, STOPPED, Event, Journal
+from adamab.run.journal import FINISHED, ROUND, SEGMENT, STARTED, STOPPED, Event, Journal
 from adamab.run.journal_file import FILE_NAME as JOURNAL
 from adamab.run.journal_file import is_being_written
 from adamab.run.kept_task import FILE_NAME as TASK
@@ -34,7 +35,6 @@ from adamab.task.words import folded
 
 State = Literal["running", "finished", "stopped", "broken off"]
 _ENDS: dict[str, State] = {FINISHED: "finished", STOPPED: "stopped"}
-_AT_ONCE = 200  # rounds in memory: each holds a score of every class
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,33 @@ class _Written:
     reason: str | None
 
 
+@dataclass
+class _Told:
+    """What the journal told so far; events never change, so each is read once."""
+
+    to: int = 0  # the last event
+    started: dict[str, Any] = field(default_factory=dict)
+    segments: list[Event] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
+    written: list[_Written] = field(default_factory=list)
+
+    def follow(self, journal: Journal) -> None:
+        """Read what is new."""
+        for event in journal.events(SEGMENT, STARTED, ROUND, after=self.to):
+            self.to = event.seq
+            if event.kind == STARTED:
+                self.started = event.data
+            elif event.kind == SEGMENT:
+                self.segments.append(event)
+            else:
+                self._add_round(event)
+
+    def _add_round(self, event: Event) -> None:
+        record = RoundRecord.from_json(event.data["record"])
+        self.rounds.append(Round(event.seq, event.at, len(self.segments), record))
+        self.written += _texts(record, event.data)
+
+
 class RunReader:
     """Looks into the run in `directory`."""
 
@@ -79,8 +106,7 @@ class RunReader:
         self.directory = directory
         self._journal: Journal | None = None
         self._inode = 0
-        self._written: list[_Written] = []
-        self._read_to = 0  # the event up to which `_written` goes
+        self._told = _Told()
         if not (folder.has_journal(directory) or folder.is_run(directory)):
             raise RunError(f"{place(directory)}: holds no run; name the directory of adamab fit --run")
 
@@ -120,20 +146,16 @@ class RunReader:
 
     def segments(self) -> list[Event]:
         """What the run was started with, and what changed since, in order."""
-        return list(self._events(SEGMENT))
+        return list(self._follow().segments)
 
-    def rounds(self, after: int = 0, *, most: int = -1) -> list[Round]:
-        """Rounds that ended after an event of the journal; all of them with 0 and without `most`."""
-        starts = [event.seq for event in self._events(SEGMENT)]
-        return [
-            Round(
-                event.seq,
-                event.at,
-                sum(start < event.seq for start in starts),
-                RoundRecord.from_json(event.data["record"]),
-            )
-            for event in self._events(ROUND, after=after, most=most)
-        ]
+    def started(self) -> dict[str, Any]:
+        """How the run was started last (embedder, generator, options); empty where nothing tells."""
+        return dict(self._follow().started)
+
+    def rounds(self, after: int = 0) -> list[Round]:
+        """Rounds that ended after an event of the journal; all of them with 0."""
+        rounds = self._follow().rounds
+        return rounds[bisect_right(rounds, after, key=lambda found: found.seq) :]
 
     def samples(self) -> list[SampleSeen]:
         """Given ones in the task's order, then synthetic ones in the order in which they came."""
@@ -164,7 +186,7 @@ class RunReader:
     def _synthetic(self) -> Iterator[SampleSeen]:
         segments, verdicts = self.segments(), Reviews(self.directory).verdicts()
         out, overruled = dropped(segments), wanted(segments)
-        for written in self._texts():
+        for written in self._follow().written:
             key = folded(written.text)
             used = key not in out if written.reason is None else key in overruled
             yield self._seen(written, used, verdicts.get(key))
@@ -189,25 +211,16 @@ class RunReader:
         images = named_like(self.directory / IMAGES, text)
         return next((image.path for image in images if image.path.is_file()), None)
 
-    def _texts(self) -> list[_Written]:
-        """All that were written; rounds that were read once are not read again, since none ever changes."""
+    def _follow(self) -> _Told:
+        """What the journal tells up to now."""
         journal = self._open()
-        while journal is not None:
-            events = list(journal.events(ROUND, after=self._read_to, most=_AT_ONCE))
-            for event in events:
-                self._written += _texts(event.data)
-                self._read_to = event.seq
-            if not events:
-                break
-        return self._written
+        if journal is not None:
+            self._told.follow(journal)
+        return self._told
 
     def _last(self) -> Event | None:
         journal = self._open()
         return None if journal is None else journal.last(SEGMENT, ROUND, STOPPED, FINISHED)
-
-    def _events(self, *kinds: str, after: int = 0, most: int = -1) -> Iterator[Event]:
-        journal = self._open()
-        return iter(()) if journal is None else journal.events(*kinds, after=after, most=most)
 
     def _open(self) -> Journal | None:
         """The journal, opened again where another one has taken its place."""
@@ -216,11 +229,12 @@ class RunReader:
             inode = os.stat(path).st_ino
         except FileNotFoundError:
             self.close()
+            self._told = _Told()
             return None
         if self._journal is None or inode != self._inode:
             self.close()
             self._journal, self._inode = Journal(self.directory), inode
-            self._written, self._read_to = [], 0
+            self._told = _Told()
         return self._journal
 
 
@@ -230,11 +244,8 @@ def sample_id(class_name: str, text: str) -> str:
     return hashlib.sha256(key).hexdigest()[:16]
 
 
-def _texts(outcome: dict[str, Any]) -> Iterator[_Written]:
-    """The texts of a round as the journal has it; those that entered have no reason.
-
-    The scores of all classes, which are most of it, are left alone.
-    """
-    number, name = outcome["record"]["round"], outcome["record"]["chosen"] or ""
+def _texts(record: RoundRecord, outcome: Mapping[str, Any]) -> Iterator[_Written]:
+    """The texts of a round as the journal has it; those that entered have no reason."""
+    number, name = record.round, record.chosen or ""
     yield from (_Written(number, name, text, None) for text in outcome["texts"])
     yield from (_Written(number, name, text, reason) for text, reason in outcome.get("turned_away", ()))

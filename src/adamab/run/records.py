@@ -5,31 +5,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from adamab.method.policies import Choice
+from adamab.run.class_scores import ClassScores
 from adamab.task import html
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-@dataclass(frozen=True)
-class ClassScore:
-    """What a policy knew of one class when it chose.
-
-    `bonus` and `score` are None where the policy computes none or the class has no sample yet;
-    `exact` False marks a score that is an upper bound, where lazy evaluation stopped.
-    """
-
-    count: int
-    bonus: float | None = None
-    score: float | None = None
-    exact: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -52,7 +36,7 @@ class RoundRecord:
     accepted: int
     closed: str | None  # why the chosen class can give no more, if so
     n_samples: int
-    scores: tuple[ClassScore, ...]  # by class, before generation
+    scores: ClassScores  # by class, before generation
     loss: float | None  # None while no model is there yet
     learning_rate: float | None
     seconds: Seconds
@@ -62,25 +46,18 @@ class RoundRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return asdict(self)
+        plain = {
+            "scores": self.scores.to_json(),
+            "seconds": {**vars(self.seconds)},
+            "rejected": {**self.rejected},
+        }
+        return {**vars(self), **plain}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RoundRecord:
         """Take back what `to_json` gave."""
-        scores = tuple(ClassScore(**score) for score in data["scores"])
+        scores = ClassScores.from_json(data["scores"])
         return cls(**{**data, "scores": scores, "seconds": Seconds(**data["seconds"])})
-
-
-def class_scores(
-    counts: np.ndarray[Any, np.dtype[np.int64]], choice: Choice | None
-) -> tuple[ClassScore, ...]:
-    """The policy's arrays, class by class, without a NaN."""
-    if choice is None or choice.score is None or choice.bonus is None or choice.exact is None:
-        return tuple(ClassScore(int(n)) for n in counts)
-    return tuple(
-        ClassScore(int(n), float(bonus), float(score), bool(exact)) if n > 0 else ClassScore(0)
-        for n, bonus, score, exact in zip(counts, choice.bonus, choice.score, choice.exact, strict=True)
-    )
 
 
 class History(tuple[RoundRecord, ...]):
@@ -90,9 +67,8 @@ class History(tuple[RoundRecord, ...]):
 
     def write(self, path: Path) -> None:
         """One JSON object a line."""
-        path.write_text(
-            "".join(json.dumps(r.to_json(), allow_nan=False) + "\n" for r in self), encoding="utf-8"
-        )
+        with open(path, "w", encoding="utf-8") as stream:
+            stream.writelines(json.dumps(r.to_json(), allow_nan=False) + "\n" for r in self)
 
     def rejected_by_class(self) -> dict[str, dict[str, int]]:
         """How many samples the quality gate kept out, by class and reason."""

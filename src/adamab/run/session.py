@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -170,8 +171,13 @@ class Session:
         }
         self.journal.note(SEGMENT, data, durable=True)
 
+    @cached_property
+    def _rounds(self) -> list[tuple[int, RoundOutcome]]:
+        """Those that were there when the run was taken up, each with its place in the journal; read once."""
+        return [(event.seq, outcome_from_json(event.data)) for event in self.journal.events(ROUND)]
+
     def _outcomes(self, after: int = 0) -> list[RoundOutcome]:
-        return [outcome_from_json(event.data) for event in self.journal.events(ROUND, after=after)]
+        return [outcome for seq, outcome in self._rounds if seq > after]
 
     def _trail(self, segments: Sequence[Event]) -> JournalTrail:
         start, number = segments[-1].seq, len(segments)

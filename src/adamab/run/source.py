@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -73,6 +73,13 @@ class Shelf:
     def __len__(self) -> int:
         return len(self.texts) if self.vectors is None else len(self.vectors)
 
+    @classmethod
+    def of(cls, batches: Sequence[Batch]) -> Shelf:
+        """All of these at once: one by one, vectors would be copied as often as there are batches."""
+        texts = [text for batch in batches for text in batch.texts]
+        vectors = [batch.vectors for batch in batches if batch.vectors is not None]
+        return cls(texts, np.concatenate(vectors) if vectors else None, batches=len(batches))
+
     def put(self, fetched: Fetched) -> None:
         """Take in a batch."""
         batch = fetched.batch
@@ -94,7 +101,13 @@ class Shelf:
         if self.vectors is None:
             self.texts = self.texts[count:]
         else:
-            self.vectors = self.vectors[count:]
+            self.vectors = self.vectors[count:].copy()  # a part of it would keep all of it in memory
+
+    def forget(self, texts: Iterable[str]) -> None:
+        """Drop the vectors of texts that will not enter."""
+        for text in texts:
+            self.known.pop(text, None)
+            self.overlong.discard(text)
 
 
 @dataclass
@@ -150,11 +163,10 @@ class Source:
     ) -> None:
         """Say that these batches of a class were taken before, and that `left` samples of them are unused."""
         self.streams.taken(class_index, batches)
-        shelf = self.shelves[class_index] = Shelf()
-        for batch in batches:
-            shelf.put(Fetched(batch))
+        shelf = Shelf.of(batches)
         shelf.drop(len(shelf) - left)
         shelf.refusals, shelf.closing = refusals, closing
+        self.shelves[class_index] = shelf
 
     def fill(
         self,
@@ -244,6 +256,7 @@ class _Verdicts:
         for text, reason in rejected:
             self._turn_away(text, reason)
         passed = self._followed(passed, candidates)
+        shelf.forget(set(candidates).difference(passed, shelf.texts))
         if passed:
             self._admit(passed, self._vectors(passed, shelf))
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from adamab.run.growing import Dtype, GrowingRows
 from adamab.task.recipe import Recipe
 from adamab.task.words import Vocabulary, folded
 
@@ -46,6 +47,7 @@ class TrainingSet:
         self.class_index: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.given: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self.views: dict[str, Floats] = {}
+        self._growing: dict[str, GrowingRows[Any]] = {}
 
     def __len__(self) -> int:
         return len(self.class_index)
@@ -62,13 +64,16 @@ class TrainingSet:
         if self.has_texts:
             self.texts += texts
             self.keys.update(folded(text) for text in texts)
-        self.class_index = np.concatenate([self.class_index, np.asarray(class_index, dtype=np.int64)])
-        self.given = np.concatenate([self.given, np.full(len(class_index), given)])
+        classes = np.asarray(class_index, dtype=np.int64)
+        self.class_index = self._with("class", self.class_index, classes)
+        self.given = self._with("given", self.given, np.full(len(classes), given))
         for name, matrix in views.items():
-            before = self.views.get(name)
-            self.views[name] = (
-                matrix if before is None or not len(before) else np.concatenate([before, matrix])
-            )
+            self.views[name] = self._with(f"view/{name}", self.views.get(name, matrix[:0]), matrix)
+
+    def _with(self, key: str, present: NDArray[Dtype], rows: NDArray[Dtype]) -> NDArray[Dtype]:
+        growing = self._growing.setdefault(key, GrowingRows(present))
+        growing.add(rows)
+        return growing.rows
 
     def counts(self) -> NDArray[np.int64]:
         """(K,) samples of each class."""

@@ -27,7 +27,6 @@ from adamab.serving.run_figures import (
     completed,
     confusion_matrix,
     estimate,
-    said_at_start,
     sources_by_class,
     spend_rows,
 )
@@ -74,7 +73,7 @@ class Seen:
             answers=reader.held_out(),
             spending=reader.spending() if segments else {**_NO_SPENDING, **summary.get("spent", {})},
             segments=segments,
-            started=said_at_start(reader),
+            started=reader.started(),
         )
 
     @property

@@ -6,21 +6,19 @@ the chosen class, and the few scores that explain the choice.
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from adamab.run.directory import has_journal
-from adamab.run.journal import STARTED, Journal
+import numpy as np
+
+from adamab.run.class_scores import ScoreArrays
 from adamab.run.reading import Round, RunReader, SampleSeen
-from adamab.run.records import ClassScore
 from adamab.run.sample_files import HeldOutAnswer
 
 RUNNERS_UP = 4
 POINTS = 200  # of a line in a figure
-_AT_ONCE = 200  # rounds in memory: each holds a score of every class
 OTHERS = 3  # classes that one is confused with, and wrong answers that are shown of it
 
 
@@ -120,14 +118,13 @@ class RunFigures:
         if began != self._began:
             self.rounds, self._starts, self._began = [], {}, began
         names = [list(segment.data["inputs"]["classes"]) for segment in segments]
-        while new := self.reader.rounds(after=self.rounds[-1].seq if self.rounds else 0, most=_AT_ONCE):
-            for found in new:
-                self._add(found, names[found.segment - 1])
+        for found in self.reader.rounds(after=self.rounds[-1].seq if self.rounds else 0):
+            self._add(found, names[found.segment - 1])
         return self
 
     def _add(self, found: Round, classes: Sequence[str]) -> None:
         if found.segment not in self._starts:
-            counts = (score.count for score in found.record.scores)
+            counts = found.record.scores.arrays().count.tolist()
             self._starts[found.segment] = dict(zip(classes, counts, strict=True))
         self.rounds.append(_round_figure(found, classes))
 
@@ -166,15 +163,6 @@ class RunFigures:
             if found.chosen is not None and found.rejected:
                 counts[found.chosen].update(found.rejected)
         return {name: dict(reasons) for name, reasons in counts.items()}
-
-
-def said_at_start(reader: RunReader) -> Mapping[str, Any]:
-    """How the run was started last: embedder, generator, options; empty where its journal does not tell."""
-    if not has_journal(reader.directory):
-        return {}
-    with Journal(reader.directory) as journal:
-        last = journal.last(STARTED)
-    return {} if last is None else last.data
 
 
 def sources_by_class(samples: Iterable[SampleSeen], classes: Sequence[str] = ()) -> dict[str, ClassSources]:
@@ -260,14 +248,12 @@ def spend_rows(spending: Mapping[str, Any], by: str) -> list[dict[str, Any]]:
 
 
 def _round_figure(found: Round, classes: Sequence[str]) -> RoundFigure:
-    record = found.record
-    scored = [place for place, score in enumerate(record.scores) if score.score is not None]
-    best = heapq.nlargest(RUNNERS_UP + 1, scored, key=lambda place: record.scores[place].score or 0.0)
+    record, known = found.record, found.record.scores.arrays()
+    best = known.place[np.argsort(-known.score, kind="stable")[: RUNNERS_UP + 1]].tolist()
     others = [place for place in best if classes[place] != record.chosen][:RUNNERS_UP]
     why = None
     if record.chosen is not None and record.chosen in classes:
-        place = classes.index(record.chosen)
-        why = _score_figure(record.chosen, record.scores[place])
+        why = _score_figure(record.chosen, known, classes.index(record.chosen))
     return RoundFigure(
         seq=found.seq,
         at=found.at,
@@ -283,15 +269,17 @@ def _round_figure(found: Round, classes: Sequence[str]) -> RoundFigure:
         closed=record.closed,
         ended=record.ended,
         why=why,
-        runners_up=tuple(_score_figure(classes[place], record.scores[place]) for place in others),
+        runners_up=tuple(_score_figure(classes[place], known, place) for place in others),
     )
 
 
-def _score_figure(name: str, known: ClassScore) -> ScoreFigure:
-    shift = None
-    if known.score is not None and known.bonus is not None:
-        shift = max(0.0, known.bonus - known.score)  # a square; rounding may take it below
-    return ScoreFigure(name, known.count, known.score, known.bonus, shift, known.exact)
+def _score_figure(name: str, known: ScoreArrays, place: int) -> ScoreFigure:
+    count, at = int(known.count[place]), int(np.searchsorted(known.place, place))
+    if at == len(known.place) or known.place[at] != place:
+        return ScoreFigure(name, count, None, None, None, None)
+    score, shift = float(known.score[at]), float(known.shift[at])
+    # δ² is a square; rounding may take it below zero.
+    return ScoreFigure(name, count, score, score + shift, max(0.0, shift), bool(known.exact[at]))
 
 
 def _spread(count: int, points: int) -> list[int]:

@@ -19,7 +19,7 @@ from adamab.run.reviews import FILE_NAME as REVIEWS
 from adamab.run.reviews import Reviews, Verdict
 from adamab.run.sample_files import HELD_OUT, HeldOutAnswer
 from adamab.serving.problems import Refused, invalid
-from adamab.serving.run_figures import ClassSources, RunFigures, completed, said_at_start, sources_by_class
+from adamab.serving.run_figures import ClassSources, RunFigures, completed, sources_by_class
 from adamab.task.spec import ClassSpec, Task
 from adamab.task.words import folded
 
@@ -200,7 +200,7 @@ def _started(reader: RunReader) -> dict[str, Any]:
     last = segments[-1].data
     return {
         "policy": last["inputs"]["policy"],
-        "generator": said_at_start(reader).get("generator"),
+        "generator": reader.started().get("generator"),
         "budget": last["inputs"]["budget"],
         "changes": last["changes"],
         "parts": len(segments),

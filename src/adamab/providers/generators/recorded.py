@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -39,6 +40,7 @@ class ReplayGenerator(Generator):
         self.path = Path(path).expanduser()
         self._queues, self._places = _read(self.path)
         self._cursors = dict.fromkeys(self._queues, 0)
+        self._keys: dict[str, str] = {}
         if seed is not None:
             self._queues = {name: shuffled(name, texts, seed) for name, texts in self._queues.items()}
         digest = hashlib.sha256(self.path.read_bytes()).hexdigest()
@@ -60,15 +62,20 @@ class ReplayGenerator(Generator):
         queue = self._queues.get(name)
         if queue is None:
             return Batch(closed=f"{self.source} has no samples of this class")
-        known = {folded(text) for text in (*request.given, *request.existing)}
-        left = [
-            place for place in range(self._cursors[name], len(queue)) if folded(queue[place]) not in known
-        ]
-        taken = left[: max(request.count, 0)]
+        known = {self._key(text) for text in (*request.given, *request.existing)}
+        rest = range(self._cursors[name], len(queue))
+        left = (place for place in rest if self._key(queue[place]) not in known)
+        taken = list(itertools.islice(left, max(request.count, 0)))
         if taken:
             self._cursors[name] = taken[-1] + 1
-        exhausted = len(taken) == len(left)
+        exhausted = next(left, None) is None
         return Batch(tuple(queue[place] for place in taken), closed=self._exhausted if exhausted else None)
+
+    def _key(self, text: str) -> str:
+        """The folded text. Every batch asks for those of all earlier ones, so each is worked out once."""
+        if text not in self._keys:
+            self._keys[text] = folded(text)
+        return self._keys[text]
 
     @property
     def _exhausted(self) -> str:
