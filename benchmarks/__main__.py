@@ -11,6 +11,7 @@ from benchmarks.report import figures_table, write
 GROUPS = (
     "choosing",
     "image_memory",
+    "long_run",
     "paper_run",
     "prediction",
     "serving",
