@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from adamab.classifier.heads import Array
 
 UNKNOWN = "unknown"
+_MANY = 32  # classes for each one asked for from which sorting all of them is a waste
 _TOLERANCE = 1e-6  # shares that people write down do not sum to 1 exactly
 
 
@@ -144,4 +145,13 @@ def _best(block: Array, k: int) -> NDArray[np.int64]:
     if k == 1:
         best: NDArray[np.int64] = block.argmax(axis=1)[:, None]
         return best
-    return np.argsort(-block, axis=1, kind="stable")[:, :k]
+    if k > block.shape[1] // _MANY:
+        return np.argsort(-block, axis=1, kind="stable")[:, :k]
+    # Of many classes the few best are found first. Equals of the last one may be left out by chance, so all
+    # that are not below it come along, in the order of the classes.
+    least = np.partition(block, -k, axis=1)[:, -k]
+    found = np.empty((len(block), k), np.int64)
+    for number, (row, low) in enumerate(zip(block, least, strict=True)):
+        candidates = np.flatnonzero(row >= low)
+        found[number] = candidates[np.argsort(-row[candidates], kind="stable")[:k]]
+    return found

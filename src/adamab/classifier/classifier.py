@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 WORDS = "words"  # the view that is made from the texts, not by the embedder
 _CHUNK = 4096  # rows at a time: intermediate results stay small, matrix products stay large
+_MOST_LOGITS = 50_000_000  # of these rows; fewer of them where there are very many classes
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -219,8 +220,9 @@ class Classifier:
         return _Batch(matrices, texts, next(iter(sizes.values())))
 
     def _blocks(self, batch: _Batch) -> Iterator[tuple[slice, Array]]:
-        for start in range(0, batch.size, _CHUNK):
-            rows = slice(start, min(start + _CHUNK, batch.size))
+        chunk = max(1, min(_CHUNK, _MOST_LOGITS // len(self.classes)))
+        for start in range(0, batch.size, chunk):
+            rows = slice(start, min(start + chunk, batch.size))
             block = np.zeros((rows.stop - start, len(self.classes)), np.float32)
             # What is not finite in a vector is not finite in its logits, which are fewer to look at.
             with np.errstate(over="ignore", invalid="ignore"):

@@ -29,13 +29,14 @@ if TYPE_CHECKING:
     from adamab.cli.reliability import Reliability
     from adamab.run.inference import Inference
     from adamab.run.resolve import HasText
-    from adamab.study.evaluation import Evaluation, Figure
+    from adamab.study.evaluation import ClassFigures, Evaluation, Figure
     from adamab.task import Sample
 
     Logits: TypeAlias = NDArray[np.float32]
 
 CHUNK = 512
 _SHOWN = 10
+_MANY, _MOST_ROWS = 100, 30  # of more classes than that, only so many are printed
 
 
 def evaluate(
@@ -125,8 +126,9 @@ def _known(
     from adamab.errors import TaskError
     from adamab.task.messages import place, short
 
-    known = [sample for sample in samples if sample.class_name in set(classes)]
-    unknown = Counter(sample.class_name for sample in samples if sample.class_name not in set(classes))
+    names = set(classes)
+    known = [sample for sample in samples if sample.class_name in names]
+    unknown = Counter(sample.class_name for sample in samples if sample.class_name not in names)
     if unknown and not (skip_unknown and known):
         named = ", ".join(f"{short(name)} ({count})" for name, count in unknown.most_common(3))
         remedy = "leave them out with --skip-unknown" if known else "is this the right file?"
@@ -155,7 +157,10 @@ def _print(result: Evaluation, more: Reliability, skipped: int, noun: str) -> No
     echo(f"macro-F1           {_figure(result.macro_f1)}")
     for line in more.lines(noun):
         echo(line)
-    print_table(("class", f"{noun}s#", "precision#", "recall#"), _class_rows(result))
+    shown = _worst(result.classes) if len(result.classes) > _MANY else result.classes
+    if len(shown) < len(result.classes):
+        echo(f"the {len(shown)} of {len(result.classes)} classes with the lowest recall; --json has all")
+    print_table(("class", f"{noun}s#", "precision#", "recall#"), _class_rows(shown))
     if result.confusions:
         rows = [(c.true, c.predicted, c.count, percent(c.share)) for c in result.confusions[:_SHOWN]]
         print_table(("is", "was taken for", "times#", "of the class#"), rows)
@@ -165,7 +170,12 @@ def _figure(figure: Figure) -> str:
     return f"{percent(figure.value)} (95 % interval {percent(figure.low)} to {percent(figure.high)})"
 
 
-def _class_rows(result: Evaluation) -> Iterator[tuple[Any, ...]]:
-    for c in result.classes:
+def _worst(classes: Sequence[ClassFigures]) -> list[ClassFigures]:
+    tested = [c for c in classes if c.recall is not None]
+    return sorted(tested, key=lambda c: c.recall if c.recall is not None else 1.0)[:_MOST_ROWS]
+
+
+def _class_rows(classes: Sequence[ClassFigures]) -> Iterator[tuple[Any, ...]]:
+    for c in classes:
         precision, recall = ("-" if share is None else percent(share) for share in (c.precision, c.recall))
         yield c.name, c.n, precision, recall
