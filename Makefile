@@ -21,14 +21,14 @@ demo: $(STAMP)  ## the whole method on the built-in task, offline, in about two 
 	$(BIN)/adamab demo
 
 test: lint  ## lint, types, import contract, all tests with coverage
-	$(BIN)/python -m pytest -q -n 2 -m 'not slow' --cov --cov-report=term
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m 'not slow' --cov --cov-report=term
 
 test-slow: $(STAMP)  ## what takes longer than a developer wants to wait
 	$(BIN)/python -m pytest -q -m slow
 
 lint: $(STAMP)  ## ruff, mypy, import contract
-	$(BIN)/ruff check src tests benchmarks docs_hooks
-	$(BIN)/ruff format --check src tests benchmarks docs_hooks
+	$(BIN)/ruff check src tests benchmarks examples docs_hooks
+	$(BIN)/ruff format --check src tests benchmarks examples docs_hooks
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

@@ -1,6 +1,10 @@
 """Shared by all tests: one thread a process, so that two workers on two cores do not fight."""
 
 import os
+import secrets
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -36,3 +40,20 @@ def paint(tmp_path):
         return written
 
     return write
+
+
+@pytest.fixture(scope="session")
+def ray_address():
+    """One Ray cluster of exactly two CPUs, in a process of its own, for all tests with xdist_group("ray").
+
+    A process that ends takes its pipe with it, so the cluster ends even when this process is killed.
+    """
+    pytest.importorskip("ray", reason="the extra ray is not installed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        head = [sys.executable, str(Path(__file__).parent / "ray_support" / "head.py")]
+        with subprocess.Popen(head, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            address = process.stdout.readline().strip()
+            assert address, "the head of the Ray cluster did not start"
+            yield address
+            process.stdin.close()
