@@ -22,6 +22,7 @@ from adamab.run.outside import Outside
 from adamab.study.baselines.linear_probe import LinearProbe
 from adamab.study.baselines.remote import Wording
 from adamab.study.datasets.base import DataSet, Material
+from adamab.study.engines import Engine
 from adamab.study.experiments import findings
 from adamab.study.experiments import runner as running
 from adamab.study.experiments.cells import FOLDS, Expansion
@@ -133,7 +134,7 @@ def experiment(vectors, **changes):
 
 def run(found, work, *, sets=None, **options):
     runner = Runner(found, sets or {"words": Words()}, work)
-    return runner, runner.run(jobs=options.pop("jobs", 0), **options)
+    return runner, runner.run(engine=Engine(jobs=options.pop("jobs", 0)), **options)
 
 
 @pytest.fixture(scope="module")
@@ -393,6 +394,17 @@ def test_processes_find_the_same(done, vectors, tmp_path):
     _, other = run(experiment(vectors), tmp_path, jobs=2)
     for old, new in zip(result.rows, other.rows, strict=True):
         assert np.array_equal(old.measured.correct, new.measured.correct)
+
+
+@pytest.mark.xdist_group("ray")
+def test_ray_finds_the_same(vectors, tmp_path, ray_address):
+    found = experiment(vectors, seeds=1, generators=["pool"])
+    _, here = run(found, tmp_path)
+    (tmp_path / "ray").mkdir()
+    runner = Runner(found, {"words": Words()}, tmp_path / "ray")
+    there = runner.run(engine=Engine("ray", address=ray_address))
+    for old, new in zip(here.rows, there.rows, strict=True):
+        assert {**new.to_json(), "fit_seconds": 0} == {**old.to_json(), "fit_seconds": 0}
 
 
 @pytest.mark.parametrize("jobs", [0, 1])

@@ -14,6 +14,7 @@ from adamab.run.resolve import shared_images, shared_replies
 from adamab.study.datasets.base import PICTURE_SETS, load_data_set
 from adamab.study.datasets.image_features import FOLDERS
 from adamab.study.datasets.picture_sets import load_picture_set
+from adamab.study.engines import HERE
 from adamab.study.experiments.cells import Expansion
 from adamab.study.experiments.definition import Experiment, batch_of, load_experiment, recipe_of, rounds_of
 from adamab.study.experiments.estimate import estimate
@@ -168,7 +169,7 @@ def experiment(**changes):
 
 def test_an_experiment_on_pictures_with_a_pool(pets, pixels, work):
     runner = Runner(experiment(), {PETS: pets}, work)
-    result = runner.run(jobs=0)
+    result = runner.run(engine=HERE)
     added = {(row.cell.method, row.cell.policy): row.measured.synthetic for row in result.rows}
     assert 0 < added.pop(("class-mean", "round-robin")) <= 9  # which passes the gate for near copies
     assert added == {

@@ -11,6 +11,7 @@ from adamab.providers.sync import run_sync
 from adamab.study import quality
 from adamab.study.datasets.base import load_data_set
 from adamab.study.datasets.demo_set import DemoSet
+from adamab.study.engines import HERE
 from adamab.study.experiments.materials import known_items, wordings
 from adamab.study.experiments.rows import Row, Rows
 from adamab.study.quality import Yardstick, code_version
@@ -369,7 +370,7 @@ def test_a_run_from_data_to_page(embedder, tmp_path):
     (tmp_path / "quality-story.md").write_text("## What was tried\n\nThis and that.\n")
     told = []
     yardstick = a_yardstick(embedder, tmp_path)
-    scores = yardstick.run(jobs=0, on_cell=lambda *cell: told.append(cell))
+    scores = yardstick.run(engine=HERE, on_cell=lambda *cell: told.append(cell))
     report = write_report(yardstick, scores, tmp_path, command="adamab reproduce quality-full")
     assert [path.name for path in report.files] == [
         f"quality-part.{ending}" for ending in ("md", "json", "png", "svg")
@@ -393,12 +394,12 @@ def test_a_run_from_data_to_page(embedder, tmp_path):
 
     again = a_yardstick(embedder, tmp_path)
     assert again.to_do() == {}
-    assert len(again.run(jobs=0)) == len(scores)
+    assert len(again.run(engine=HERE)) == len(scores)
 
 
 def test_the_file_of_rows_is_read_once(embedder, tmp_path, monkeypatch):
     read = []
-    monkeypatch.setattr(Rows, "_read", lambda rows: read.append(rows.path) or iter(()))
+    monkeypatch.setattr(Rows, "_read", lambda rows, _: read.append(rows.path) or iter(()))
     yardstick = a_yardstick(embedder, tmp_path)
     assert len(yardstick.runners) > 1
     assert read == [tmp_path / "quality.rows.jsonl"]
@@ -426,7 +427,7 @@ def test_on_the_development_part_our_rows_count_for_the_code_that_made_them(embe
         return a_yardstick(embedder, tmp_path, part=part, amounts=(0,), given=2)
 
     for part in ("development", "test"):
-        yardstick(part).run(jobs=0)
+        yardstick(part).run(engine=HERE)
     monkeypatch.setattr(quality, "code_version", lambda: 1)
     assert yardstick("development").to_do() == {"demo": 3}  # default, default-api and paper
     assert yardstick("test").to_do() == {}  # scored once
@@ -442,11 +443,11 @@ def test_rows_of_setfit_from_another_installation_count(embedder, tmp_path, monk
     monkeypatch.setattr(quality, "find_spec", lambda name: None)
     yardstick = a_yardstick(embedder, tmp_path, amounts=(0,))
     assert any("SetFit is not installed" in note for note in yardstick.notes)
-    scores = yardstick.run(jobs=0)
+    scores = yardstick.run(engine=HERE)
     assert SETFIT not in {s.method for s in scores}
     (runner,) = [r for r in yardstick.runners if not r.can_run()]
     row = next(row for row in yardstick.runners[0].rows.known.values() if row.cell.method == "linear-probe")
     (cell,) = runner.cells()
     Rows(tmp_path / "quality.rows.jsonl").add(Row("of another version", "quality", cell, row.measured))
-    again = a_yardstick(embedder, tmp_path, amounts=(0,)).run(jobs=0)
+    again = a_yardstick(embedder, tmp_path, amounts=(0,)).run(engine=HERE)
     assert [s.by_seed.tolist() for s in again if s.method == SETFIT] == [[row.accuracy]]

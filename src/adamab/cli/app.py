@@ -24,6 +24,7 @@ COMMANDS = {
     "predict": "adamab.cli.predict:predict",
     "serve": "adamab.cli.serve:serve",
     "compare": "adamab.cli.compare:compare",
+    "sweep": "adamab.cli.sweep:sweep",
     "report": "adamab.cli.report:report",
     "export": "adamab.cli.export:export",
     "reproduce": "adamab.cli.reproduce:reproduce",

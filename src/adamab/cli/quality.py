@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from adamab.cli.console import Bar, counted, echo, print_json, print_table, progress
 
 if TYPE_CHECKING:
+    from adamab.study.engines import Engine
     from adamab.study.quality import Yardstick
     from adamab.study.quality_plan import Plan
     from adamab.study.quality_report import Report
@@ -31,7 +32,7 @@ class QualityCommand:
         command: str,
         teller: Callable[[Bar, bool], Any],
         *,
-        jobs: int,
+        engine: Engine,
         as_json: bool,
         quiet: bool,
     ) -> None:
@@ -46,9 +47,9 @@ class QualityCommand:
         check_matplotlib()
         make_folder(output, " for the results")
         make_folder(work, " for finished cells")
-        with progress("reading", quiet=quiet) as bar, stop_gently([]):
+        with progress("reading", quiet=quiet) as bar, stop_gently([]), engine.ready():
             yardstick = self._yardstick(data, work)
-            scores = yardstick.run(jobs=jobs, on_cell=teller(bar, quiet))
+            scores = yardstick.run(engine=engine, on_cell=teller(bar, quiet))
         report = write_report(yardstick, scores, output, command=command)
         if as_json:
             print_json(report.to_json())

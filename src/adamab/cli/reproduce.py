@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adamab.cli.console import Bar, counted, echo, print_json, print_table, progress, say
+from adamab.cli.engine_options import Address, EngineName, Jobs, engine_of
 
 if TYPE_CHECKING:
     from adamab.cli.quality import QualityCommand
     from adamab.providers.budget import Budget
     from adamab.providers.http import ApiClient
+    from adamab.study.engines import Engine
     from adamab.study.experiments.definition import Experiment
     from adamab.study.experiments.estimate import Estimate
     from adamab.study.experiments.runner import Runner
@@ -77,7 +79,9 @@ def reproduce(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print cells, calls, tokens and cost; run and send nothing.")
     ] = False,
-    jobs: Annotated[int, typer.Option(min=0, max=64, metavar="N", help="Processes; 0 is this one.")] = 2,
+    jobs: Jobs = 2,
+    engine: EngineName = "local",
+    address: Address = None,
     listed: Annotated[bool, typer.Option("--list", help="Print the experiments that there are.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
@@ -93,9 +97,11 @@ def reproduce(
         return
     if experiment is None:
         raise TaskError("which experiment? See adamab reproduce --list")
+    chosen = engine_of(engine, address, jobs)
     names = [name.strip() for text in sets or () for name in text.split(",") if name.strip()] or None
     if experiment == CONVERGENCE:
-        refused = {"embedder": embedder, "generator": generator, "split": split, "part": part}
+        refused: dict[str, object] = {"embedder": embedder, "generator": generator, "split": split}
+        refused |= {"part": part, "engine ray": chosen.name == "ray"}
         _refuse(CONVERGENCE, **refused, budget=budget, price=price, work=work, dry_run=dry_run, json=as_json)
         _convergence(data, output, names, seeds, jobs, quiet=quiet)
         return
@@ -106,7 +112,9 @@ def reproduce(
             quality.dry_run(data, work or output, as_json=as_json)
             return
         command = _command(experiment, names, seeds, embedder, part=part)
-        quality.run(data, output, work or output, command, _teller, jobs=jobs, as_json=as_json, quiet=quiet)
+        quality.run(
+            data, output, work or output, command, _teller, engine=chosen, as_json=as_json, quiet=quiet
+        )
         return
     found = _experiment(
         experiment,
@@ -122,7 +130,7 @@ def reproduce(
     if dry_run:
         _dry_run(runner, price, as_json=as_json)
         return
-    summary = _run(runner, work or output, caps, price, jobs=jobs, quiet=quiet)
+    summary = _run(runner, work or output, caps, price, engine=chosen, quiet=quiet)
     _report(
         summary, output, _command(experiment, names, seeds, embedder, generator, split, part), as_json, quiet
     )
@@ -173,26 +181,30 @@ def _caps(budget: str | None) -> Budget:
 
 
 def _run(
-    runner: Runner, work: Path, caps: Budget, price: list[str] | None, *, jobs: int, quiet: bool
+    runner: Runner, work: Path, caps: Budget, price: list[str] | None, *, engine: Engine, quiet: bool
 ) -> Summary:
     from adamab.cli.stopping import stop_gently
     from adamab.providers.ledger import Ledger
     from adamab.providers.prices import Price
     from adamab.run.outside import Outside
     from adamab.run.resolve import shared_replies
+    from adamab.study.engines import HERE
     from adamab.study.experiments.summary import summarise
 
     outside = None
     if runner.remote():
+        if engine.name == "ray" and not quiet:
+            say("note: an API is asked under one budget, so one process does it all, without Ray")
+        engine = HERE
         ledger = Ledger(caps, work / f"{runner.experiment.name}.spending.db")
         prices = dict(Price.parse(text) for text in price or ())
         outside = Outside(caps, prices, ledger, shared_replies())
     # Cells open their own clients, so nobody here knows who is called.
     called: list[ApiClient | None] | None = [] if outside is None else None
-    with progress("reading", quiet=quiet) as bar, stop_gently(called) as stop:
+    with progress("reading", quiet=quiet) as bar, stop_gently(called) as stop, engine.ready():
         if outside is not None:
             outside.stop = stop
-        return summarise(runner.run(jobs=jobs, outside=outside, on_cell=_teller(bar, quiet)))
+        return summarise(runner.run(engine=engine, outside=outside, on_cell=_teller(bar, quiet)))
 
 
 def _teller(bar: Bar, quiet: bool) -> Any:

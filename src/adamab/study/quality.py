@@ -20,6 +20,7 @@ from typing import Any
 import adamab
 from adamab.errors import StoppedError, TaskError
 from adamab.study.datasets.base import DataSet
+from adamab.study.engines import Engine
 from adamab.study.experiments.cells import POOL, Cell
 from adamab.study.experiments.definition import CALIBRATOR, NONE, Experiment
 from adamab.study.experiments.rows import Row, Rows
@@ -102,7 +103,7 @@ class Yardstick:
                 todo[cell.set] = todo.get(cell.set, 0) + 1
         return todo
 
-    def run(self, *, jobs: int = 2, on_cell: OnCell = lambda *_: None) -> list[Score]:
+    def run(self, *, engine: Engine | None = None, on_cell: OnCell = lambda *_: None) -> list[Score]:
         """Measure what is missing and return all scores."""
         total, before = self.cells, 0
         if self.to_do():
@@ -117,7 +118,7 @@ class Yardstick:
                 on_cell(start + done, total, what)
 
             try:
-                results.append(runner.run(jobs=jobs, on_cell=told))
+                results.append(runner.run(engine=engine, on_cell=told))
             except StoppedError:
                 done = total - sum(self.to_do().values())
                 raise StoppedError(

@@ -35,6 +35,7 @@ class KnownVectors(Embedder):
     def __init__(self, embedder: Embedder, spec: str | None) -> None:
         self.fingerprint, self.views, self.spec = embedder.fingerprint, embedder.views, spec
         self.api, self.modalities = embedder.api, embedder.modalities
+        self.cacheable = embedder.cacheable  # or samples with ids would be looked up by their texts
         self._opened: Embedder | None = embedder
         self._rows: dict[tuple[Kind, Item], dict[str, NDArray[np.float32]]] = {}
         self._overlong: set[tuple[Kind, Item]] = set()

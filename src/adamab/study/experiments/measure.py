@@ -23,6 +23,7 @@ from adamab.study.baselines.remote import metered
 from adamab.study.experiments.cells import FOLDS, Cell
 from adamab.study.experiments.definition import CALIBRATOR, EVENLY, NONE
 from adamab.study.experiments.materials import KnownVectors, Materials
+from adamab.study.folds import folds_of, split
 from adamab.study.parameters import n_parameters
 from adamab.task import Sample, Task
 from adamab.task.recipe import Recipe
@@ -82,29 +83,15 @@ def _calibrator(
 def _cross_validated(cell: Cell, materials: Materials, outside: Outside | None) -> Measured:
     """Every given sample is scored once by a calibrator that was fitted without it."""
     task = materials.task(cell.draw, cell.setting)
-    folds = _folds(task, cell.seed)
+    folds = folds_of(task, N_FOLDS, cell.seed)
     found, order = [], []
-    for fold in range(N_FOLDS):
-        held_out = np.flatnonzero(folds == fold)
-        if not len(held_out):
-            continue
-        rest = replace(task, samples=tuple(s for s, f in zip(task.samples, folds, strict=True) if f != fold))
-        scored = [task.samples[i] for i in held_out]
+    for fold in np.unique(folds):
+        rest, scored = split(task, folds == fold)
         found.append(_calibrator(cell, materials, rest, scored, outside))
-        order.append(held_out)
+        order.append(np.flatnonzero(folds == fold))
     correct = np.concatenate([m.correct for m in found])[np.argsort(np.concatenate(order))]
     seconds = sum(m.seconds for m in found)
     return replace(found[0], correct=correct, seconds=seconds)
-
-
-def _folds(task: Task, seed: int) -> NDArray[np.int64]:
-    """(n,) the fold of each given sample; those of a class are spread over the folds."""
-    rng = np.random.default_rng([seed, 5])
-    folds = np.zeros(len(task.samples), dtype=np.int64)
-    for c in task.class_names:
-        rows = [i for i, sample in enumerate(task.samples) if sample.class_name == c]
-        folds[rng.permutation(rows)] = (np.arange(len(rows)) + rng.integers(N_FOLDS)) % N_FOLDS
-    return folds
 
 
 def _baseline(cell: Cell, materials: Materials, test: Sequence[Sample], outside: Outside | None) -> Measured:

@@ -1,20 +1,17 @@
-"""Finished cells in a file of one JSON line each, so that a run can be taken up again."""
+"""The rows of an experiment: a finished cell and what it yielded, as JSON."""
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from adamab.errors import RunError
 from adamab.study.experiments.cells import Cell
 from adamab.study.experiments.measure import Measured
-from adamab.task.messages import place
+from adamab.study.row_file import RowFile
 
 
 @dataclass(frozen=True)
@@ -67,36 +64,8 @@ class Row:
         return cls(read["key"], read["experiment"], cell, measured)
 
 
-class Rows:
-    """The file. Rows of other experiments, data or settings have other keys and are simply not asked for.
-
-    A line that was cut off is the work of a process that was killed: its cell is measured again.
-    """
+class Rows(RowFile[Row]):
+    """The file of an experiment's rows; several experiments may share it."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.known = {row.key: row for row in self._read()}
-
-    def add(self, row: Row) -> None:
-        """Keep one row, on the disk before anything else happens."""
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row.to_json()) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        self.known[row.key] = row
-
-    def _read(self) -> Iterator[Row]:
-        try:
-            content = self.path.read_bytes()
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise RunError(f"{place(self.path)}: cannot be read ({error.strerror}); see --work") from None
-        whole = content.rfind(b"\n") + 1
-        if whole < len(content):
-            os.truncate(self.path, whole)
-        for line in content[:whole].splitlines():
-            try:
-                yield Row.from_json(json.loads(line))
-            except (ValueError, KeyError, TypeError, AttributeError):
-                continue
+        super().__init__(path, Row.from_json, "--work")

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing import active_children, get_context
+from functools import partial
 from pathlib import Path
-
-from threadpoolctl import threadpool_limits
 
 from adamab.errors import StoppedError
 from adamab.run.outside import Outside
 from adamab.study.datasets.base import DataSet, Draw, load_data_set
+from adamab.study.engines import HERE, Engine
 from adamab.study.experiments.cells import FOLDS, POOL, RECORDED, Cell, DrawKey, Expansion, LeftOut
 from adamab.study.experiments.definition import BY_FOLDS, Experiment
 from adamab.study.experiments.materials import Materials, draws_of, embedder_of, gather
 from adamab.study.experiments.measure import Measured, measure
 from adamab.study.experiments.rows import Row, Rows
-from adamab.study.processes import end_with_parent
 from adamab.task import Sample
 from adamab.task.messages import place
 
@@ -94,17 +88,21 @@ class Runner:
         return paid or any(embedder_of(s, self.experiment.embedder)[0].api for s in self.sets.values())
 
     def run(
-        self, *, jobs: int = 2, outside: Outside | None = None, on_cell: OnCell = lambda *_: None
+        self,
+        *,
+        engine: Engine | None = None,
+        outside: Outside | None = None,
+        on_cell: OnCell = lambda *_: None,
     ) -> Result:
         """Measure what is missing and return everything."""
-        jobs = 0 if self.remote() else jobs
+        engine = HERE if self.remote() else engine or Engine()
         cells = self.cells()
-        self._measure(cells, jobs, outside, on_cell)
+        self._measure(cells, engine, outside, on_cell)
         validated: list[Row] = []
         if self.experiment.chosen == BY_FOLDS:
             validated = best_by_folds([self.row(cell) for cell in cells])
             cells = [replace(row.cell, scored="test") for row in validated]
-            self._measure(cells, jobs, outside, on_cell)
+            self._measure(cells, engine, outside, on_cell)
         return Result(
             self.experiment,
             tuple(self.row(cell) for cell in cells),
@@ -118,7 +116,9 @@ class Runner:
         """The row of a finished cell, whichever experiment measured it."""
         return replace(self.rows.known[self.key(cell)], experiment=self.experiment.name)
 
-    def _measure(self, cells: Sequence[Cell], jobs: int, outside: Outside | None, on_cell: OnCell) -> None:
+    def _measure(
+        self, cells: Sequence[Cell], engine: Engine, outside: Outside | None, on_cell: OnCell
+    ) -> None:
         todo = self.to_do(cells)
         if not todo:
             return
@@ -126,10 +126,12 @@ class Runner:
         try:
             on_cell(done, len(cells), "embedding")
             materials = self._materials(todo, outside)
-            for cell, found in measured(todo, materials, jobs, outside):
-                self.rows.add(self._row(cell, found))
-                done += 1
-                on_cell(done, len(cells), _told(cell))
+            work = measure if outside is None else partial(_stoppable, outside=outside)
+            with engine.crew(work, materials) as crew:
+                for cell, found in crew(todo):
+                    self.rows.add(self._row(cell, found))
+                    done += 1
+                    on_cell(done, len(cells), _told(cell))
         except (KeyboardInterrupt, StoppedError):
             kept = f"{done} of {len(cells)} cells are done ({done - before} of them now)"
             where = place(self.rows.path) + ("" if outside is None else ", answers in your cache")
@@ -165,74 +167,10 @@ def place_of(cell: Cell) -> Cell:
     return replace(cell, options="", amount="", rounds=0, policy="")
 
 
-def measured(
-    todo: Sequence[Cell], materials: Materials, jobs: int, outside: Outside | None = None
-) -> Iterator[tuple[Cell, Measured]]:
-    """The cells as they end, in no particular order; no jobs means this process."""
-    if jobs == 0:
-        for cell in todo:
-            if outside is not None and outside.stop is not None and outside.stop.is_set():
-                raise StoppedError("stopped before a cell")
-            with threadpool_limits(1):
-                found = measure(cell, materials, outside)
-            yield cell, found
-        return
-    # One thread each: small matrices gain nothing from more.
-    pool = ProcessPoolExecutor(min(jobs, len(todo)), get_context("spawn"), _start_worker, (materials,))
-    try:
-        with _interrupts_later():
-            futures = {pool.submit(_run_in_worker, cell): cell for cell in todo}
-        for future in as_completed(futures):
-            yield futures[future], future.result()
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for child in active_children():  # a cell may take minutes, and nobody waits for it any more
-            child.terminate()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _interrupts_later() -> Iterator[None]:
-    """Hold Ctrl-C back while processes start, so that none is half started.
-
-    They inherit the mask: without it a process that has not come to `_start_worker` dies with a traceback.
-    """
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    came: list[int] = []
-    # The mask is that of this thread; another may take the signal, and then the handler runs here.
-    handler = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        signal.signal(signal.SIGINT, handler)
-    if came and callable(handler):
-        handler(signal.SIGINT, None)
-
-
-_worker: Materials | None = None
-
-
-def _start_worker(materials: Materials) -> None:
-    global _worker
-    import torch
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
-    end_with_parent()
-    torch.set_num_threads(1)
-    threadpool_limits(1)
-    _worker = materials
-
-
-def _run_in_worker(cell: Cell) -> Measured:
-    if _worker is None:
-        raise RuntimeError("the process was not started by _start_worker")
-    return measure(cell, _worker)
+def _stoppable(cell: Cell, materials: Materials, outside: Outside) -> Measured:
+    if outside.stop is not None and outside.stop.is_set():
+        raise StoppedError("stopped before a cell")
+    return measure(cell, materials, outside)
 
 
 def _effort(cell: Cell) -> tuple[int, int, int]:

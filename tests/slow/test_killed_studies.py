@@ -1,0 +1,132 @@
+"""Sweeps and experiments that are killed, stopped or lose their workers, on both engines."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from adamab.errors import ProviderError
+from adamab.study.engines import Engine
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
+
+NOUNS = {"fruit": "apple pear plum", "tool": "hammer saw drill", "river": "danube rhine nile"}
+EXPERIMENT = """
+title: Something to stop
+sets: [demo]
+generators: [pool]
+amounts: [2]
+embedder: local
+seeds: 5
+methods:
+  - {method: calibrator, recipe: paper, policies: [adamab], options: {rounds: 300}}
+"""
+
+
+def dying_once(item, folder):
+    """Kills its process the first time, as the system does where memory is short."""
+    mark = Path(folder) / str(item)
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return item
+
+
+def always_dying(item, shared):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "adamab", *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def sweep(folder: Path, output: str, *engine: str) -> subprocess.Popen[str]:
+    fast = ["--set", "checkpoints=0,6", "--search", "pull=0.3:30:log", "--search", "centre=true,false"]
+    return start(folder, "sweep", "task.yaml", "-o", output, "--trials=8", "--folds=3", *fast, *engine)
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def plain_rows(folder: Path) -> list[str]:
+    rows = [json.loads(line) for line in lines(folder / "rows.jsonl")]
+    return sorted(json.dumps({**row, "fit_seconds": None}) for row in rows)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A task, and the sweep of it that nobody stopped."""
+    folder = tmp_path_factory.mktemp("studies")
+    examples = {
+        name: [f"a {a} and a {b}" for a in words.split() for b in words.split()]
+        for name, words in NOUNS.items()
+    }
+    classes = [{"name": n, "description": f"about a {n}", "examples": e} for n, e in examples.items()]
+    (folder / "task.yaml").write_text(json.dumps({"name": "nouns", "classes": classes}))
+    (folder / "stop.yaml").write_text(EXPERIMENT)
+    process = sweep(folder, "whole", "--jobs=0")
+    _, told = process.communicate()
+    assert process.returncode == 0, told
+    return folder
+
+
+@pytest.mark.parametrize("engine", [("--jobs=2",), ("--engine=ray",)], ids=["local", "ray"])
+def test_a_sweep_that_is_killed_again_and_again_ends_as_one_never_stopped(place: Path, engine):
+    output = f"killed{engine[0]}"
+    for finished in (2, 11, 20):
+        process = sweep(place, output, *engine)
+        while len(lines(place / output / "rows.jsonl")) < finished:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+        process.kill()
+        process.communicate()
+    process = sweep(place, output, *engine)
+    _, told = process.communicate()
+    assert process.returncode == 0, told
+    assert (place / output / "sweep.json").read_bytes() == (place / "whole" / "sweep.json").read_bytes()
+    assert plain_rows(place / output) == plain_rows(place / "whole")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_experiment_on_ray_is_stopped_in_one_line(place: Path, number, tmp_path):
+    process = start(place, "reproduce", "stop.yaml", "--engine=ray", "--output", str(tmp_path))
+    rows = tmp_path / "stop.rows.jsonl"
+    while not lines(rows):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    os.killpg(process.pid, number)
+    _, told = process.communicate()
+    assert process.returncode == 130, told
+    (*before, last) = told.splitlines()
+    assert all(line.partition("/")[0].isdecimal() for line in before), told
+    assert last.startswith("adamab: stopped; ")
+    assert "kept in" in last
+    assert lines(rows)
+
+
+def test_a_worker_that_dies_is_replaced(ray_address, tmp_path):
+    with Engine("ray", address=ray_address).crew(dying_once, str(tmp_path)) as crew:
+        assert sorted(crew([1, 2])) == [(1, 1), (2, 2)]
+
+
+def test_a_task_whose_workers_always_die_is_told_in_one_line(ray_address):
+    engine = Engine("ray", address=ray_address)
+    with engine.crew(always_dying, None) as crew, pytest.raises(ProviderError) as error:
+        list(crew([1]))
+    assert str(error.value).startswith("Ray gave a task up (")
+    assert "\n" not in str(error.value)

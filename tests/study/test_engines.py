@@ -1,0 +1,84 @@
+"""Whoever works out the items: the same is found, errors arrive as they were, nobody works on in vain."""
+
+import operator
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from adamab.errors import RecipeError
+from adamab.providers.ray_cluster import ray_cluster
+from adamab.study.engines import HERE, Engine
+
+RAY = pytest.mark.xdist_group("ray")
+
+
+def refusing(item, shared):
+    raise RecipeError(f"item {item} is refused")
+
+
+def slow(item, folder):
+    """Item 0 ends at once; the others write down that they began and, much later, that they ended."""
+    if item:
+        (Path(folder) / f"{item}.begun").touch()
+        time.sleep(120)
+    return item
+
+
+def where(item, shared):
+    return os.getpid(), id(shared)
+
+
+@pytest.fixture(scope="module")
+def on_ray(ray_address):
+    engine = Engine("ray", address=ray_address)
+    with engine.ready():
+        yield engine
+
+
+@pytest.mark.parametrize("engine", [HERE, Engine(jobs=1)], ids=["here", "processes"])
+def test_engines_find_the_same(engine):
+    with engine.crew(operator.mul, 3) as crew:
+        assert sorted(crew([1, 2])) == [(1, 3), (2, 6)]
+        assert sorted(crew([])) == []
+        assert sorted(crew([5])) == [(5, 15)]  # the same workers
+
+
+@RAY
+def test_ray_finds_the_same(on_ray):
+    with on_ray.crew(operator.mul, 3) as crew:
+        assert sorted(crew(range(20))) == [(n, 3 * n) for n in range(20)]
+        assert list(crew([])) == []
+
+
+@RAY
+def test_what_items_share_is_unpacked_once_a_worker(on_ray):
+    with on_ray.crew(where, {"some": "data"}) as crew:
+        found = {place for _, place in crew(range(8))}
+    assert len(found) == len({process for process, _ in found})
+
+
+@pytest.mark.parametrize("engine", [HERE, Engine(jobs=1)], ids=["here", "processes"])
+def test_errors_arrive_as_they_were(engine):
+    with pytest.raises(ZeroDivisionError), engine.crew(operator.truediv, 0) as crew:
+        list(crew([7]))
+
+
+@RAY
+def test_errors_of_ray_tasks_arrive_as_they_were(on_ray):
+    with on_ray.crew(refusing, None) as crew, pytest.raises(RecipeError, match=r"^item 7 is refused$"):
+        list(crew([7]))
+
+
+@RAY
+def test_tasks_that_nobody_waits_for_are_cancelled(on_ray, tmp_path):
+    with on_ray.crew(slow, str(tmp_path)) as crew:
+        found = crew([0, 1, 2, 3])
+        assert next(found) == (0, 0)
+        while not list(tmp_path.glob("*.begun")):
+            time.sleep(0.05)
+        found.close()
+    with ray_cluster() as ray:
+        while ray.available_resources().get("CPU") != ray.cluster_resources()["CPU"]:
+            time.sleep(0.1)  # ends long before the tasks would
