@@ -198,6 +198,31 @@ def test_a_folder_that_may_not_be_written_is_one_line(refused, model):
     )
 
 
+@pytest.mark.parametrize("spec", [None, "HNSW32"])
+def test_the_recall_of_an_index_is_told(adamab, model, tmp_path, spec):
+    options = ("--format", "faiss", "-o", tmp_path / "out", *(() if spec is None else ("--index", spec)))
+    result = adamab("export", model, *options)
+    assert result.exit_code == 0, result.output
+    line = result.stdout.splitlines()[-1]
+    assert line.startswith("recall@1 and recall@10 against the exact answer: 1.000 and 1.000 on 64 random")
+    assert line.endswith("on 3 class vectors")
+    again = json.loads(adamab("export", model, *options, "--overwrite", "--json").stdout)
+    assert again["recall"][0] == {"of": "random rows", "rows": 64, "at_1": 1.0, "at_10": 1.0}
+    assert (again["largest_difference"] is None) == (spec is not None)
+    told = json.loads((tmp_path / "out" / "classes.json").read_text("utf-8"))
+    assert told["index"] == (spec or "Flat")
+    assert told["recall"] == again["recall"]
+
+
+def test_an_index_that_cannot_be_is_one_line_and_leaves_nothing(refused, model, tmp_path):
+    line = refused("export", model, "--format", "faiss", "-o", tmp_path / "out", "--index", "IVF64,Flat")
+    assert "'IVF64,Flat': FAISS makes no such index of 3 class vectors" in line
+    assert not (tmp_path / "out").exists()
+    line = refused("export", model, "--format", "npz", "-o", tmp_path / "out", "--index", "Flat")
+    assert "--index goes with --format faiss; leave it out of an export as npz" in line
+    assert not (tmp_path / "out").exists()
+
+
 def test_unknown_formats_and_a_missing_one_are_named(refused, model):
     line = refused("export", model, "--format", "pickle")
     assert "'onnx', 'npz', 'faiss', 'hub'" in line
@@ -301,7 +326,7 @@ def test_the_documentation_can_be_followed(adamab, tmp_path, monkeypatch, capsys
     monkeypatch.chdir(tmp_path)
     text = DOCS.read_text("utf-8")
     commands = re.findall(r"^\$ adamab (.*)$", text, re.MULTILINE)
-    assert len(commands) == 8
+    assert len(commands) == 9
     for command in commands:
         result = adamab(*command.split())
         assert result.exit_code == 0, f"{command}: {result.output}"

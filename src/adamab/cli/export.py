@@ -35,6 +35,13 @@ def export(
         str | None,
         typer.Option(metavar="SPEC", help="To check with, instead of the one that the model names."),
     ] = None,
+    index: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC",
+            help="FAISS' name of an index, such as HNSW32 or IVF64,Flat:nprobe=8; else Flat, which is exact.",
+        ),
+    ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace files of an earlier export.")
     ] = False,
@@ -46,7 +53,7 @@ def export(
     """
     from adamab.serving.export import export as write
 
-    done = write(run, kind, output, licence=licence, embedder=embedder, overwrite=overwrite)
+    done = write(run, kind, output, licence=licence, embedder=embedder, index=index, overwrite=overwrite)
     for note in done.notes:
         say(f"note: {note}")
     if as_json:
@@ -64,3 +71,6 @@ def _print(done: Exported) -> None:
     echo(one_line(f"{done.classes} classes; views: {inputs}"))
     worst = done.checked.worst
     echo(f"checked: {done.checked.said}" + (f"; largest difference {worst:.1e}" if worst else ""))
+    if done.checked.recall:
+        found = "; ".join(str(one) for one in done.checked.recall)
+        echo(f"recall@1 and recall@10 against the exact answer: {found}")

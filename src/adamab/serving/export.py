@@ -68,6 +68,7 @@ class Exported:
             "classes": self.classes,
             "checked": self.checked.said,
             "largest_difference": self.checked.worst,
+            "recall": [one.to_json() for one in self.checked.recall],
             "notes": self.notes,
         }
 
@@ -79,19 +80,23 @@ def export(
     *,
     licence: str | None = None,
     embedder: str | None = None,
+    index: str | None = None,
     overwrite: bool = False,
 ) -> Exported:
     """Export the classifier of `run` into the folder `output`, with a model card.
 
-    Whatever fails, files that were in the folder stay as they are.
+    `index` names another kind of FAISS index than the exact one. Whatever fails, files that were in the
+    folder stay as they are.
     """
+    if index is not None and kind is not Format.faiss:
+        raise RunError(f"--index goes with --format faiss; leave it out of an export as {kind}")
     folder = output if output is not None else default_folder(run, kind)
     classifier = _classifier(run)
     _check_folder(run, folder, kind, overwrite)
     card = model_card(classifier, facts_of(run), licence=licence, use=_use(classifier, kind))
     with _new_files(folder) as new:
         (new / CARD).write_text(card, encoding="utf-8")
-        checked = _written(classifier, run, new, kind, embedder)
+        checked = _written(classifier, run, new, kind, embedder, index)
         files = {name: (new / name).stat().st_size for name in _FILES[kind]}
         # The card first, so that whatever lies there is known to be of an export.
         for name in sorted(files, key=lambda name: name != CARD):
@@ -120,7 +125,9 @@ def _widths(classifier: Classifier) -> dict[str, int]:
     return {head.view: head.width for head in classifier.heads}
 
 
-def _written(classifier: Classifier, run: Path, new: Path, kind: Format, embedder: str | None) -> Verdict:
+def _written(
+    classifier: Classifier, run: Path, new: Path, kind: Format, embedder: str | None, index: str | None
+) -> Verdict:
     def rows() -> Rows:
         return check_rows(classifier, run, embedder)
 
@@ -128,8 +135,11 @@ def _written(classifier: Classifier, run: Path, new: Path, kind: Format, embedde
         export_onnx.write_onnx(classifier, new)
         return export_onnx.check_onnx(classifier, new, rows())
     if kind is Format.faiss:
-        export_faiss.write_faiss(classifier, new)
-        return export_faiss.check_faiss(classifier, new, rows())
+        spec = export_faiss.FLAT if index is None else index
+        export_faiss.write_faiss(classifier, new, spec)
+        found = export_faiss.check_faiss(classifier, new, rows())
+        export_faiss.write_names(classifier, new, spec, found.recall)
+        return found
     if kind is Format.npz:
         export_npz.write_npz(classifier, new)
         return export_npz.check_npz(classifier, new)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from adamab.classifier import Classifier
     from adamab.run.inference import Inference
+    from adamab.serving.export_recall import Recall
 
     Floats = NDArray[np.float32]
 
@@ -30,14 +31,14 @@ _LONGEST = 12  # terms of a random text
 
 @dataclass(frozen=True)
 class Rows:
-    """Inputs of a classifier, and what they are in words."""
+    """Inputs of a classifier, and what they are."""
 
     views: Mapping[str, Floats]  # (n, d) each
     texts: list[str] | None  # where there is a vocabulary
-    said: str
+    parts: Mapping[str, int]  # what the first rows are and how many, then the next
 
     def __str__(self) -> str:
-        return self.said
+        return " and ".join(f"{count} {what}" for what, count in self.parts.items())
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Verdict:
 
     said: str
     worst: float | None
+    recall: Sequence[Recall] = ()  # of an index
 
 
 def check_rows(classifier: Classifier, run: Path, embedder: str | None) -> Rows:
@@ -62,7 +64,7 @@ def check_rows(classifier: Classifier, run: Path, embedder: str | None) -> Rows:
     views = {view: np.concatenate([random.views[view], real[view]]) for view in classifier.views}
     texts = None if random.texts is None else [*random.texts, *(sample.text for sample in samples)]
     noun = "sample" if len(samples) == 1 else "samples"
-    return Rows(views, texts, f"{random} and {len(samples)} embedded {noun}")
+    return Rows(views, texts, {**random.parts, f"embedded {noun}": len(samples)})
 
 
 def random_rows(classifier: Classifier) -> Rows:
@@ -78,7 +80,7 @@ def random_rows(classifier: Classifier) -> Rows:
             views[head.view] = rows
     terms = None if classifier.vocabulary is None else classifier.vocabulary.terms
     texts = None if terms is None else ["", *(_random_text(rng, terms) for _ in range(_RANDOM - 1))]
-    return Rows(views, texts, f"{_RANDOM} random rows")
+    return Rows(views, texts, {"random rows": _RANDOM})
 
 
 def dense_inputs(classifier: Classifier, rows: Rows) -> dict[str, Floats]:
