@@ -62,6 +62,29 @@ def test_from_a_folder_of_pictures_to_predictions(place: Path, adamab: Call, gen
     assert len(rows) == 9
 
 
+def test_parts_of_pictures_have_an_error_beside_a_broken_one(place: Path, adamab: Call) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    adamab("fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", *FAST)
+    assert adamab("predict", "run", "test", "-o", "out.jsonl").exit_code == 0
+    told = [json.loads(line) for line in (place / "out.jsonl").read_text().splitlines()]
+    (place / "test" / "green" / "bad.png").write_bytes(b"\x89PNG\r\n\x1a\n cut short")
+    result = adamab("predict", "run", "test", "-o", "parts", "--part-rows", "4")
+    assert result.exit_code == 0, result.output
+    files = sorted((place / "parts").glob("part-*"))
+    assert len(files) == 3
+    rows = pa.concat_tables(pq.read_table(file) for file in files).to_pylist()
+    assert [row["image"] for row in rows if row["error"]] == ["green/bad.png"]
+    ours = ("image", "class", "probability")
+    assert [{name: row[name] for name in ours} for row in rows if not row["error"]] == told
+    paths = [f"test/{row['image']}" for row in told]
+    pq.write_table(pa.table({"image": paths}), place / "paths.parquet")
+    assert adamab("predict", "run", "paths.parquet", "-o", "again.jsonl").exit_code == 0
+    again = [json.loads(line) for line in (place / "again.jsonl").read_text().splitlines()]
+    assert [row["class"] for row in again] == [row["class"] for row in told]
+
+
 def test_unknown_pictures_sets_and_priors(place: Path, adamab: Call, paint: Paint) -> None:
     adamab("fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", *FAST)
     paint(place / "other", {"red": 2, "green": 1}, seed=9)
@@ -234,3 +257,12 @@ def test_pictures_are_rejected_by_path_or_reference(place: Path, adamab: Call) -
 def test_web_addresses_are_never_paths(place: Path, refused: Call, arguments: tuple[str, ...]) -> None:
     assert "is a web address" in refused(*arguments)
     assert not (place / "https:").exists()
+
+
+def test_a_recipe_is_searched_on_pictures(place: Path, adamab: Call) -> None:
+    command = ["sweep", "given", "--embedder", "onnx:network.onnx", "--trials=2", "--folds=2", "--jobs=0"]
+    result = adamab(*command, "--set", "folds=2", "--json")
+    assert result.exit_code == 0, result.output
+    read = json.loads(result.stdout)
+    assert (read["classes"], read["held_out"]) == (3, 6)
+    assert "words" not in read["space"]

@@ -3,10 +3,13 @@
 import os
 import signal
 import socket
+import subprocess
+import sys
 
 import pytest
 
 from adamab.errors import ProviderError
+from adamab.providers import ray_cluster as module
 from adamab.providers.ray_cluster import ray_cluster
 
 pytestmark = pytest.mark.xdist_group("ray")
@@ -43,3 +46,14 @@ def test_an_address_where_nobody_answers_is_one_line():
 def test_what_is_no_address_is_said(address):
     with pytest.raises(ProviderError, match="give HOST:PORT"), ray_cluster(address):
         pass
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path, monkeypatch):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    names = [f"adamab-ray-{ended.pid}-x", f"adamab-ray-{os.getpid()}-x", "adamab-ray-x", "others"]
+    for name in names:
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(module, "_short_folder", lambda: str(tmp_path))
+    module._sweep_up()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])

@@ -110,7 +110,7 @@ def test_malformed_files(tmp_path: Path, name: str, data: bytes | str, start: st
 
 
 def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_LONGEST_LINE", 10)
+    monkeypatch.setattr(files, "LONGEST_LINE", 10)
     assert complaint(write(tmp_path, "a.txt", "short\n" + "x" * 11)).startswith("a.txt:2: the line is longer")
     assert [r.line for r in read_rows(write(tmp_path, "b.txt", "123456789\n" * 2), plain_text=True)] == [1, 2]
 

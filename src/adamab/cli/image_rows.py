@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from adamab.cli.prediction_files import STDIN, Row
+from adamab.cli.prediction_files import STDIN, Row, many_rows
 from adamab.errors import ImageError, TaskError
 from adamab.task.messages import one_line
 
@@ -16,6 +16,8 @@ def read_image_rows(source: str, kind: str | None, broken: list[str] | None) -> 
 
     if source == STDIN:
         raise TaskError("pictures are not read from stdin; name a folder, or a file with their paths")
+    if kind is None and source.lower().endswith(".parquet"):
+        return many_rows(source, kind, "image")
     return read_images(source, kind=kind, broken=broken)
 
 

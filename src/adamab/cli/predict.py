@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from adamab.cli.asking import Prior, asked_for, notes
+from adamab.cli.caps import Caps
 from adamab.cli.console import Bar, counted, progress, say, say_missing
+from adamab.cli.engine_options import EngineName
+from adamab.errors import AdamabError, TaskError
 
 if TYPE_CHECKING:
     from adamab.classifier import Answers, Asked, Classifier
     from adamab.cli.prediction_files import Row
     from adamab.run.inference import Inference
+    from adamab.task.spec import Modality
 
-CHUNK = 512
+CHUNK = 512  # as in serving.bulk_predictor
+PART_ROWS = 16 * CHUNK  # whole chunks, so that parts do not change what is embedded together
 _SHOWN = 3  # broken pictures that are named
 
 
@@ -30,14 +37,26 @@ class Format(StrEnum):
     txt = "txt"
 
 
+Workers = Annotated[
+    int,
+    typer.Option(
+        min=1, max=1000, metavar="N", help="Actors of Ray, each with a model and embedder of its own."
+    ),
+]
+PartRows = Annotated[
+    int, typer.Option(min=1, max=1_000_000, metavar="N", help="Rows a part, where OUT is a folder.")
+]
+
+
 def predict(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, or a saved model's.")],
     source: Annotated[
         str,
         typer.Argument(
             metavar="INPUT",
-            help="CSV, TSV or JSONL with text, TXT with one a line, NPZ with vectors, or - for stdin "
-            "(plain lines, unless --format says otherwise); of pictures a folder, or a file with image.",
+            help="CSV, TSV, JSONL or Parquet with text, TXT with one a line, a folder of such files, NPZ "
+            "with vectors, or - for stdin (plain lines, unless --format says otherwise); of pictures a "
+            "folder, or a file with image.",
         ),
     ],
     kind: Annotated[
@@ -46,7 +65,12 @@ def predict(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="OUT", help="CSV, TSV or JSONL file; else CSV on stdout."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="OUT",
+            help="CSV, TSV, JSONL or Parquet file, or a folder of Parquet parts; else CSV on stdout.",
+        ),
     ] = None,
     top_k: Annotated[int, typer.Option(min=1, help="So many classes a text, the best first.")] = 1,
     prior: Prior = None,
@@ -70,52 +94,154 @@ def predict(
     skip_broken: Annotated[
         bool, typer.Option("--skip-broken", help="Leave out pictures that cannot be read, and say how many.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="JSONL on stdout instead of CSV.")] = False,
+    budget: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Caps on paid calls, such as '1.50 usd, 500 calls'.")
+    ] = None,
+    price: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODEL=IN/OUT", help="Your price in usd a million tokens; repeat."),
+    ] = None,
+    engine: EngineName = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(
+            envvar="RAY_ADDRESS",
+            show_envvar=False,
+            metavar="ADDR",
+            help="Of a Ray cluster that is there (HOST:PORT); a local one is started if not given.",
+        ),
+    ] = None,
+    workers: Workers = 1,
+    part_rows: PartRows = PART_ROWS,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="JSONL on stdout instead of CSV; of parts, a summary.")
+    ] = False,
 ) -> None:
     """Name the class of each text or picture and its probability; the input's own fields are kept.
 
-    A field of the input that is called like one of ours is kept as input_NAME.
+    A field of the input that is called like one of ours is kept as input_NAME. Started again, it goes on
+    where it was stopped.
     """
-    from adamab.cli.prediction_files import check_output, output_format, written
+    from adamab.cli.prediction_files import PARQUET, PARTS, check_output, output_format
 
+    if engine not in ("local", "ray"):
+        raise TaskError(f"--engine {engine!r} is unknown; choose local or ray")
     check_output(source, output)
     output_kind = output_format(output, as_json)
-    asked = asked_for(top_k, prior, unknown, coverage)
-    with progress("predicting") as bar:
-        rows = _predictions(
-            run, source, kind, asked, embedder, cache=not no_cache, skip_broken=skip_broken, bar=bar
+    question = Question(
+        run, source, kind, asked_for(top_k, prior, unknown, coverage), embedder, not no_cache, skip_broken
+    )
+    caps = Caps.of(budget, price)
+    if output is not None and output_kind in (PARQUET, PARTS):
+        from adamab.cli.bulk_predict import bulk_predict
+
+        bulk_predict(
+            question, caps, output, output_kind, Spread(engine, address, workers, part_rows, as_json)
         )
-        first = next(rows, None)  # whatever is wrong with the input shows before the output is touched
-        with written(output, output_kind) as write:
-            while first is not None:
-                write(first)
-                first = next(rows, None)
+        return
+    if engine != "local":
+        raise TaskError("--engine ray writes a folder of Parquet parts; name one with -o FOLDER")
+    with progress("predicting") as bar:
+        _write(question, caps, output, output_kind, bar)
 
 
-def _predictions(
-    run: Path,
-    source: str,
-    kind: str | None,
-    asked: Asked,
-    embedder: str | None,
-    *,
-    cache: bool,
-    skip_broken: bool,
-    bar: Bar,
-) -> Iterator[dict[str, Any]]:
-    if kind is None and source.lower().endswith(".npz"):
-        yield from _of_vectors(run, Path(source), asked, bar)
+@dataclass(frozen=True)
+class Question:
+    """What is asked, of which model and about which input."""
+
+    run: Path
+    source: str
+    kind: str | None
+    asked: Asked
+    embedder: str | None
+    cache: bool
+    skip_broken: bool
+
+    def open(self) -> Inference:
+        """The model and its embedder; refuses what they cannot tell."""
+        from adamab.run.inference import Inference
+
+        inference = Inference.open(self.run, self.embedder, cache=self.cache)
+        inference.check(self.asked)
+        say_notes(inference.classifier, self.asked)
+        return inference
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Who does the work, and in which pieces."""
+
+    engine: str
+    address: str | None
+    workers: int
+    part_rows: int
+    as_json: bool
+
+
+def _write(question: Question, caps: Caps, output: Path | None, kind: str, bar: Bar) -> None:
+    from adamab.cli.prediction_files import is_file, written
+
+    if output is None or not is_file(output):
+        chunks = _predictions(question, caps, None, 0, bar)
+        begun = list(islice(chunks, 1))  # what is wrong with the input shows before the output is touched
+        with written(output, kind) as write:
+            for _, rows in chain(begun, chunks):
+                for row in rows:
+                    write(row)
+        return
+    from adamab.cli.resumed_file import ResumedFile
+
+    file = ResumedFile(output, kind, _identity(question))
+    if file.done:
+        say(f"going on after {counted(file.done, 'row')} that an earlier start has written")
+    chunks = _predictions(question, caps, file.book, file.done, bar)
+    begun = list(islice(chunks, 1))
+    with file.opened():
+        for consumed, rows in chain(begun, chunks):
+            file.put(rows, consumed)
+
+
+def _identity(question: Question) -> dict[str, Any] | None:
+    """What a second start must find again; None where the input cannot be read twice."""
+    import hashlib
+
+    from adamab.classifier.files import read_document
+    from adamab.cli.prediction_files import STDIN
+    from adamab.serving.bulk_sources import find_sources, identity_of
+
+    if question.source == STDIN or not Path(question.source).exists() or question.source.endswith(".npz"):
+        return None
+    modality: Modality = "image" if Path(question.source).is_dir() else "text"
+    try:
+        document = read_document(question.run)
+        found = find_sources(question.source, question.kind, modality)
+    except AdamabError:
+        return None  # whoever opens them says what is wrong
+    asked = {name: value for name, value in vars(question).items() if name not in ("run", "cache")}
+    return {
+        "input": [identity_of(source) for source in found],
+        "model": hashlib.sha256(document).hexdigest(),
+        "question": {name: str(value) for name, value in asked.items()},
+    }
+
+
+Chunk = tuple[int, list[dict[str, Any]]]  # rows of the input that were read, and what is told of them
+
+
+def _predictions(question: Question, caps: Caps, book: Path | None, done: int, bar: Bar) -> Iterator[Chunk]:
+    asked, source = question.asked, question.source
+    if question.kind is None and source.lower().endswith(".npz"):
+        yield from _of_vectors(question.run, Path(source), asked, bar)
         return
     from adamab.cli.fit_summary import long_text_warning
-    from adamab.run.inference import Inference
 
-    inference = Inference.open(run, embedder, cache=cache)
-    inference.check(asked)
-    _say_notes(inference.classifier, asked)
-    broken: list[str] = []
-    for rows in _chunks(_read(source, kind, inference.modality, broken if skip_broken else None)):
-        yield from _answers(inference, rows, asked, broken if skip_broken else None)
-        bar.step(len(rows))
+    inference = question.open()
+    broken: list[str] | None = [] if question.skip_broken else None
+    with caps.held(inference, book):
+        rows = islice(_read(source, question.kind, inference.modality, broken), done, None)
+        for chunk in _chunks(rows):
+            yield len(chunk), list(_answers(inference, chunk, asked, broken))
+            bar.step(len(chunk))
     if broken:
         say(f"left out {counted(len(broken), 'broken picture')}: {', '.join(broken[:_SHOWN])}{_more(broken)}")
     if warning := long_text_warning(inference.overlong, inference.classifier.embedder_spec):
@@ -170,23 +296,24 @@ def _written(
         yield answer(of_row, classifier.classes, told, number, asked.k)
 
 
-def _say_notes(classifier: Classifier, asked: Asked) -> None:
+def say_notes(classifier: Classifier, asked: Asked) -> None:
+    """Where too few samples were held out for what is asked."""
     for note in notes(classifier.confidence, asked):
         say(note)
 
 
-def _of_vectors(run: Path, path: Path, asked: Asked, bar: Bar) -> Iterator[dict[str, Any]]:
+def _of_vectors(run: Path, path: Path, asked: Asked, bar: Bar) -> Iterator[Chunk]:
     from adamab.classifier import load
     from adamab.cli.prediction_files import read_vectors
 
     classifier = load(run)
-    _say_notes(classifier, asked)
+    say_notes(classifier, asked)
     vectors = read_vectors(path, classifier)
     bar.phase("predicting", len(vectors.ids))
     for start in range(0, len(vectors.ids), CHUNK):
         part = vectors.part(start, start + CHUNK)
         told = classifier.answers(part.views, part.texts, asked)
-        yield from _written(part.fields(), told, classifier, asked)
+        yield len(part.ids), list(_written(part.fields(), told, classifier, asked))
         bar.step(len(part.ids))
 
 

@@ -7,15 +7,16 @@ import io
 import json
 import os
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
-from adamab.classifier.answers import UNKNOWN
 from adamab.cli.console import standard_output
 from adamab.errors import EmbedderError, TaskError
+from adamab.serving.answer_rows import OURS, told_row
 from adamab.task.images import is_url
 from adamab.task.messages import place, short
 
@@ -26,10 +27,11 @@ if TYPE_CHECKING:
     from adamab.classifier import Answers, Classifier
     from adamab.task import TextRow
     from adamab.task.images import Image
+    from adamab.task.spec import Modality
 
 STDIN = "-"
-_FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
-_OURS = ("class", "probability", "classes", "probabilities", "set")
+PARQUET, PARTS = "parquet", "parts"  # outputs that bulk prediction writes
+_FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": PARQUET}
 
 
 class Row(Protocol):
@@ -78,17 +80,27 @@ def read_rows(source: str, kind: str | None = None) -> Iterator[Row]:
     if source == STDIN:
         rows = read_text_stream(sys.stdin.buffer, "stdin", kind or "txt")
         return rows if kind else _plain(rows)
+    if os.path.isdir(source) or (kind is None and source.lower().endswith(".parquet")):
+        return many_rows(source, kind, "text")
     if kind is None:
         _check_ending(Path(source))
     return read_texts(source, kind=kind)
 
 
+def many_rows(source: str, kind: str | None, modality: Modality) -> Iterator[Row]:
+    """Rows of a folder of data files, or of Parquet; the first broken one is an error."""
+    from adamab.serving.bulk_predictor import strict_row
+    from adamab.serving.bulk_sources import find_sources, rows_of
+
+    for found in find_sources(source, kind, modality):
+        for number, row in enumerate(rows_of(found)):
+            yield strict_row(found, number, row.fields, row.error)
+
+
 def _check_ending(path: Path) -> None:
     from adamab.task.files import ENDINGS
 
-    endings = ", ".join(sorted([*ENDINGS, ".npz"]))
-    if os.path.isdir(path):
-        raise TaskError(f"{place(path)}: is a directory; name a file in it that ends in one of {endings}")
+    endings = ", ".join(sorted([*ENDINGS, ".npz", ".parquet"]))
     if path.suffix.lower() not in ENDINGS:
         raise TaskError(
             f"{place(path)}: unknown ending {short(path.suffix)}; use one of {endings}, or say --format"
@@ -152,20 +164,9 @@ def _texts(path: Path, rows: int) -> list[str]:
 def answer(
     fields: Mapping[str, object], names: Sequence[str], told: Answers, number: int, k: int
 ) -> dict[str, Any]:
-    """An output row: the input's fields, then ours, which are those of row `number` of what was told.
-
-    An unknown input keeps the probability of the class that it is nearest to.
-    """
-    row = {f"input_{name}" if name in _OURS else name: value for name, value in fields.items()}
-    classes = [names[index] for index in told.indices[number].tolist()]
-    shares = [round(share, 6) for share in told.probabilities[number].tolist()]
-    unknown = told.unknown is not None and bool(told.unknown[number])
-    row |= {"class": UNKNOWN if unknown else classes[0], "probability": shares[0]}
-    if k > 1:
-        row |= {"classes": classes, "probabilities": shares}
-    if told.sets is not None:
-        row["set"] = [names[index] for index in told.sets[number]]
-    return row
+    """An output row: the input's fields, then ours, which are those of row `number` of what was told."""
+    row = {f"input_{name}" if name in OURS else name: value for name, value in fields.items()}
+    return row | told_row(names, told, number, k)
 
 
 def check_output(source: str, output: Path | None) -> None:
@@ -177,19 +178,18 @@ def check_output(source: str, output: Path | None) -> None:
 
 
 def output_format(output: Path | None, as_json: bool) -> str:
-    """`csv`, `tsv` or `jsonl`: by the output's ending, on stdout by `--json`."""
+    """`csv`, `tsv`, `jsonl` or `parquet` by the output's ending, `parts` for a folder; stdout by `--json`."""
     if output is None or _is_special(output):
         return "jsonl" if as_json else "csv"
     if is_url(output):
         raise TaskError(f"{place(output)}: is a web address; name a file of this machine for the output")
-    if output.is_dir():
-        raise TaskError(f"{place(output)}: is a directory; name a file in it")
-    kind = _FORMATS.get(output.suffix.lower())
+    kind = PARTS if output.is_dir() or not output.suffix else _FORMATS.get(output.suffix.lower())
     if kind is None:
         raise TaskError(
-            f"{place(output)}: unknown ending {short(output.suffix)}; use one of {', '.join(_FORMATS)}"
+            f"{place(output)}: unknown ending {short(output.suffix)}; use one of {', '.join(_FORMATS)}, "
+            "or a folder, which has none"
         )
-    if as_json and kind != "jsonl":
+    if as_json and kind not in ("jsonl", PARQUET, PARTS):
         raise TaskError(f"{place(output)}: --json does not go with this ending; use .jsonl, or leave it out")
     return kind
 
@@ -199,27 +199,31 @@ def _is_special(path: Path) -> bool:
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
+def is_file(output: Path | None) -> bool:
+    """Whether it is written beside its name first: no stdout, device or pipe."""
+    return output is not None and not _is_special(Path(os.path.realpath(output)))
+
+
 @contextmanager
 def written(output: Path | None, kind: str) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Something that writes rows; a file appears under its name only when all are written."""
-    make = _jsonl if kind == "jsonl" else _csv_writer("\t" if kind == "tsv" else ",")
+    """Something that writes rows to stdout, a device or a pipe as they come."""
     if output is None:
-        yield _on_stdout(make(sys.stdout.buffer))
+        yield _on_stdout(row_writer(kind, sys.stdout.buffer, []))
         return
-    target = Path(os.path.realpath(output))  # a link stays a link
-    direct = _is_special(target)
-    path = target if direct else target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        with open(path, "wb") as stream:
-            yield make(stream)
-        if not direct:
-            os.replace(path, target)
-    except BaseException as error:
-        if not direct:
-            path.unlink(missing_ok=True)
-        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
-            raise TaskError(f"{place(output)}: cannot be written ({error.strerror or error})") from None
-        raise
+        with open(output, "wb") as stream:
+            yield row_writer(kind, stream, [])
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise TaskError(f"{place(output)}: cannot be written ({error.strerror or error})") from None
+
+
+def row_writer(kind: str, stream: BinaryIO, columns: list[str]) -> Callable[[dict[str, Any]], None]:
+    """Writes rows to an open file; `columns` are those of a table whose header is there already."""
+    if kind == "jsonl":
+        return _jsonl(stream)
+    return _table_writer("\t" if kind == "tsv" else ",", stream, columns)
 
 
 def _on_stdout(write: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
@@ -232,41 +236,46 @@ def _on_stdout(write: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, A
 
 def _jsonl(stream: BinaryIO) -> Callable[[dict[str, Any]], None]:
     def write(row: dict[str, Any]) -> None:
-        stream.write((json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
+        stream.write((_json(row) + "\n").encode("utf-8", "backslashreplace"))
 
     return write
 
 
-def _csv_writer(delimiter: str) -> Callable[[BinaryIO], Callable[[dict[str, Any]], None]]:
-    def make(stream: BinaryIO) -> Callable[[dict[str, Any]], None]:
-        columns: list[str] = []
-        line = io.StringIO()
-        writer = csv.writer(line, delimiter=delimiter, lineterminator="\n")
+def _table_writer(delimiter: str, stream: BinaryIO, columns: list[str]) -> Callable[[dict[str, Any]], None]:
+    line = io.StringIO()
+    writer = csv.writer(line, delimiter=delimiter, lineterminator="\n")
 
-        def put(cells: Sequence[str]) -> None:
-            writer.writerow(cells)
-            stream.write(line.getvalue().encode("utf-8", "backslashreplace"))
-            line.seek(0)
-            line.truncate()
+    def put(cells: Sequence[str]) -> None:
+        writer.writerow(cells)
+        stream.write(line.getvalue().encode("utf-8", "backslashreplace"))
+        line.seek(0)
+        line.truncate()
 
-        def write(row: dict[str, Any]) -> None:
-            if not columns:
-                columns.extend(row)
-                put(columns)
-            new = [name for name in row if name not in columns]
-            if new:
-                raise TaskError(
-                    f"field {short(new[0])} stands in a later row and not in the first, so it has no column; "
-                    "write JSONL instead"
-                )
-            put([_cell(row.get(name)) for name in columns])
+    def write(row: dict[str, Any]) -> None:
+        if not columns:
+            columns.extend(row)
+            put(columns)
+        new = [name for name in row if name not in columns]
+        if new:
+            raise TaskError(
+                f"field {short(new[0])} stands in a later row and not in the first, so it has no column; "
+                "write JSONL instead"
+            )
+        put([_cell(row.get(name)) for name in columns])
 
-        return write
-
-    return make
+    return write
 
 
 def _cell(value: object) -> str:
     if value is None:
         return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else _json(value)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, default=_plain_value)
+
+
+def _plain_value(value: object) -> str:
+    """Of Parquet: bytes as Base64, dates and decimals as they are written."""
+    return b64encode(value).decode() if isinstance(value, bytes) else str(value)

@@ -23,6 +23,8 @@ from adamab.task.messages import one_line, short
 STORE_BYTES = 512 * 2**20
 _LOCAL = "127.0.0.1"  # a cluster of one's own is nobody else's business, so it listens to this machine only
 _PROBE_SECONDS = 10.0
+_PREFIX = "adamab-ray-"  # then the process that it belongs to
+_TRIES = 2  # to join a cluster; each takes up to 40 seconds where something else answers at its port
 
 
 @contextmanager
@@ -109,6 +111,8 @@ def _is_loopback(address: str) -> bool:
 
 
 def _join(ray: Any, address: str) -> None:
+    constants = ray._private.ray_constants
+    usual, constants.NUM_REDIS_GET_RETRIES = constants.NUM_REDIS_GET_RETRIES, _TRIES
     try:
         with _silent(), _loopback(ray) if _is_loopback(address) else nullcontext():
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
@@ -117,10 +121,13 @@ def _join(ray: Any, address: str) -> None:
             f"Ray at {short(address)} cannot be joined ({one_line(error)}); is it the same version of Ray "
             "and Python, and if the cluster asks for a token, is RAY_AUTH_TOKEN set?"
         ) from None
+    finally:
+        constants.NUM_REDIS_GET_RETRIES = usual
 
 
 def _start(ray: Any, cpus: int | None, store_bytes: int, at_end: ExitStack) -> None:
-    folder = tempfile.mkdtemp(prefix="adamab-ray-", dir=_short_folder())
+    _sweep_up()
+    folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=_short_folder())
     at_end.callback(shutil.rmtree, folder, ignore_errors=True)
     try:
         with _silent(), _loopback(ray):
@@ -136,6 +143,26 @@ def _start(ray: Any, cpus: int | None, store_bytes: int, at_end: ExitStack) -> N
             )
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
         raise ProviderError(f"Ray cannot be started on this machine ({one_line(error)})") from None
+
+
+def _sweep_up() -> None:
+    """Remove what clusters of killed processes have left."""
+    if os.name != "posix":  # elsewhere asking after a process may end it
+        return
+    for left in Path(_short_folder()).glob(f"{_PREFIX}*"):
+        number = left.name.removeprefix(_PREFIX).partition("-")[0]
+        if number.isdigit() and not _is_alive(int(number)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's
+        pass
+    return True
 
 
 def _short_folder() -> str:

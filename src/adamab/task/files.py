@@ -24,7 +24,7 @@ from adamab.task.messages import one_line, place, short
 ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".tsv": "tsv", ".txt": "txt"}
 _PLAIN = "txt"
 _TEXT = ("text",)
-_LONGEST_LINE = 16 * 2**20  # a file without line breaks must not fill the memory
+LONGEST_LINE = 16 * 2**20  # a file without line breaks must not fill the memory
 
 
 Lines = Iterator[tuple[int, str]]  # numbered from 1
@@ -47,7 +47,7 @@ class Row:
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Numbered lines of a UTF-8 file, line ends kept, a byte order mark dropped."""
     try:
-        with _open_regular(path) as handle:
+        with open_regular(path) as handle:
             yield from _decoded_lines(path, handle)
     except (OSError, ValueError) as exc:  # ValueError: a path that holds a NUL
         if isinstance(exc, TaskError):
@@ -56,7 +56,8 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
         raise TaskError(f"{place(path)}: cannot be read ({one_line(reason)}); check the path") from None
 
 
-def _open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BinaryIO:
+    """The open file, if it is one that is read to its end."""
     # A named pipe or a device would block or never end, so look before opening.
     try:
         mode = os.stat(path).st_mode
@@ -71,16 +72,17 @@ def _open_regular(path: Path) -> BinaryIO:
 
 def _decoded_lines(path: Path, handle: BinaryIO) -> Iterator[tuple[int, str]]:
     number = offset = 0
-    while raw := handle.readline(_LONGEST_LINE + 1):
+    while raw := handle.readline(LONGEST_LINE + 1):
         number += 1
-        if len(raw) > _LONGEST_LINE:
+        if len(raw) > LONGEST_LINE:
             raise TaskError(f"{place(path, number)}: the line is longer than 16 MB; is this a text file?")
-        text = _decoded(path, number, offset, raw)
+        text = decoded_line(path, number, offset, raw)
         offset += len(raw)
         yield number, text.removeprefix("\ufeff") if number == 1 else text
 
 
-def _decoded(path: Path, number: int, offset: int, raw: bytes) -> str:
+def decoded_line(path: Path, number: int, offset: int, raw: bytes) -> str:
+    """A line as text; refuses what is not UTF-8."""
     if offset == 0 and raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise TaskError(f"{place(path, 1)}: the file is in UTF-16; save it as UTF-8")
     if b"\0" in raw:
@@ -141,10 +143,11 @@ def _txt(path: Path, lines: Lines, _: Sequence[str]) -> Iterator[Row]:
 def _jsonl(path: Path, lines: Lines, _: Sequence[str]) -> Iterator[Row]:
     for number, line in lines:
         if line.strip():
-            yield Row(path, number, _json_object(place(path, number), line))
+            yield Row(path, number, json_object(place(path, number), line))
 
 
-def _json_object(where: str, line: str) -> dict[str, object]:
+def json_object(where: str, line: str) -> dict[str, object]:
+    """The object that a line of JSONL holds."""
     try:
         value = json.loads(line, object_pairs_hook=_unique, parse_constant=_no_constant)
     except TaskError as exc:
@@ -175,7 +178,7 @@ def _csv(path: Path, lines: Lines, columns: Sequence[str], delimiter: str = ",")
     header: list[str] | None = None
     for line, cells in _csv_cells(path, lines, delimiter):
         if header is None:
-            header = _header(place(path, line), cells, columns)
+            header = table_header(place(path, line), cells, columns)
         elif len(cells) != len(header):
             raise TaskError(
                 f"{place(path, line)}: {len(cells)} fields where the header has {len(header)}; "
@@ -201,7 +204,8 @@ def _csv_cells(path: Path, lines: Lines, delimiter: str) -> Iterator[tuple[int, 
             yield line, cells
 
 
-def _header(where: str, cells: list[str], columns: Sequence[str]) -> list[str]:
+def table_header(where: str, cells: list[str], columns: Sequence[str]) -> list[str]:
+    """The names of a table's columns, one of `columns` among them."""
     header = [cell.strip() for cell in cells]
     if not set(columns) & set(header):
         raise TaskError(

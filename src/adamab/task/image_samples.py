@@ -15,7 +15,7 @@ from adamab.task.messages import place, short, suggestion
 from adamab.task.samples import TextRow, class_name_of, id_of, string_of, unknown_class
 from adamab.task.spec import Sample
 
-_PATH_KEYS = ("image", "path", "file")
+PATH_KEYS = ("image", "path", "file")
 
 
 def placed_image_samples(
@@ -64,7 +64,7 @@ def read_images(
 
 def read_references(source: str | Path) -> list[str]:
     """References of pictures that a file lists as such, as `text`, or by their paths."""
-    rows = read_rows(Path(source), plain_text=True, columns=("text", *_PATH_KEYS))
+    rows = read_rows(Path(source), plain_text=True, columns=("text", *PATH_KEYS))
     return [_reference(row) for row in rows]
 
 
@@ -72,7 +72,7 @@ def _reference(row: Row) -> str:
     written = row.fields.get("text")
     if isinstance(written, str) and is_reference(written.strip()):
         return written.strip()
-    return image_at(_path(row)).reference
+    return image_at(picture_path(row)).reference
 
 
 def labelled_files(source: str | Path) -> Iterator[tuple[str, Path, str, str | None]]:
@@ -84,8 +84,8 @@ def labelled_files(source: str | Path) -> Iterator[tuple[str, Path, str, str | N
         for class_name, path in class_folders(Path(source)):
             yield place(path), path, class_name, None
     else:
-        for row in read_rows(Path(source), columns=_PATH_KEYS):
-            yield row.place, _path(row), class_name_of(row), id_of(row)
+        for row in read_rows(Path(source), columns=PATH_KEYS):
+            yield row.place, picture_path(row), class_name_of(row), id_of(row)
 
 
 def _unlabelled(source: str | Path, kind: str | None) -> Iterator[tuple[Path, dict[str, object], str | None]]:
@@ -100,13 +100,13 @@ def _unlabelled(source: str | Path, kind: str | None) -> Iterator[tuple[Path, di
     elif not os.path.exists(source):
         raise TaskError(f"{place(source)}: no such file or folder; check the path")
     else:
-        for row in read_rows(Path(source), plain_text=True, kind=kind, columns=_PATH_KEYS):
-            yield _path(row), row.fields, id_of(row)
+        for row in read_rows(Path(source), plain_text=True, kind=kind, columns=PATH_KEYS):
+            yield picture_path(row), row.fields, id_of(row)
 
 
-def _path(row: Row) -> Path:
+def picture_path(row: Row) -> Path:
     """Where the picture of a row is; a plain list of paths calls them `text`."""
-    found = [key for key in _PATH_KEYS if key in row.fields]
+    found = [key for key in PATH_KEYS if key in row.fields]
     if not found and set(row.fields) == {"text"}:
         found = ["text"]
     if not found:

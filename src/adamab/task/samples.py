@@ -43,16 +43,17 @@ def read_texts(path: str | PathLike[str], *, kind: str | None = None) -> Iterato
     memory as a whole. Blank lines are skipped.
     """
     for row in read_rows(Path(path), plain_text=True, kind=kind):
-        yield _text_row(row)
+        yield text_row(row)
 
 
 def read_text_stream(handle: BinaryIO, name: str, kind: str) -> Iterator[TextRow]:
     """The same of an open stream such as stdin; messages call it `name`."""
     for row in read_stream(handle, name, kind):
-        yield _text_row(row)
+        yield text_row(row)
 
 
-def _text_row(row: Row) -> TextRow:
+def text_row(row: Row) -> TextRow:
+    """A row as a text to classify; raises `TaskError` where it holds none."""
     return TextRow(_text(row), row.fields, row.line, id_of(row))
 
 
