@@ -9,8 +9,11 @@ import time
 from benchmarks.report import figures_table, write
 
 GROUPS = (
+    "bulk",
     "choosing",
+    "growth",
     "image_memory",
+    "label_search",
     "long_run",
     "paper_run",
     "prediction",

@@ -28,12 +28,12 @@ DENORMAL = "gradient after training is slowed by denormal numbers; to the one at
 
 
 class Setting:
-    """A calibrator with the paper's start, unit vectors around their class's, balanced counts."""
+    """A calibrator with the paper's start unless `shape` says otherwise, unit vectors around their class."""
 
-    def __init__(self, n_classes: int, width: int, n: int) -> None:
+    def __init__(self, n_classes: int, width: int, n: int, shape: Architecture | None = None) -> None:
         self.generator = torch.Generator().manual_seed(0)
         self.n_classes = n_classes
-        self.model = Calibrator(width, n_classes, Architecture(), generator=self.generator)
+        self.model = Calibrator(width, n_classes, shape or Architecture(), generator=self.generator)
         self.classes = self._unit(torch.randn(n_classes, width, generator=self.generator))
         self.y = torch.arange(n) % n_classes
         noise = self._unit(torch.randn(n, width, generator=self.generator))

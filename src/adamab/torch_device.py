@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     import torch
 
 AUTO = "auto"
+_KINDS = ("cpu", "cuda", "mps", "xpu")  # torch knows others, on which nothing can be computed
 
 
 def find_device(wanted: str = AUTO) -> torch.device | None:
@@ -23,6 +24,7 @@ def find_device(wanted: str = AUTO) -> torch.device | None:
         mps = "mps" if torch.backends.mps.is_available() else "cpu"
         return torch.device("cuda" if torch.cuda.is_available() else mps)
     try:
-        return torch.empty(0, device=wanted).device
+        found = torch.empty(0, device=wanted).device
     except (RuntimeError, AssertionError, NotImplementedError):
         return None
+    return found if found.type in _KINDS else None

@@ -65,8 +65,9 @@ def test_an_estimator_takes_a_device(device, samples):
     assert fitted.predict(samples.views["pooled"]).shape == (len(samples),)
 
 
-def test_a_device_that_is_not_there_is_named():
-    with pytest.raises(RecipeError, match="no device 'quantum' here"), on_device("quantum"):
+@pytest.mark.parametrize("name", ["quantum", "meta", "cuda:99", ""])
+def test_a_device_that_is_not_there_is_named(name):
+    with pytest.raises(RecipeError, match=f"no device '{name}' here"), on_device(name):
         pass
     assert current_device() == torch.device("cpu")
 

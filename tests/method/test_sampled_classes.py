@@ -42,8 +42,16 @@ def test_every_sample_meets_its_own_class_and_some_others(monkeypatch):
     ]
 
 
-def test_a_group_of_all_classes_has_the_whole_loss(monkeypatch):
-    monkeypatch.setattr(sampled_classes, "MOST_LOGITS", 7 * len(Y) - 1)
+def test_a_class_of_many_samples_does_not_make_a_group_too_large(monkeypatch):
+    monkeypatch.setattr(sampled_classes, "MOST_LOGITS", 2000)
+    skewed = torch.cat([torch.zeros(500, dtype=torch.int64), torch.arange(100)])
+    groups = dealt(skewed, 100, generator(), members=2)
+    assert sorted(torch.cat([group.rows for group in groups]).tolist()) == list(range(len(skewed)))
+    assert all(2 * len(group.rows) * len(group.classes) <= 2000 for group in groups)
+    assert all(torch.equal(group.classes[group.own], skewed[group.rows]) for group in groups)
+
+
+def test_a_group_of_all_classes_has_the_whole_loss():
     logits = torch.randn(len(Y), 7, generator=generator())
     group = sampled_classes.Group(torch.arange(len(Y)), torch.arange(7), Y, 0.0)
     expected = functional.cross_entropy(logits, Y, reduction="none")
@@ -81,6 +89,7 @@ def many(monkeypatch):
     monkeypatch.setattr(sampled_classes, "MOST_LOGITS", 100_000)
     monkeypatch.setattr(folds, "MOST_LOGITS", 100_000)
     monkeypatch.setattr(folds, "MOST_EVIDENCE", 40_000)
+    monkeypatch.setattr(folds, "LEAST_EVIDENCE", 2)
     monkeypatch.setattr(gradient_shift, "MOST_RESIDUALS", 100_000)
     rng = np.random.default_rng(0)
     means = rng.normal(size=(800, 16)).astype(np.float32)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 WORDS = "words"  # the view that is made from the texts, not by the embedder
 _CHUNK = 4096  # rows at a time: intermediate results stay small, matrix products stay large
-_MOST_LOGITS = 50_000_000  # of these rows; fewer of them where there are very many classes
+_MOST_LOGITS = 12_500_000  # of these rows; fewer rows where there are very many classes
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

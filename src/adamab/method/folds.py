@@ -12,6 +12,7 @@ from adamab.method.sampled_classes import MOST_LOGITS
 from adamab.task.recipe import Recipe
 
 MOST_EVIDENCE = 4_000_000  # held-out logits of one option of a component: 16 MB, and there are dozens
+LEAST_EVIDENCE = 100  # held-out samples that a choice should rest on, however many classes there are
 
 
 def held_out_folds(
@@ -46,7 +47,7 @@ def _few_enough(
     """Of very many classes the logits of all held-out samples would not fit into memory, and the choices
     that they serve need no more than some: given ones first, drawn by chance."""
     out = np.flatnonzero(folds >= 0)
-    most = max(2, MOST_EVIDENCE // n_classes)
+    most = max(LEAST_EVIDENCE, MOST_EVIDENCE // n_classes)
     if len(out) > most:
         drawn = rng.permutation(out)
         folds[drawn[np.argsort(~given[drawn], kind="stable")][most:]] = -1

@@ -23,7 +23,8 @@ between classes are often 1e-8 of the bonus they are added to.
 
 The softmax residuals are an n x K matrix. It is held where it has at most `MOST_RESIDUALS` numbers; else it
 is worked out twice, in blocks of whole classes, and a third time for the classes that are asked for.
-Nothing is approximated either way.
+Nothing is approximated either way. A class is never split: where one has very many samples, its block is as
+large as that.
 """
 
 from __future__ import annotations

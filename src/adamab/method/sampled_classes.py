@@ -24,7 +24,7 @@ MOST_LOGITS = 50_000_000  # held at once, of all members together: 200 MB, and a
 
 @dataclass(frozen=True)
 class Group:
-    """Some classes and their samples."""
+    """Some classes and their samples, or a part of these."""
 
     rows: Tensor  # (m,) the samples
     classes: Tensor  # (g,)
@@ -60,7 +60,9 @@ def dealt(
         place.fill_(-1)
         place[classes] = torch.arange(len(classes), device=classes.device)
         rows = torch.nonzero(place[class_index] >= 0).flatten()
-        if len(rows):
-            others = math.log((n_classes - 1) / (len(classes) - 1))
-            found.append(Group(rows, classes, place[class_index[rows]], others))
+        others = math.log((n_classes - 1) / (len(classes) - 1))
+        # Classes with many samples make a group of many rows, which goes through in parts.
+        for part in torch.split(rows, max(1, MOST_LOGITS // (members * len(classes)))):
+            if len(part):
+                found.append(Group(part, classes, place[class_index[part]], others))
     return found

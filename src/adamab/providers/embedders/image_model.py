@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 from adamab.errors import EmbedderError, MissingExtraError
 from adamab.providers.embedders.base import Embedded, Embedder, Item, Kind
-from adamab.torch_device import find_device
 
 
 class ImageModelEmbedder(Embedder):
@@ -63,11 +62,3 @@ class ImageModelEmbedder(Embedder):
         """Whatever a damaged file makes a library raise, in one line."""
         reason = " ".join(str(error).split())[:160]
         return EmbedderError(f"{self}: the model cannot be loaded ({type(error).__name__}: {reason})")
-
-
-def torch_device(wanted: str, name: str) -> Any:
-    """The device that was asked for, or for `auto` a GPU if there is one."""
-    found = find_device(wanted)
-    if found is None:
-        raise EmbedderError(f"{name}: there is no device {wanted!r} here; leave it out or write cpu")
-    return found

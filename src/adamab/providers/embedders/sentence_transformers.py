@@ -17,6 +17,7 @@ from adamab.errors import EmbedderError, MissingExtraError
 from adamab.providers.embedders import token_views
 from adamab.providers.embedders.base import Embedded, Embedder, Item, Kind, only_texts
 from adamab.providers.embedders.chunks import Piece, averaged, split
+from adamab.providers.embedders.devices import torch_device
 from adamab.providers.embedders.model_files import ModelFiles, check_name, find_model, quiet
 
 LongTexts = Literal["cut", "average"]
@@ -191,11 +192,12 @@ def open_model(kind: str, files: ModelFiles, device: str, name: str) -> Any:
     import torch
 
     library: Any = sentence_transformers
+    found = torch_device(device, name)
     try:
         with quiet():
             return getattr(library, kind)(
                 str(files.directory),
-                device=None if device == "auto" else device,
+                device=str(found),
                 local_files_only=True,
                 trust_remote_code=False,
                 # Half precision would make a result depend on its neighbours in the batch.

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from adamab.errors import EmbedderError
 from adamab.providers.embedders import pixels
 from adamab.providers.embedders.base import Embedded, Item, Modality, only_images
-from adamab.providers.embedders.image_model import ImageModelEmbedder, torch_device
+from adamab.providers.embedders.devices import torch_device
+from adamab.providers.embedders.image_model import ImageModelEmbedder
 from adamab.providers.embedders.model_files import ModelFiles, check_name, find_model, hash_file
 from adamab.task.images import Image
 
