@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 import torch
 
-from adamab.method import folds as folds_module
 from adamab.method import heads
 from adamab.method.devices import as_tensor
 from adamab.method.evidence import Judged
@@ -102,17 +101,11 @@ def test_descriptions_alone_give_a_zero_shot_classifier():
     assert (np.argmax(head.logits(vectors), axis=1) == np.arange(3)).all()
 
 
-def test_large_tasks_get_fewer_folds(monkeypatch):
-    monkeypatch.setattr(folds_module, "MOST_LOGITS", 24 * 3 * 4)
-    folds = held_out_folds(Y, GIVEN, ONES, 3, Recipe(), 0)
-    assert set(folds) == {0, 1, 2}
-
-
 def test_of_many_samples_a_part_of_the_folds_is_judged():
-    folds = held_out_folds(Y, GIVEN, ONES, 3, Recipe(evidence=10), 0)
+    folds = held_out_folds(Y, GIVEN, ONES, Recipe(evidence=10), 0)
     assert set(folds) == {-1, 0, 1, 2}
     assert 10 <= (folds >= 0).sum() < 24
-    whole = held_out_folds(Y, GIVEN, ONES, 3, Recipe(), 0)
+    whole = held_out_folds(Y, GIVEN, ONES, Recipe(), 0)
     np.testing.assert_array_equal(folds[folds >= 0], whole[folds >= 0])
     fitted = fit_views([DenseView("pooled", X, lambda _: None)], Y, GIVEN, 3, Recipe(evidence=10), seed=0)
     assert fitted.held_out.estimate().n == (folds >= 0).sum()
@@ -120,7 +113,7 @@ def test_of_many_samples_a_part_of_the_folds_is_judged():
 
 def test_given_and_synthetic_samples_are_spread_over_all_folds():
     given = np.arange(24) < 15
-    folds = held_out_folds(Y, given, np.where(given, 1, 0.2).astype(np.float32), 3, Recipe(folds=3), 0)
+    folds = held_out_folds(Y, given, np.where(given, 1, 0.2).astype(np.float32), Recipe(folds=3), 0)
     for source in (given, ~given):
         sizes = np.bincount(folds[source], minlength=3)
         assert sizes.max() - sizes.min() <= 3  # one a class
@@ -184,7 +177,7 @@ def test_a_scale_multiplies_all_logits():
 def test_two_folds_are_left_however_little_is_enough(seed):
     y, given = np.arange(10) % 2, np.arange(10) < 4
     counted = np.where(given, 1, 0.2).astype(np.float32)
-    folds = held_out_folds(y, given, counted, 2, Recipe(evidence=1), seed)
+    folds = held_out_folds(y, given, counted, Recipe(evidence=1), seed)
     assert set(folds[folds >= 0]) == {0, 1}
 
 
@@ -192,7 +185,7 @@ def test_batches_of_some_classes_are_no_evidence_for_all():
     y = np.concatenate([np.arange(3), np.zeros(6, np.int64)])
     given = np.arange(9) < 3
     counted = np.where(given, 1, 0.2).astype(np.float32)
-    assert (held_out_folds(y, given, counted, 3, Recipe(), 0) == -1).all()
+    assert (held_out_folds(y, given, counted, Recipe(), 0) == -1).all()
     y = np.concatenate([np.arange(3), np.arange(6) % 3])
-    judged = held_out_folds(y, given, counted, 3, Recipe(), 0) >= 0
+    judged = held_out_folds(y, given, counted, Recipe(), 0) >= 0
     np.testing.assert_array_equal(judged, ~given)

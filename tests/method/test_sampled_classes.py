@@ -87,7 +87,6 @@ class Largest(TorchDispatchMode):
 def many(monkeypatch):
     """800 classes of three samples, and bounds that are passed with them."""
     monkeypatch.setattr(sampled_classes, "MOST_LOGITS", 100_000)
-    monkeypatch.setattr(folds, "MOST_LOGITS", 100_000)
     monkeypatch.setattr(folds, "MOST_EVIDENCE", 40_000)
     monkeypatch.setattr(folds, "LEAST_EVIDENCE", 2)
     monkeypatch.setattr(gradient_shift, "MOST_RESIDUALS", 100_000)
@@ -115,6 +114,19 @@ def test_a_fit_holds_no_matrix_of_samples_by_classes(many):
     assert fitted.held_out is not None
     assert len(fitted.held_out.class_index) == 40_000 // 800
     assert fitted.held_out.estimate().accuracy > 0.8
+
+
+def test_the_judged_of_many_classes_are_not_given_away(monkeypatch):
+    """Every class lacks a sample in every fold, not only those of the judged samples."""
+    monkeypatch.setattr(folds, "MOST_EVIDENCE", 300 * 120)
+    y, given = np.repeat(np.arange(300), 3), np.ones(900, dtype=np.bool_)
+    fold_of = folds.held_out_folds(y, given, np.ones(900, np.float32), Recipe(), 0)
+    judged = folds.judged_samples(fold_of, given, 300, 0)
+    assert judged.sum() == 120
+    assert (fold_of[judged] >= 0).all()
+    for fold in range(fold_of.max() + 1):
+        assert judged[fold_of == fold].any()
+        assert (np.bincount(y[fold_of == fold], minlength=300) == 1).all()
 
 
 def test_rounds_hold_no_matrix_of_samples_by_classes_and_scores_stay_exact(many, monkeypatch):

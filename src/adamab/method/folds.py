@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adamab.method.evidence import stratified_folds
-from adamab.method.sampled_classes import MOST_LOGITS
 from adamab.task.recipe import Recipe
 
 MOST_EVIDENCE = 4_000_000  # held-out logits of one option of a component: 16 MB, and there are dozens
@@ -19,7 +18,6 @@ def held_out_folds(
     class_index: NDArray[np.int64],  # (n,)
     given: NDArray[np.bool_],  # (n,)
     counted: NDArray[np.float32],  # (n,) in evidence
-    n_classes: int,
     recipe: Recipe,
     seed: int,
 ) -> NDArray[np.int64]:
@@ -31,27 +29,30 @@ def held_out_folds(
     folds = np.full(len(class_index), -1, dtype=np.int64)
     judged = counted > 0
     most = int(np.bincount(class_index[judged], minlength=1).max())
-    affordable = MOST_LOGITS // max(1, len(class_index) * n_classes) - 1
-    n_folds = min(recipe.folds, most, max(2, affordable))
+    n_folds = min(recipe.folds, most)
     if n_folds < 2:
         return folds
     rng = np.random.default_rng(seed)
     for of_source in (given, judged & ~given):
         folds[of_source] = stratified_folds(class_index[of_source], n_folds, rng)
-    return _enough(_few_enough(folds, given, n_classes, rng), class_index, given, counted, recipe)
+    return _enough(folds, class_index, given, counted, recipe)
 
 
-def _few_enough(
-    folds: NDArray[np.int64], given: NDArray[np.bool_], n_classes: int, rng: np.random.Generator
-) -> NDArray[np.int64]:
-    """Of very many classes the logits of all held-out samples would not fit into memory, and the choices
-    that they serve need no more than some: given ones first, drawn by chance."""
-    out = np.flatnonzero(folds >= 0)
+def judged_samples(
+    folds: NDArray[np.int64], given: NDArray[np.bool_], n_classes: int, seed: int
+) -> NDArray[np.bool_]:
+    """(n,) the held-out samples whose logits are looked at.
+
+    Of very many classes the logits of all would not fit into memory, and the choices that they serve need
+    no more than some: given ones first, drawn by chance. The others stay held out: if they were learned
+    from, the few classes that lack a sample would be those of the judged ones.
+    """
+    judged, out = folds >= 0, np.flatnonzero(folds >= 0)
     most = max(LEAST_EVIDENCE, MOST_EVIDENCE // n_classes)
     if len(out) > most:
-        drawn = rng.permutation(out)
-        folds[drawn[np.argsort(~given[drawn], kind="stable")][most:]] = -1
-    return folds
+        drawn = np.random.default_rng(seed).permutation(out)
+        judged[drawn[np.argsort(~given[drawn], kind="stable")][most:]] = False
+    return judged
 
 
 def _enough(

@@ -24,7 +24,7 @@ from adamab.method.evidence import (
     choose_shares,
     honest_logits,
 )
-from adamab.method.folds import held_out_folds
+from adamab.method.folds import held_out_folds, judged_samples
 from adamab.method.tiny_numbers import tiny_is_zero
 from adamab.method.training import train_heads
 from adamab.method.views import (
@@ -112,6 +112,7 @@ class _Samples:
 
     class_index: NDArray[np.int64]  # (n,)
     folds: NDArray[np.int64]  # (n,) the fold that holds a sample out; -1 where none does
+    asked: NDArray[np.bool_]  # (n,) held-out samples that are judged
     seen: NDArray[np.bool_]  # (n,) what folds may train on
     weight: Floats  # (n,) in training
     counted: Floats  # (n,) in evidence
@@ -122,10 +123,14 @@ class _Samples:
         """(n,) what each fold holds out."""
         return [self.folds == k for k in range(self.folds.max(initial=-1) + 1)]
 
+    @cached_property
+    def asked_of(self) -> list[NDArray[np.bool_]]:
+        """(n,) what each fold is judged by."""
+        return [held & self.asked for held in self.held]
+
     def judged(self) -> Judged:
-        """The samples that are held out once."""
-        out = self.folds >= 0
-        return Judged(self.class_index[out], self.counted[out])
+        """The samples that are judged, each by the fold that holds it out."""
+        return Judged(self.class_index[self.asked], self.counted[self.asked])
 
     def learned_from(self) -> list[NDArray[np.bool_]]:
         """(n,) what each fold may learn from."""
@@ -154,9 +159,11 @@ def fit_views(
     """
     seen = given if copies else np.ones(len(class_index), dtype=np.bool_)
     counted = np.where(given, 1.0, recipe.synthetic_evidence).astype(np.float32)
+    folds = held_out_folds(class_index, given, counted * seen, recipe, seed)
     samples = _Samples(
         class_index,
-        held_out_folds(class_index, given, counted * seen, n_classes, recipe, seed),
+        folds,
+        judged_samples(folds, given, n_classes, seed),
         seen,
         np.where(given, 1.0, recipe.synthetic_weight).astype(np.float32),
         counted,
@@ -185,7 +192,7 @@ def _weighed(
     """Shares by evidence and the honest logits of given samples; fixed shares where nothing is held out."""
     if not samples.held:
         return _prior_shares(components, recipe), None
-    judged, out = samples.judged(), samples.folds >= 0
+    judged, out = samples.judged(), samples.asked
     shares = choose_shares(components, judged, recipe.pull)
     if not given[out].any():
         return shares, None
@@ -246,7 +253,7 @@ def _fit_calibrator(
     view: _FoldedView, samples: _Samples, recipe: Recipe, seed: int
 ) -> tuple[TrainedHead, list[Component]]:
     """Train one view's members as one batch; the last one sees every sample and becomes the head."""
-    members, held = view.members(recipe.max_width), samples.held
+    members, held = view.members(recipe.max_width), samples.asked_of
     head = TrainedHead(view.name, members[-1])
     similarity = list(_similarity(view.name, members, held, recipe))
     if not len(samples.class_index):  # descriptions only: there is nothing to train on
@@ -288,9 +295,9 @@ def _fit_discriminant(
             _in_order(
                 [
                     state[shrinkage].logits(m.queries[out])
-                    for m, state, out in zip(members, states, samples.held, strict=False)
+                    for m, state, out in zip(members, states, samples.asked_of, strict=False)
                 ],
-                samples.held,
+                samples.asked_of,
                 samples.n_classes,
             )
             for shrinkage in recipe.shrinkages
