@@ -42,6 +42,51 @@ def paint(tmp_path):
     return write
 
 
+@pytest.fixture
+def table_of():
+    """The parts of a bulk prediction as one table."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    def read(folder):
+        return pa.concat_tables(pq.read_table(path) for path in sorted(folder.glob("part-*.parquet")))
+
+    return read
+
+
+@pytest.fixture
+def write_corpus():
+    """Writes two files of `times` times the texts and once more, with some rows that have no answer."""
+    import json
+
+    def write(folder, texts, times):
+        folder.mkdir()
+        for number in range(2):
+            lines = [json.dumps({"text": text, "n": n}) for n, text in enumerate(texts * (times + number))]
+            lines[17:19] = ['{"text": ', '{"text": "no vector of it"}']
+            (folder / f"{number}.jsonl").write_text("\n".join(lines))
+        return folder
+
+    return write
+
+
+@pytest.fixture
+def hold_cpus():
+    """Takes processors of a Ray cluster, as another job would; `ray.kill` gives them back."""
+
+    def hold(ray, cpus):
+        @ray.remote(num_cpus=cpus)
+        class Holder:
+            def ready(self):
+                return True
+
+        actor = Holder.remote()
+        assert ray.get(actor.ready.remote())
+        return actor
+
+    return hold
+
+
 @pytest.fixture(scope="session")
 def ray_address():
     """One Ray cluster of exactly two CPUs, in a process of its own, for all tests with xdist_group("ray").

@@ -10,12 +10,10 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from adamab.cli import bulk_predict as bulk_command
 from adamab.cli import predict as predict_command
+from adamab.serving.bulk_parts import PartsFolder
 from adamab.testing import Fault, ProviderServer
-
-
-def table_of(folder):
-    return pa.concat_tables(pq.read_table(path) for path in sorted(folder.glob("part-*.parquet")))
 
 
 def told_by(table):
@@ -36,7 +34,7 @@ def plain(adamab, model, source, *more):
     return [(row["text"], row["class"], row["probability"]) for row in rows]
 
 
-def test_parts_say_the_same_as_one_file(adamab, folder, model):
+def test_parts_say_the_same_as_one_file(adamab, folder, model, table_of):
     result = adamab("predict", model, "new.jsonl", "-o", "out", "--part-rows", "4", "--top-k", "2")
     assert result.exit_code == 0, result.output
     assert result.stderr == "out: 9 rows in 3 parts\n"
@@ -53,7 +51,7 @@ def test_parts_say_the_same_as_one_file(adamab, folder, model):
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "txt"])
-def test_every_kind_of_file_and_folders_of_them(adamab, folder, model, new_texts, ending):
+def test_every_kind_of_file_and_folders_of_them(adamab, folder, model, new_texts, ending, table_of):
     (folder / "data").mkdir()
     for name, texts in (("b", new_texts[:4]), ("a", new_texts[4:])):
         path = folder / "data" / f"{name}.{ending}"
@@ -74,7 +72,7 @@ def test_every_kind_of_file_and_folders_of_them(adamab, folder, model, new_texts
     assert not list(folder.glob(".one*"))
 
 
-def test_bad_rows_have_an_error_and_the_others_an_answer(adamab, refused, folder, model, new_texts):
+def test_bad_rows_have_an_error_and_the_others_an_answer(adamab, refused, folder, model, new_texts, table_of):
     lines = [json.dumps({"text": text}) for text in new_texts]
     bad = ['{"text": ', '{"text": ""}', '{"txt": "a"}', '{"text": "no vector of it"}', '{"text": 3}']
     (folder / "in.jsonl").write_text("\n".join([*lines[:4], *bad, *lines[4:]]) + "\n")
@@ -86,11 +84,13 @@ def test_bad_rows_have_an_error_and_the_others_an_answer(adamab, refused, folder
     assert all((row["class"] is None) == (row["error"] is not None) for row in rows)
     for row, told in zip(rows[4:9], ("JSON", "empty", "no 'text'", "no vector", "not a text"), strict=True):
         assert told in row["error"]
+        assert str(folder) not in row["error"]  # a part may be read on another machine
+    assert rows[5]["error"].startswith("in.jsonl:6: ")
     (folder / "bad.jsonl").write_text("\n".join(bad))
     assert "none of 5 rows has an answer; the first: " in refused("predict", model, "bad.jsonl", "-o", "none")
 
 
-def test_a_second_start_makes_what_is_missing(adamab, refused, folder, model):
+def test_a_second_start_makes_what_is_missing(adamab, refused, folder, model, table_of):
     assert adamab("predict", model, "new.jsonl", "-o", "out", "--part-rows", "4").exit_code == 0
     whole = table_of(folder / "out")
     kept = folder / "out" / "part-00000-000000.parquet"
@@ -114,6 +114,117 @@ def test_a_second_start_makes_what_is_missing(adamab, refused, folder, model):
         assert told in refused("predict", model, "new.jsonl", "-o", "out", *more)
     os.utime(folder / "new.jsonl", (1, 1))
     assert "another input" in refused("predict", model, "new.jsonl", "-o", "out", "--part-rows", "4")
+
+
+def test_a_part_that_was_removed_is_made_again(adamab, folder, model, table_of):
+    command = ("predict", model, "new.jsonl", "-o", "out", "--part-rows", "4")
+    assert adamab(*command).exit_code == 0
+    whole = table_of(folder / "out")
+    (folder / "out" / "part-00000-000001.parquet").unlink()
+    assert adamab(*command).stderr == "out: 9 rows in 3 parts, 2 of them finished before\n"
+    assert table_of(folder / "out").equals(whole)
+
+
+def test_what_is_mended_is_asked_again_where_no_row_had_an_answer(
+    adamab, refused, folder, model, write_npz, table_of
+):
+    (folder / "in.txt").write_text("brand new\n")
+    write_npz(folder / "own.npz", ["another"])
+    command = ("predict", model, "in.txt", "-o", "out", "--embedder", "npz:own.npz")
+    assert refused(*command).endswith("the first: the embedder has no vector of this row\n")
+    assert not list((folder / "out").glob("part-*"))
+    write_npz(folder / "own.npz", ["brand new"])
+    assert adamab(*command).exit_code == 0
+    assert table_of(folder / "out")["error"].to_pylist() == [None]
+
+
+def test_a_folder_without_a_part_is_free_for_another_job(adamab, refused, folder, model, table_of):
+    (folder / "bad.txt").write_text("unheard of\n")
+    refused("predict", model, "bad.txt", "-o", "out")
+    assert adamab("predict", model, "new.jsonl", "-o", "out").exit_code == 0
+    assert len(table_of(folder / "out")) == 9
+    assert "another input" in refused("predict", model, "bad.txt", "-o", "out")
+
+
+def test_two_jobs_do_not_write_one_folder(adamab, refused, folder, model):
+    """The second would remove what the first is about to give its name."""
+    parts = PartsFolder(folder / "out")
+    command = ("predict", model, "new.jsonl", "-o", "out")
+    with parts.held():
+        (folder / "out" / ".part-of-the-first").touch()
+        assert "another process is writing these parts" in refused(*command)
+        assert (folder / "out" / ".part-of-the-first").exists()
+    assert adamab(*command).exit_code == 0
+    assert sorted(os.listdir(folder / "out")) == ["_manifest.json", "part-00000-000000.parquet"]
+
+
+@pytest.mark.parametrize("after", [0, 2, 3, 4])
+def test_one_file_is_whole_whenever_the_process_is_killed(adamab, folder, model, monkeypatch, after):
+    """Three parts and their manifest are removed when the file has its name."""
+    command = ("predict", model, "new.jsonl", "-o", "one.parquet", "--part-rows", "4")
+    assert adamab(*command).exit_code == 0
+    whole = pq.read_table(folder / "one.parquet")
+    unlink, removed = os.unlink, []
+
+    def killed(path, **more):
+        if os.path.basename(path).startswith(("part-", "_manifest")):
+            if len(removed) == after:
+                raise KeyboardInterrupt
+            removed.append(path)
+        return unlink(path, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", killed)
+        adamab(*command)
+    assert len(removed) == after
+    for left in folder.glob(".one.parquet.parts"):
+        (left / ".lock").touch()
+    again = adamab(*command)
+    assert again.exit_code == 0, again.output
+    assert pq.read_table(folder / "one.parquet").equals(whole)
+    assert not list(folder.glob(".one*"))
+
+
+def test_damaged_parts_never_become_a_file(adamab, refused, folder, model, monkeypatch):
+    command = ("predict", model, "new.jsonl", "-o", "one.parquet", "--part-rows", "4")
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bulk_command, "_join", killed)
+        adamab(*command)
+    part = folder / ".one.parquet.parts" / "part-00000-000001.parquet"
+    pq.write_table(pq.read_table(part).slice(0, 1), part)
+    assert "holds 6 rows where 9 were predicted" in refused(*command)
+    part.write_bytes(b"PAR1xx")
+    assert "000001.parquet: is damaged" in refused(*command)
+    assert not (folder / "one.parquet").exists()
+    part.unlink()
+    assert adamab(*command).exit_code == 0
+    assert len(pq.read_table(folder / "one.parquet")) == 9
+
+
+@pytest.mark.parametrize(
+    ("files", "columns"),
+    [
+        ({"a.txt": "", "b.txt": "money please\n"}, ["text"]),
+        ({"a.csv": "text,n\nx,1,2\nmoney please,3\n"}, ["text", "n"]),
+        ({"a.csv": "", "b.csv": "n,text\n1,money please\n"}, ["n", "text", "other_fields"]),
+        ({"a.jsonl": '{"text": \n{"text": "money please", "n": 1}\n'}, ["text", "n", "other_fields"]),
+        ({"a.jsonl": "\n", "b.jsonl": '{"text": "money please"}\n'}, ["text", "other_fields"]),
+    ],
+)
+def test_the_fields_of_the_input_stay_whatever_comes_first(adamab, folder, model, table_of, files, columns):
+    (folder / "data").mkdir()
+    for name, content in files.items():
+        (folder / "data" / name).write_text(content)
+    result = adamab("predict", model, "data", "-o", "out", "--part-rows", "1")
+    assert result.exit_code == 0, result.output
+    table = table_of(folder / "out")
+    ours = ["source"] * (len(files) > 1) + ["row", "class", "probability", "error"]
+    assert table.column_names == columns + ours
+    assert table["text"].to_pylist()[-1] == "money please"
 
 
 def test_what_has_no_parts_is_refused(refused, folder, model, write_npz):
@@ -179,7 +290,7 @@ def paid(adamab, folder):
 
 
 @pytest.mark.parametrize("engine", ["local", "ray"])
-def test_caps_hold_over_all_starts_and_nothing_is_paid_twice(adamab, refused, folder, paid, engine):
+def test_caps_hold_over_all_starts_and_nothing_is_paid_twice(adamab, refused, folder, paid, engine, table_of):
     (folder / "many.txt").write_text("".join(f"text number {n}\n" for n in range(24)))
     paid.add_fault(Fault("status", status=500, times=1))
     paid.add_fault(Fault("status", status=429, times=1))
@@ -211,7 +322,7 @@ def test_a_dead_provider_is_no_fault_of_the_rows(refused, folder, paid):
     assert not list((folder / "out").glob("part-*"))
 
 
-def test_a_text_that_the_provider_declines_is_an_error_of_its_row(adamab, folder, paid):
+def test_a_text_that_the_provider_declines_is_an_error_of_its_row(adamab, folder, paid, table_of):
     (folder / "many.txt").write_text("".join(f"number {n}\n" for n in range(7)) + "forbidden\n")
     paid.add_fault(Fault("too_large", contains="forbidden", times=None))
     result = adamab("predict", "paid", "many.txt", "-o", "out")

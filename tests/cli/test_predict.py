@@ -6,6 +6,8 @@ import subprocess
 import sys
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from adamab.classifier import Classifier, Confidence, Head, save
@@ -135,6 +137,54 @@ def test_bad_stdin(refused, folder, model):
 def test_bad_output(refused, folder, model, options, told):
     assert told in refused("predict", model, "new.jsonl", *options)
     assert (folder / "new.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("-o", "out", "--address", "10.0.0.1:6379"), "--address is that of a Ray cluster; add --engine ray"),
+        (("-o", "out", "--workers", "7"), "--workers are those of Ray; add --engine ray"),
+        (("-o", "out", "--skip-broken"), "--skip-broken: in Parquet a broken picture is a row with an error"),
+        (("-o", "out.parquet", "--skip-broken"), "leave it out"),
+        (("-o", "out.csv", "--part-rows", "7"), "--part-rows is for a folder or a Parquet file"),
+        (("--part-rows", "7"), "--part-rows is for a folder or a Parquet file"),
+        (("-o", "out", "--engine", "spark"), "--engine 'spark' is unknown; choose local or ray"),
+        (("-o", "out.parquet", "--engine", "ray"), "name one with -o FOLDER"),
+    ],
+)
+def test_options_without_an_effect_are_refused(refused, folder, model, options, told):
+    assert told in refused("predict", model, "new.jsonl", *options)
+    assert not list(folder.glob("out*"))
+
+
+def test_the_address_of_ray_in_the_environment_is_for_those_who_ask_for_ray(
+    adamab, refused, folder, model, monkeypatch
+):
+    monkeypatch.setenv("RAY_ADDRESS", "nowhere")
+    assert adamab("predict", model, "new.jsonl", "-o", "out").exit_code == 0
+    told = refused("predict", model, "new.jsonl", "-o", "ray", "--engine", "ray")
+    assert "'nowhere' is no address of a Ray cluster" in told
+
+
+def test_folders_name_the_line_of_a_bad_row(refused, folder, model):
+    (folder / "data").mkdir()
+    (folder / "data" / "a.csv").write_text('text\nmoney please\n""\n')
+    assert "a.csv:3: " in refused("predict", model, "data", "-o", "out.jsonl")
+
+
+def test_numbers_that_json_has_no_word_for_are_null(adamab, folder, model):
+    odd = [float("nan"), float("inf"), 0.5]
+    rows = {"text": ["money please"] * 3, "x": odd, "more": [[{"y": x}] for x in odd]}
+    pq.write_table(pa.table(rows), folder / "in.parquet")
+    assert adamab("predict", model, "in.parquet", "-o", "out.jsonl").exit_code == 0
+    lines = (folder / "out.jsonl").read_text().splitlines()
+    told = [json.loads(line, parse_constant=pytest.fail) for line in lines]
+    assert [row["x"] for row in told] == [None, None, 0.5]
+    assert [row["more"][0]["y"] for row in told] == [None, None, 0.5]
+    assert adamab("predict", model, "in.parquet", "-o", "out.csv").exit_code == 0
+    told = rows_of(folder / "out.csv")
+    assert [row["x"] for row in told] == ["NaN", "Infinity", "0.5"]
+    assert told[0]["more"] == '[{"y": null}]'
 
 
 def test_devices_are_written_not_replaced(adamab, folder, model):

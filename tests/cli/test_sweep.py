@@ -6,6 +6,8 @@ import sys
 import pytest
 import yaml
 
+from adamab.testing import ProviderServer
+
 SWEEP = (
     "sweep", "task.yaml", "--embedder=npz:vectors.npz", "--trials=3", "--folds=2", "--jobs=0", "-o", "out",
     "--set", "folds=2", "--set", "checkpoints=0,6",
@@ -67,6 +69,52 @@ def test_a_dry_run_leaves_nothing(adamab, folder):
 def test_what_cannot_be_is_refused(refused, folder, options, told):
     assert told in refused(*SWEEP, *options)
     assert not (folder / "out").exists()
+
+
+@pytest.fixture
+def paid():
+    """A server, and the sweep with an embedder behind it: 9 samples and 3 wordings, four a call."""
+    with ProviderServer() as server:
+        spec = f"openai:m?base_url={server.url}/v1&first_wait=0.01&batch=4"
+        yield server, [f"--embedder={spec}" if part.startswith("--embedder") else part for part in SWEEP]
+
+
+def test_an_api_is_asked_under_one_budget_and_only_before_the_fits(
+    adamab, refused, folder, paid, monkeypatch
+):
+    server, command = paid
+    for _ in range(2):  # the second start has nothing left
+        assert "budget of 2 calls is spent" in refused(*command, "--budget=2 calls")
+        assert server.count("/embeddings") == 2
+
+    def in_this_process(*_):
+        raise AssertionError("--jobs 1 is a process of its own")
+
+    monkeypatch.setattr("adamab.study.engines._one_by_one", in_this_process)
+    result = adamab(*command, "--budget=4 calls", "--jobs=1")
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    assert server.count("/embeddings") == 4
+    assert server.repeated("/embeddings") == 0
+
+
+def test_nothing_is_paid_in_the_directory_of_another_sweep(adamab, refused, folder, paid):
+    assert adamab(*SWEEP).exit_code == 0
+    server, command = paid
+    assert "holds a sweep with another --embedder" in refused(*command, "--budget=9 calls")
+    assert server.count("/embeddings") == 0
+    assert not (folder / "out" / "spending.db").exists()
+
+
+def test_fits_that_ask_an_api_themselves_keep_to_the_budget(adamab, folder, paid):
+    server, command = paid
+    task = json.loads((folder / "task.yaml").read_text())
+    (folder / "task.yaml").write_text(json.dumps({**task, "prompts": {"with_examples": True}}))
+    result = adamab(*command, "--jobs=2", "--budget=6 calls")
+    assert result.exit_code == 2
+    assert "one process does it all" in result.stderr
+    assert "budget of 6 calls is spent" in result.stderr
+    assert server.count("/embeddings") == 6
 
 
 def test_one_example_a_class_is_told(refused, folder):

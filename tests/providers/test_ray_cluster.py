@@ -17,7 +17,9 @@ pytestmark = pytest.mark.xdist_group("ray")
 
 def test_the_shared_cluster_has_two_cpus_and_listens_to_this_machine_only(ray_address, capfd):
     handler = signal.getsignal(signal.SIGTERM)
+    token = os.environ["RAY_AUTH_TOKEN"]
     with ray_cluster(ray_address) as ray:
+        assert os.environ["RAY_AUTH_MODE"] == "token"
         assert ray.cluster_resources()["CPU"] == 2
         assert ray_address.startswith("127.0.0.1:")
         assert {node["NodeManagerAddress"] for node in ray.nodes()} == {"127.0.0.1"}
@@ -28,6 +30,8 @@ def test_the_shared_cluster_has_two_cpus_and_listens_to_this_machine_only(ray_ad
             os.kill(os.getpid(), signal.SIGTERM)
     assert not ray.is_initialized()
     assert signal.getsignal(signal.SIGTERM) == handler
+    assert "RAY_AUTH_MODE" not in os.environ
+    assert os.environ["RAY_AUTH_TOKEN"] == token
     assert capfd.readouterr() == ("", "")
 
 

@@ -10,9 +10,10 @@ import pytest
 
 from adamab.errors import TaskError
 from adamab.serving import bulk_rows
+from adamab.serving.bulk_predictor import strict_row
 from adamab.serving.bulk_rows import raw_rows
 from adamab.serving.bulk_schema import OTHER, Columns, output_names
-from adamab.serving.bulk_sources import Source, find_sources, identity_of, parquet_schema, parts_of
+from adamab.serving.bulk_sources import Source, find_sources, identity_of, parquet_schema, parts_of, rows_of
 
 
 def fields_and_errors(path, kind):
@@ -47,6 +48,21 @@ def test_broken_rows_of_csv_cost_their_own_row(tmp_path):
     assert lines == [2, 4, 5, 6, 7]
     for error, told in zip(errors[1:-1], ("3 fields where", "UTF-8", "not valid CSV"), strict=True):
         assert told in error
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv"])
+def test_a_line_of_a_table_that_is_too_long_costs_its_own_row(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(bulk_rows, "LONGEST_LINE", 40)
+    path = tmp_path / "in.csv"
+    path.write_text("text\na\n" + "x" * 100 + '\nb\n"c\n' + "y" * 100 + "\nd\n")
+    fields, errors, lines = fields_and_errors(path, kind)
+    assert fields == [{"text": "a"}, None, {"text": "b"}, None, {"text": "d"}]
+    assert lines == [2, 3, 4, 5, 7]
+    assert errors[1] == f"{path}:3: the line is longer than 16 MB"
+    assert errors[3] == f"{path}:5: the line is longer than 16 MB"
+    path.write_text("x" * 100)
+    with pytest.raises(TaskError, match=":1: the line is longer"):
+        fields_and_errors(path, kind)
 
 
 def test_a_table_without_a_column_of_texts_is_refused(tmp_path):
@@ -104,11 +120,24 @@ def test_damaged_parquet_is_one_line(tmp_path):
     pq.write_table(pa.table({"body": ["x"]}), tmp_path / "other.parquet")
     with pytest.raises(TaskError, match="no column 'text'"):
         parquet_schema(Source(str(tmp_path / "other.parquet"), "in", "parquet", "text"))
+    pq.write_table(pa.Table.from_arrays([pa.array(["x"])] * 2, ["text", "text"]), tmp_path / "twice.parquet")
+    (twice,) = find_sources(str(tmp_path / "twice.parquet"), None, "text")
+    for read in (parquet_schema, lambda source: list(rows_of(source))):
+        with pytest.raises(TaskError, match="column 'text' stands there twice"):
+            read(twice)
+
+
+def test_rows_say_their_lines(tmp_path):
+    (tmp_path / "in.txt").write_text("a\n\nb\n")
+    pq.write_table(pa.table({"text": ["a", "b"]}), tmp_path / "in.parquet")
+    for name, lines in (("in.txt", [1, 3]), ("in.parquet", [1, 2])):
+        (source,) = find_sources(str(tmp_path / name), None, "text")
+        assert [strict_row(source, row).line for row in rows_of(source)] == lines
 
 
 def test_types_are_decided_once_and_nothing_is_lost():
-    first = [{"text": "a", "n": 1, "x": 1, "ok": True, "deep": [1]}, {"text": "b", "n": 2, "x": 0.5}, None]
-    columns = Columns.of("jsonl", first, several=False)
+    first = [{"text": "a", "n": 1, "x": 1, "ok": True, "deep": [1]}, {"text": "b", "n": 2, "x": 0.5}]
+    columns = Columns.of_objects(first)
     assert columns.types == {"text": "string", "n": "int", "x": "float", "ok": "bool", "deep": "json"}
     later = [
         {"text": "c", "n": "two", "new": {"k": None}},
@@ -130,6 +159,15 @@ def test_types_are_decided_once_and_nothing_is_lost():
     assert {name: str(array.type) for name, array in columns.arrays(later).items()} == {
         name: str(array.type) for name, array in columns.arrays(first).items()
     }
+
+
+def test_a_name_that_parquet_cannot_hold_stands_among_the_other_fields():
+    rows = [{"text": "a", "\ud800": 1}]
+    made = Columns.of_objects(rows).arrays(rows)
+    assert list(made) == ["text", OTHER]
+    assert json.loads(made[OTHER][0].as_py()) == {"\ud800": 1}
+    names = Columns.of_texts(["image"]).arrays([{"image": "\udcff.png"}])
+    assert names["image"].to_pylist() == ["\\udcff.png"]
 
 
 def test_fields_called_like_ours_get_another_name():

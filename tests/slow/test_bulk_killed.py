@@ -10,6 +10,8 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,9 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from adamab.cli import bulk_predict
 from adamab.cli.app import app
+from adamab.cli.console import say
 from adamab.providers.ray_cluster import ray_cluster
 from adamab.providers.sync import run_sync
 from adamab.serving import bulk_ray
@@ -31,11 +35,8 @@ TEXTS = {
     "login": ["cannot sign in today", "sign in fails", "the sign in page is broken"],
 }
 NEW = ["money money back", "back with the money", "sign in cannot work", "cannot sign in"]
+MINUTES = 5
 ADAMAB = [sys.executable, "-c", "import sys; from adamab.cli import main; sys.exit(main())"]
-
-
-def table_of(folder):
-    return pa.concat_tables(pq.read_table(path) for path in sorted(folder.glob("part-*.parquet")))
 
 
 def adamab(*arguments):
@@ -69,65 +70,70 @@ def model(tmp_path_factory):
 
 
 @pytest.fixture
-def corpus(tmp_path):
-    """Two files with some broken rows."""
-    (tmp_path / "data").mkdir()
-    for number in range(2):
-        lines = [json.dumps({"text": text, "n": n}) for n, text in enumerate(NEW * (40 + number))]
-        lines[17:19] = ['{"text": ', '{"text": "no vector of it"}']
-        (tmp_path / "data" / f"{number}.jsonl").write_text("\n".join(lines))
-    return tmp_path / "data"
+def corpus(tmp_path, write_corpus):
+    return write_corpus(tmp_path / "data", NEW, 40)
 
 
 @pytest.fixture
-def expected(corpus, tmp_path, model):
+def expected(corpus, tmp_path, model, table_of):
     assert adamab("predict", model, corpus, "-o", tmp_path / "local", "--part-rows", "2").exit_code == 0
     return table_of(tmp_path / "local")
 
 
-def holder(ray, cpus):
-    @ray.remote(num_cpus=cpus)
-    class Holder:
-        def ready(self):
-            return True
-
-    actor = Holder.remote()
-    assert ray.get(actor.ready.remote())
-    return actor
-
-
-def kill_a_worker(out):
-    """`kill -9` for the process of an actor, as soon as it has written a part."""
-    while not list(out.glob("part-*")):
+def wait_until(condition, what):
+    """What takes minutes here will not come."""
+    last = time.monotonic() + MINUTES * 60
+    while not (found := condition()):
+        assert time.monotonic() < last, f"{what}: not so after {MINUTES} minutes"
         time.sleep(0.02)
-    found = subprocess.run(["pgrep", "-f", "ray::MapWorker"], capture_output=True, text=True, check=True)
-    os.kill(int(found.stdout.split()[0]), signal.SIGKILL)
+    return found
+
+
+def worker_of(ray):
+    """The process of an actor of the job that this process runs."""
+    job = ray.get_runtime_context().get_job_id()
+    for actor in ray._private.state.actors().values():
+        if actor["JobID"] == job and actor["State"] == "ALIVE" and bulk_ray._predicts(actor):
+            return actor["Pid"]
+    return None
 
 
 def test_a_killed_worker_is_replaced_and_a_full_cluster_is_waited_for(
-    tmp_path, corpus, model, expected, ray_address, monkeypatch
+    tmp_path, corpus, model, expected, ray_address, monkeypatch, table_of, hold_cpus
 ):
     monkeypatch.setattr(bulk_ray, "PATIENCE", 0.5)
-    out = tmp_path / "out"
-    with ray_cluster(ray_address) as ray:
-        other = holder(ray, 2)
-        threading.Timer(3.0, ray.kill, (other,)).start()
-        killer = threading.Thread(target=kill_a_worker, args=(out,))
-        killer.start()
+    out, waited, killed = tmp_path / "out", threading.Event(), []
+    monkeypatch.setattr(bulk_predict, "say", lambda text: (waited.set(), say(text)))
+    with ray_cluster(ray_address) as ray, ThreadPoolExecutor() as pool:
+        other = hold_cpus(ray, 2)
+
+        def kill_a_worker():
+            """Which cannot have begun before the other job is gone, and is not done with its second part."""
+            wait_until(waited.is_set, "the command says that it waits")
+            ray.kill(other)
+            wait_until(lambda: list(out.glob("part-*")), "a part is there")
+            killed.append(wait_until(lambda: worker_of(ray), "an actor lives"))
+            os.kill(killed[0], signal.SIGKILL)
+
+        killing = pool.submit(kill_a_worker)
         result = adamab("predict", model, corpus, "-o", out, "--part-rows", "2", "--engine", "ray")
-        killer.join()
+        killing.result()
     assert result.exit_code == 0, result.output
     assert result.stderr.count("waiting: other jobs hold all 2 CPUs of Ray") == 1
     assert result.stdout == ""
+    assert killed
+    assert not alive(killed[0])
     assert table_of(out).equals(expected)
     assert not list(out.glob(".part-*"))
 
 
 @pytest.mark.parametrize(("held", "workers"), [(1.5, 2), (1, 9), (0, 4)])
-def test_no_number_of_workers_stalls(tmp_path, corpus, model, expected, ray_address, held, workers):
+def test_no_number_of_workers_stalls(
+    tmp_path, corpus, model, expected, ray_address, held, workers, table_of, hold_cpus
+):
     out = tmp_path / "out"
     with ray_cluster(ray_address) as ray:
-        other = holder(ray, held)
+        other = hold_cpus(ray, held)
         result = adamab(
             "predict", model, corpus, "-o", out, "--part-rows", "2", "--engine", "ray", "--workers", workers
         )
@@ -153,6 +159,26 @@ def test_a_file_that_a_worker_cannot_read_is_one_line_and_parts_stay(tmp_path, m
     assert "b.parquet: is damaged" in result.stderr
 
 
+def test_a_real_embedder_says_the_same_on_ray(tmp_path, ray_address, table_of):
+    """Each actor loads the network of `local` for itself, with one thread as here."""
+    assert adamab("init", tmp_path / "task").exit_code == 0
+    run, source = tmp_path / "run", tmp_path / "in.txt"
+    fast = ("--set", "folds=2", "--set", "checkpoints=0,6")
+    fitted = adamab("fit", tmp_path / "task" / "task.yaml", "--run", run, "--embedder", "local", *fast)
+    assert fitted.exit_code == 0, fitted.output
+    source.write_text("".join(f"{text} {number}\n" for number in range(40) for text in NEW))
+    tables = []
+    for engine in (("local",), ("ray", "--workers", "2", "--address", ray_address)):
+        out = tmp_path / engine[0]
+        result = adamab(
+            "predict", run, source, "-o", out, "--part-rows", "20", "--no-cache", "--engine", *engine
+        )
+        assert result.exit_code == 0, result.output
+        tables.append(table_of(out))
+    assert tables[0]["error"].null_count == 160
+    assert tables[0].equals(tables[1])
+
+
 @pytest.fixture
 def short():
     """A folder for temporary files whose path leaves room for sockets."""
@@ -162,7 +188,7 @@ def short():
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_stopped_driver_takes_its_cluster_along_and_a_second_start_goes_on(
-    tmp_path, corpus, model, expected, number, short
+    tmp_path, corpus, model, expected, number, short, table_of
 ):
     """A Ray of its own, as users have it: no address, no token set, an empty home folder."""
     out, home = tmp_path / "out", tmp_path / "home"
@@ -182,8 +208,9 @@ def test_a_stopped_driver_takes_its_cluster_along_and_a_second_start_goes_on(
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     environment = {**kept, "HOME": str(home), "TMPDIR": str(short)}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        while len(list(out.glob("part-*"))) < 3 and process.poll() is None:
-            time.sleep(0.02)
+        wait_until(
+            lambda: len(list(out.glob("part-*"))) >= 3 or process.poll() is not None, "three parts are there"
+        )
         children = descendants(process.pid)
         process.send_signal(number)
         _, told = process.communicate()
@@ -192,7 +219,7 @@ def test_a_stopped_driver_takes_its_cluster_along_and_a_second_start_goes_on(
         assert process.returncode == 130, told
         assert told == "adamab: stopped\n"
         assert not list(short.iterdir())
-    wait_until(lambda: not any(alive(child) for child in children))
+    wait_until(lambda: not any(alive(child) for child in children), "its children have ended")
     done = len(list(out.glob("part-*")))
     assert 3 <= done < len(list((tmp_path / "local").glob("part-*")))
     again = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -221,23 +248,29 @@ def alive(pid):
     return state != "Z"
 
 
-def wait_until(condition):
-    while not condition():
-        time.sleep(0.1)
+def size_of(path):
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def grown(process, path, size):
+    return size_of(path) > size or process.poll() is not None
 
 
 def test_one_file_survives_kill_9(tmp_path, model):
     source, whole, out = tmp_path / "in.txt", tmp_path / "whole.jsonl", tmp_path / "out.jsonl"
     source.write_text("".join(f"{text}\n" for text in NEW * 20000))
     assert adamab("predict", model, source, "-o", whole).exit_code == 0
-    partial = tmp_path / ".out.jsonl.partial"
+    file = tmp_path / ".out.jsonl.partial"
     command = [*ADAMAB, "predict", str(model), str(source), "-o", str(out)]
     for kill in (True, True, False):
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-            size = partial.stat().st_size if partial.exists() else 0
-            while kill and process.poll() is None:
-                if partial.exists() and partial.stat().st_size > size + 200_000:
-                    process.kill()
+            if kill:
+                has_grown = partial(grown, process, file, size_of(file) + 200_000)
+                wait_until(has_grown, "it has written some chunks")
+                process.kill()
             _, told = process.communicate()
         assert out.exists() != kill
     assert "going on after" in told

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,25 +12,24 @@ from typing import TYPE_CHECKING
 from adamab.cli.console import counted, print_json, progress, say, say_missing
 from adamab.cli.fit_summary import long_text_warning
 from adamab.cli.prediction_files import PARQUET, STDIN
-from adamab.errors import TaskError
-from adamab.serving.bulk import Finished, begin_bulk, here, run_bulk
+from adamab.errors import RunError, TaskError
+from adamab.serving.bulk import Finished, bulk_begun, here, run_bulk
 from adamab.serving.bulk_job import make_job
-from adamab.serving.bulk_parts import SPENDING, PartsFolder
+from adamab.serving.bulk_parts import SPENDING, PartsFolder, read_part
 from adamab.serving.bulk_ray import on_ray
 from adamab.serving.bulk_sources import pyarrow
-from adamab.task.messages import place
+from adamab.task.messages import one_line, place
 
 if TYPE_CHECKING:
     from adamab.cli.caps import Caps
     from adamab.cli.predict import Question, Spread
     from adamab.run.inference import Inference
     from adamab.serving.bulk import Engine
-    from adamab.serving.bulk_job import Job
 
 
 def bulk_predict(question: Question, caps: Caps, output: Path, kind: str, spread: Spread) -> None:
     """Every row of the input in a part, with its answer or its error."""
-    _refuse(question, kind, spread)
+    _refuse(question)
     pyarrow()  # its absence is told before a model is loaded
     inference = question.open()
     folder = _parts_beside(output) if kind == PARQUET else output
@@ -46,23 +46,21 @@ def bulk_predict(question: Question, caps: Caps, output: Path, kind: str, spread
     )
     if inference.modality == "image":
         say_missing(question.source)
-    begin_bulk(job)
-    with progress("predicting") as bar, caps.held(inference, Path(job.output) / SPENDING):
-        total = run_bulk(job, _engine(spread, inference), lambda status: bar.step(status.rows))
-    if kind == PARQUET:
-        _join(job, output)
+    with bulk_begun(job) as parts:
+        with progress("predicting") as bar, caps.held(inference, parts.path / SPENDING):
+            total = run_bulk(job, _engine(spread, inference), lambda status: bar.step(status.rows))
+        if kind == PARQUET:
+            _join(parts, total.rows, output)
     if spread.as_json:
         print_json({"output": str(output), **asdict(total)})
     else:
         _tell(total, inference, output)
 
 
-def _refuse(question: Question, kind: str, spread: Spread) -> None:
-    if spread.engine == "ray" and kind == PARQUET:
-        raise TaskError("--engine ray writes a folder of Parquet parts; name one with -o FOLDER")
+def _refuse(question: Question) -> None:
     if question.source == STDIN:
         raise TaskError("stdin cannot be read twice, so it has no parts; save it as a file first")
-    if question.kind is None and question.source.lower().endswith(".npz"):
+    if question.of_vectors:
         raise TaskError("vectors are predicted into one file; name one that ends in .csv, .tsv or .jsonl")
 
 
@@ -80,21 +78,33 @@ def _parts_beside(output: Path) -> Path:
     return target.with_name(f".{target.name}.parts")
 
 
-def _join(job: Job, output: Path) -> None:
+def _join(folder: PartsFolder, rows: int, output: Path) -> None:
     """One file of all parts; it appears under its name when it is whole."""
-    pa = pyarrow()
-    folder, target = PartsFolder(Path(job.output)), Path(os.path.realpath(output))
-    paths = [folder.part(s, n) for s, numbers in sorted(folder.finished().items()) for n in sorted(numbers)]
     temporary = folder.path / ".part-joined"
     try:
-        schema = pa.parquet.read_schema(paths[0]).remove_metadata()
-        with pa.parquet.ParquetWriter(temporary, schema) as writer:
-            for path in paths:
-                writer.write_table(pa.parquet.read_table(path).replace_schema_metadata(None))
-        os.replace(temporary, target)
-        shutil.rmtree(folder.path)
-    except OSError as error:
-        raise TaskError(f"{place(output)}: cannot be written ({error.strerror or error})") from None
+        joined = _written(folder.parts(), temporary)
+        if joined != rows:
+            raise RunError(
+                f"{place(folder.path)}: holds {counted(joined, 'row')} where {rows} were predicted; "
+                "remove the folder, then start again"
+            )
+        os.replace(temporary, os.path.realpath(output))
+        folder.clear()
+    except (OSError, ValueError, pyarrow().ArrowException) as error:
+        raise TaskError(f"{place(output)}: cannot be written ({one_line(error)[:200]})") from None
+
+
+def _written(parts: Sequence[Path], target: Path) -> int:
+    """How many rows the parts have together, which are in one file now."""
+    rows = 0
+    with ExitStack() as at_end:
+        writer = None
+        for table in map(read_part, parts):
+            if writer is None:
+                writer = at_end.enter_context(pyarrow().parquet.ParquetWriter(target, table.schema))
+            writer.write_table(table)
+            rows += len(table)
+    return rows
 
 
 def _tell(total: Finished, inference: Inference, output: Path) -> None:

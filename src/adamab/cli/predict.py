@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,16 +15,15 @@ import typer
 from adamab.cli.asking import Prior, asked_for, notes
 from adamab.cli.caps import Caps
 from adamab.cli.console import Bar, counted, progress, say, say_missing
-from adamab.cli.engine_options import EngineName
+from adamab.cli.engine_options import Address, EngineName, ray_address
 from adamab.errors import AdamabError, TaskError
+from adamab.serving import CHUNK
 
 if TYPE_CHECKING:
     from adamab.classifier import Answers, Asked, Classifier
     from adamab.cli.prediction_files import Row
     from adamab.run.inference import Inference
-    from adamab.task.spec import Modality
 
-CHUNK = 512  # as in serving.bulk_predictor
 PART_ROWS = 16 * CHUNK  # whole chunks, so that parts do not change what is embedded together
 _SHOWN = 3  # broken pictures that are named
 
@@ -38,13 +38,20 @@ class Format(StrEnum):
 
 
 Workers = Annotated[
-    int,
+    int | None,
     typer.Option(
-        min=1, max=1000, metavar="N", help="Actors of Ray, each with a model and embedder of its own."
+        min=1, max=1000, metavar="N", show_default="1", help="Actors of Ray, each with its own model."
     ),
 ]
 PartRows = Annotated[
-    int, typer.Option(min=1, max=1_000_000, metavar="N", help="Rows a part, where OUT is a folder.")
+    int | None,
+    typer.Option(
+        min=1,
+        max=1_000_000,
+        metavar="N",
+        show_default=str(PART_ROWS),
+        help="Rows a part, where OUT has parts.",
+    ),
 ]
 
 
@@ -102,17 +109,9 @@ def predict(
         typer.Option(metavar="MODEL=IN/OUT", help="Your price in usd a million tokens; repeat."),
     ] = None,
     engine: EngineName = "local",
-    address: Annotated[
-        str | None,
-        typer.Option(
-            envvar="RAY_ADDRESS",
-            show_envvar=False,
-            metavar="ADDR",
-            help="Of a Ray cluster that is there (HOST:PORT); a local one is started if not given.",
-        ),
-    ] = None,
-    workers: Workers = 1,
-    part_rows: PartRows = PART_ROWS,
+    address: Address = None,
+    workers: Workers = None,
+    part_rows: PartRows = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="JSONL on stdout instead of CSV; of parts, a summary.")
     ] = False,
@@ -124,10 +123,10 @@ def predict(
     """
     from adamab.cli.prediction_files import PARQUET, PARTS, check_output, output_format
 
-    if engine not in ("local", "ray"):
-        raise TaskError(f"--engine {engine!r} is unknown; choose local or ray")
+    address = ray_address(engine, address)
     check_output(source, output)
     output_kind = output_format(output, as_json)
+    _refuse_idle(engine, output_kind, workers=workers, part_rows=part_rows, skip_broken=skip_broken)
     question = Question(
         run, source, kind, asked_for(top_k, prior, unknown, coverage), embedder, not no_cache, skip_broken
     )
@@ -135,14 +134,28 @@ def predict(
     if output is not None and output_kind in (PARQUET, PARTS):
         from adamab.cli.bulk_predict import bulk_predict
 
-        bulk_predict(
-            question, caps, output, output_kind, Spread(engine, address, workers, part_rows, as_json)
-        )
+        spread = Spread(engine, address, workers or 1, part_rows or PART_ROWS, as_json)
+        bulk_predict(question, caps, output, output_kind, spread)
         return
-    if engine != "local":
-        raise TaskError("--engine ray writes a folder of Parquet parts; name one with -o FOLDER")
     with progress("predicting") as bar:
         _write(question, caps, output, output_kind, bar)
+
+
+def _refuse_idle(
+    engine: str, kind: str, *, workers: int | None, part_rows: int | None, skip_broken: bool
+) -> None:
+    """An option without an effect is a misunderstanding."""
+    from adamab.cli.prediction_files import PARQUET, PARTS
+
+    in_parts = kind in (PARQUET, PARTS)
+    if engine == "ray" and kind != PARTS:
+        raise TaskError("--engine ray writes a folder of Parquet parts; name one with -o FOLDER")
+    if workers is not None and engine != "ray":
+        raise TaskError("--workers are those of Ray; add --engine ray or leave it out")
+    if part_rows is not None and not in_parts:
+        raise TaskError("--part-rows is for a folder or a Parquet file; name one with -o, or leave it out")
+    if skip_broken and in_parts:
+        raise TaskError("--skip-broken: in Parquet a broken picture is a row with an error; leave it out")
 
 
 @dataclass(frozen=True)
@@ -156,6 +169,11 @@ class Question:
     embedder: str | None
     cache: bool
     skip_broken: bool
+
+    @property
+    def of_vectors(self) -> bool:
+        """Whether the input is vectors, so that nobody has to embed."""
+        return self.kind is None and self.source.lower().endswith(".npz")
 
     def open(self) -> Inference:
         """The model and its embedder; refuses what they cannot tell."""
@@ -181,8 +199,10 @@ class Spread:
 def _write(question: Question, caps: Caps, output: Path | None, kind: str, bar: Bar) -> None:
     from adamab.cli.prediction_files import is_file, written
 
+    inference = None if question.of_vectors else question.open()
+    predictions = partial(_predictions, question, inference, caps, bar)
     if output is None or not is_file(output):
-        chunks = _predictions(question, caps, None, 0, bar)
+        chunks = predictions()
         begun = list(islice(chunks, 1))  # what is wrong with the input shows before the output is touched
         with written(output, kind) as write:
             for _, rows in chain(begun, chunks):
@@ -191,17 +211,14 @@ def _write(question: Question, caps: Caps, output: Path | None, kind: str, bar: 
         return
     from adamab.cli.resumed_file import ResumedFile
 
-    file = ResumedFile(output, kind, _identity(question))
-    if file.done:
-        say(f"going on after {counted(file.done, 'row')} that an earlier start has written")
-    chunks = _predictions(question, caps, file.book, file.done, bar)
-    begun = list(islice(chunks, 1))
-    with file.opened():
-        for consumed, rows in chain(begun, chunks):
+    with ResumedFile(output, kind, _identity(question, inference)).opened() as file:
+        if file.done:
+            say(f"going on after {counted(file.done, 'row')} that an earlier start has written")
+        for consumed, rows in predictions(file.book, file.done):
             file.put(rows, consumed)
 
 
-def _identity(question: Question) -> dict[str, Any] | None:
+def _identity(question: Question, inference: Inference | None) -> dict[str, Any] | None:
     """What a second start must find again; None where the input cannot be read twice."""
     import hashlib
 
@@ -209,17 +226,18 @@ def _identity(question: Question) -> dict[str, Any] | None:
     from adamab.cli.prediction_files import STDIN
     from adamab.serving.bulk_sources import find_sources, identity_of
 
-    if question.source == STDIN or not Path(question.source).exists() or question.source.endswith(".npz"):
+    path = Path(question.source)
+    if inference is None or question.source == STDIN or not (path.is_file() or path.is_dir()):
         return None
-    modality: Modality = "image" if Path(question.source).is_dir() else "text"
     try:
+        found = find_sources(question.source, question.kind, inference.modality)
+        sources = [identity_of(source) for source in found]
         document = read_document(question.run)
-        found = find_sources(question.source, question.kind, modality)
     except AdamabError:
         return None  # whoever opens them says what is wrong
     asked = {name: value for name, value in vars(question).items() if name not in ("run", "cache")}
     return {
-        "input": [identity_of(source) for source in found],
+        "input": sources,
         "model": hashlib.sha256(document).hexdigest(),
         "question": {name: str(value) for name, value in asked.items()},
     }
@@ -228,14 +246,20 @@ def _identity(question: Question) -> dict[str, Any] | None:
 Chunk = tuple[int, list[dict[str, Any]]]  # rows of the input that were read, and what is told of them
 
 
-def _predictions(question: Question, caps: Caps, book: Path | None, done: int, bar: Bar) -> Iterator[Chunk]:
+def _predictions(
+    question: Question,
+    inference: Inference | None,
+    caps: Caps,
+    bar: Bar,
+    book: Path | None = None,
+    done: int = 0,
+) -> Iterator[Chunk]:
     asked, source = question.asked, question.source
-    if question.kind is None and source.lower().endswith(".npz"):
+    if inference is None:
         yield from _of_vectors(question.run, Path(source), asked, bar)
         return
     from adamab.cli.fit_summary import long_text_warning
 
-    inference = question.open()
     broken: list[str] | None = [] if question.skip_broken else None
     with caps.held(inference, book):
         rows = islice(_read(source, question.kind, inference.modality, broken), done, None)
@@ -264,25 +288,20 @@ def _more(names: list[str]) -> str:
     return ", …" if len(names) > _SHOWN else ""
 
 
-def _readable(rows: list[Row], broken: list[str]) -> list[Row]:
-    from adamab.cli.image_rows import only_readable
-
-    return only_readable(rows, broken)
-
-
 def _answers(
     inference: Inference, rows: list[Row], asked: Asked, broken: list[str] | None
 ) -> Iterator[dict[str, Any]]:
+    from adamab.cli.image_rows import only_readable
     from adamab.errors import ImageError
 
     if broken is not None and inference.remote:  # looked at before anything is paid for
-        rows = _readable(rows, broken)
+        rows = only_readable(rows, broken)
     try:
         told = inference.answers(rows, asked)
     except ImageError:
         if broken is None:
             raise
-        rows = _readable(rows, broken)
+        rows = only_readable(rows, broken)
         told = inference.answers(rows, asked)
     yield from _written((row.fields for row in rows), told, inference.classifier, asked)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import sys
 from base64 import b64encode
@@ -93,8 +94,8 @@ def many_rows(source: str, kind: str | None, modality: Modality) -> Iterator[Row
     from adamab.serving.bulk_sources import find_sources, rows_of
 
     for found in find_sources(source, kind, modality):
-        for number, row in enumerate(rows_of(found)):
-            yield strict_row(found, number, row.fields, row.error)
+        for row in rows_of(found):
+            yield strict_row(found, row)
 
 
 def _check_ending(path: Path) -> None:
@@ -269,11 +270,25 @@ def _table_writer(delimiter: str, stream: BinaryIO, columns: list[str]) -> Calla
 def _cell(value: object) -> str:
     if value is None:
         return ""
+    if isinstance(value, float):
+        return json.dumps(value)  # a cell may say NaN
     return value if isinstance(value, str) else _json(value)
 
 
 def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, default=_plain_value)
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain_value)
+    except ValueError:
+        return json.dumps(_finite(value), ensure_ascii=False, default=_plain_value)
+
+
+def _finite(value: object) -> object:
+    """The same with null for numbers that JSON has no word for; Parquet may hold them."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    return [_finite(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def _plain_value(value: object) -> str:

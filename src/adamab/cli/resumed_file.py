@@ -2,6 +2,7 @@
 
 `.NAME.partial` holds the rows, `.NAME.partial.json` says of what they are and how many bytes of them count.
 The second is written after the first is on the disk, so a killed process costs one chunk at most.
+`.NAME.partial.db` counts the paid calls of the same job. Whoever holds the lock on the first owns all three.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from adamab.cli.prediction_files import row_writer
 from adamab.errors import TaskError
 from adamab.task.messages import place
 
+_OF_A_BOOK = ("", "-wal", "-shm")  # the last two where a process was killed
+
 
 class ResumedFile:
-    """Rows of `identity` (input, model, question); `done` rows of the input were dealt with before."""
+    """Rows of `identity` (input, model, question), or of what cannot be read twice (None)."""
 
     def __init__(self, output: Path, kind: str, identity: Mapping[str, Any] | None) -> None:
         self._shown, self._kind = output, kind
@@ -28,17 +31,78 @@ class ResumedFile:
         self._target = Path(os.path.realpath(output))  # a link stays a link
         self._partial = self._target.with_name(f".{self._target.name}.partial")
         self._state_file = self._partial.with_name(f"{self._partial.name}.json")
-        self.book = self._partial.with_name(f"{self._partial.name}.db")  # of paid calls
-        state = self._state()
-        self._columns: list[str] = state.get("columns", [])
-        self._bytes: int = state.get("bytes", 0)
-        self.done: int = state.get("done", 0)
+        self._new_state = self._partial.with_name(f"{self._partial.name}.json.tmp")
+        self._book = self._partial.with_name(f"{self._partial.name}.db")
+        self._columns: list[str] = []
+        self.done = 0  # rows of the input that earlier starts have dealt with, and this one
 
-    def _state(self) -> dict[str, Any]:
-        """What an earlier start has left, if it is of the same identity."""
+    @property
+    def book(self) -> Path | None:
+        """Where paid calls are counted; None where no later start could go on with them."""
+        return None if self._identity is None else self._book
+
+    @contextmanager
+    def opened(self) -> Iterator[ResumedFile]:
+        """Write inside it; at the end the file has its name. What goes wrong leaves what is worth keeping."""
+        with self._told():
+            stream = self._locked()
+        try:
+            with self._told():
+                self._begin(stream)
+            yield self
+            with self._told():
+                self._finish()
+        except BaseException:
+            self._abandon()
+            raise
+        finally:
+            with suppress(OSError):  # a full disk has been told
+                stream.close()
+
+    def put(self, rows: Sequence[dict[str, Any]], consumed: int) -> None:
+        """Answers of the next `consumed` rows of the input."""
+        with self._told():
+            for row in rows:
+                self._write(row)
+            if self._identity is not None:
+                self._stream.flush()
+                os.fsync(self._stream.fileno())
+                self._note(self.done + consumed, self._stream.tell())
+        self.done += consumed
+
+    def _locked(self) -> BinaryIO:
+        """The partial file, for this process alone.
+
+        Whoever had it until now may have given it its name or removed it; then the lock is on a file that
+        is another by now.
+        """
+        while True:
+            stream = open(self._partial, "ab")  # noqa: SIM115  # `opened` closes it
+            try:
+                _lock(stream, self._shown)
+                if _is_at(stream, self._partial):
+                    return stream
+            except BaseException:
+                stream.close()
+                raise
+            stream.close()
+
+    def _begin(self, stream: BinaryIO) -> None:
+        """Go on with what an earlier start has left, if it is of the same identity."""
+        state = self._state(os.fstat(stream.fileno()).st_size)
+        self._columns, self.done = state.get("columns", []), state.get("done", 0)
+        stream.truncate(state.get("bytes", 0))
+        self._stream = stream
+        self._write = row_writer(self._kind, stream, self._columns)
+        if not state:
+            self._forget()
+            if self._identity is not None:  # or a book would not say whose it is
+                self._note(0, 0)
+
+    def _state(self, size: int) -> dict[str, Any]:
         try:
             state: dict[str, Any] = json.loads(self._state_file.read_text(encoding="utf-8"))
-            whole = self._partial.stat().st_size >= state["bytes"]
+            whole = size >= state["bytes"]
         except (OSError, ValueError, KeyError, TypeError):
             return {}
         if self._identity is None or not whole or state.get("identity") != self._identity:
@@ -46,56 +110,36 @@ class ResumedFile:
             return {}
         return state
 
-    @contextmanager
-    def opened(self) -> Iterator[ResumedFile]:
-        """Write inside it; at the end the file has its name. What goes wrong leaves what is worth keeping."""
-        try:
-            with open(self._partial, "ab") as stream:
-                _lock(stream, self._shown)
-                with self._cleaned():
-                    yield self._begun(stream)
-                os.replace(self._partial, self._target)
-                self._state_file.unlink(missing_ok=True)
-                self.book.unlink(missing_ok=True)
-        except OSError as error:
-            if isinstance(error, BrokenPipeError):
-                raise
-            raise TaskError(f"{place(self._shown)}: cannot be written ({error.strerror or error})") from None
+    def _note(self, done: int, size: int) -> None:
+        state = {"identity": self._identity, "done": done, "bytes": size, "columns": self._columns}
+        self._new_state.write_text(json.dumps(state), encoding="utf-8")
+        os.replace(self._new_state, self._state_file)
 
-    def _begun(self, stream: BinaryIO) -> ResumedFile:
-        if not self.done:
-            self._state_file.unlink(missing_ok=True)
-        stream.truncate(self._bytes)
-        self._stream = stream
-        self._write = row_writer(self._kind, stream, self._columns)
-        return self
+    def _finish(self) -> None:
+        self._stream.flush()
+        self._forget()  # before the name is given, which lets the next one in
+        os.replace(self._partial, self._target)
+
+    def _abandon(self) -> None:
+        """What holds neither a finished chunk nor a paid call is not worth keeping."""
+        if self._identity is not None and (self.done or self._book.exists()):
+            return
+        with suppress(OSError):
+            self._forget()
+            self._partial.unlink(missing_ok=True)
+
+    def _forget(self) -> None:
+        """State and book are of one job."""
+        books = [self._book.with_name(f"{self._book.name}{ending}") for ending in _OF_A_BOOK]
+        for path in (self._new_state, self._state_file, *books):
+            path.unlink(missing_ok=True)
 
     @contextmanager
-    def _cleaned(self) -> Iterator[None]:
-        """What holds no finished chunk is not worth keeping."""
+    def _told(self) -> Iterator[None]:
         try:
             yield
-            self._stream.flush()
-        except BaseException:
-            if not self._state_file.exists():
-                self._partial.unlink(missing_ok=True)
-            raise
-
-    def put(self, rows: Sequence[dict[str, Any]], consumed: int) -> None:
-        """Answers of the next `consumed` rows of the input."""
-        for row in rows:
-            self._write(row)
-        self.done += consumed
-        if self._identity is not None:
-            self._stream.flush()
-            os.fsync(self._stream.fileno())
-            self._note(self._stream.tell())
-
-    def _note(self, size: int) -> None:
-        state = {"identity": self._identity, "done": self.done, "bytes": size, "columns": self._columns}
-        temporary = self._state_file.with_name(f"{self._state_file.name}.tmp")
-        temporary.write_text(json.dumps(state), encoding="utf-8")
-        os.replace(temporary, self._state_file)
+        except OSError as error:
+            raise TaskError(f"{place(self._shown)}: cannot be written ({error.strerror or error})") from None
 
 
 def _lock(stream: BinaryIO, shown: Path) -> None:
@@ -107,3 +151,10 @@ def _lock(stream: BinaryIO, shown: Path) -> None:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise TaskError(f"{place(shown)}: another process is writing it; wait for that one") from None
+
+
+def _is_at(stream: BinaryIO, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(stream.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Annotated
@@ -135,11 +136,10 @@ def _space(order: Order, texts: Sequence[str] | None) -> Space:
 
 
 def _sweep(order: Order, search: Search, folds: int, output: Path) -> Sweep:
-    from adamab.study.experiments.materials import KnownVectors
     from adamab.study.sweep import Sweep
-    from adamab.study.sweep_cells import SweepMaterials
+    from adamab.study.sweep_cells import SweepMaterials, vectors_for
 
-    vectors = KnownVectors(order.embedder, order.embedder_spec)
+    vectors = vectors_for(order.task, order.embedder, order.embedder_spec)
     return Sweep(SweepMaterials(order.task, vectors, order.recipe, folds), search, output)
 
 
@@ -163,24 +163,35 @@ def _dry_run(sweep: Sweep, order: Order, *, as_json: bool) -> None:
 def _run(sweep: Sweep, order: Order, engine: Engine, *, quiet: bool) -> Outcome:
     from adamab.cli.folders import make_folder
     from adamab.cli.stopping import stop_gently
+    from adamab.providers.ledger import Ledger
     from adamab.run.outside import Outside
-    from adamab.study.engines import HERE
     from adamab.study.sweep_cells import embed_all
+    from adamab.study.sweep_directory import SPENDING
 
     make_folder(sweep.directory, " for the sweep")
-    if order.embedder.api is not None:
-        if engine.name == "ray" and not quiet:
-            say("note: an API is asked under one budget, so one process does it all, without Ray")
-        engine = HERE
-    outside = Outside(order.caps, order.prices)
+    engine = _engine_for(order, engine, quiet=quiet)
     with (
         progress("embedding", quiet=quiet) as bar,
-        stop_gently([order.embedder.api]) as outside.stop,
+        Ledger(order.caps, sweep.directory / SPENDING) as ledger,
+        stop_gently([order.embedder.api]) as stop,
         engine.ready(),
-        outside.connected(order.embedder, None),
+        Outside(order.caps, order.prices, ledger, stop=stop).connected(order.embedder, None),
     ):
-        embed_all(sweep.materials, order.embedder)
-        return sweep.run(engine=engine, on_cell=_teller(bar))
+        embed = partial(embed_all, sweep.materials, order.embedder)
+        return sweep.run(engine=engine, on_cell=_teller(bar), prepare=embed)
+
+
+def _engine_for(order: Order, engine: Engine, *, quiet: bool) -> Engine:
+    from adamab.study.engines import HERE
+    from adamab.study.sweep_cells import asks_while_fitting
+
+    if not asks_while_fitting(order.task, order.embedder):
+        return engine
+    if engine != HERE and not quiet:
+        say(
+            "note: wordings quote examples, so fits ask the API under one budget, and one process does it all"
+        )
+    return HERE
 
 
 def _teller(bar: Bar) -> Callable[[int, int, str], None]:

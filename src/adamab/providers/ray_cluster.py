@@ -44,7 +44,7 @@ def ray_cluster(
         return
     with ExitStack() as at_end:
         _quiet(ray)
-        _use_token(ray, address)
+        at_end.enter_context(_token(ray, address))
         at_end.enter_context(_terminated_gently())
         if address is None:
             _start(ray, cpus, store_bytes, at_end)
@@ -80,16 +80,32 @@ def _quiet(ray: Any) -> None:
 def _say_nothing(*_: object, **__: object) -> None: ...
 
 
-def _use_token(ray: Any, address: str | None) -> None:
+@contextmanager
+def _token(ray: Any, address: str | None) -> Iterator[None]:
     """Whoever knows a cluster's port may run code in it, so a cluster of ours asks for a token.
 
-    It is in the environment only; left to itself, Ray would write one into the home folder.
+    It is in the environment only, as long as the cluster is used; left to itself, Ray would write one into
+    the home folder.
     """
     if "RAY_AUTH_MODE" in os.environ or (address is not None and "RAY_AUTH_TOKEN" not in os.environ):
+        yield
         return
-    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    os.environ["RAY_AUTH_MODE"] = "token"
-    ray._raylet.Config.initialize("")  # it has read the environment when it was imported
+    ours = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    added = {name: value for name, value in ours.items() if name not in os.environ}
+    os.environ.update(added)
+    _read_environment(ray)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
+        _read_environment(ray)
+
+
+def _read_environment(ray: Any) -> None:
+    """Ray has read how to authenticate when it was imported, and keeps the token that it used first."""
+    ray._raylet.Config.initialize("")
+    ray._raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
 def _check_address(address: str) -> None:

@@ -230,8 +230,8 @@ class JournalFile:
 class WriterLock:
     """One writer a run. SQLite's lock works on every system and falls with the process that holds it."""
 
-    def __init__(self, directory: Path) -> None:
-        path = directory / LOCK_NAME
+    def __init__(self, directory: Path, name: str = LOCK_NAME, what: str = "this run") -> None:
+        path = directory / name
         db = None
         try:
             db = sqlite3.connect(path, timeout=0.1, isolation_level=None, check_same_thread=False)
@@ -241,7 +241,7 @@ class WriterLock:
                 db.close()
             if _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise RunError(
-                    f"{place(directory)}: another process is writing this run; wait for it or stop it"
+                    f"{place(directory)}: another process is writing {what}; wait for it or stop it"
                 ) from None
             raise RunError(
                 f"{place(path)}: cannot be locked ({one_line(error)}); is the disk full or read-only?"

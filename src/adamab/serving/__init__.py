@@ -1,1 +1,3 @@
-"""For other people: a server with a page, a report, exports."""
+"""For other people: a server with a page, a report, exports, predictions of many rows."""
+
+CHUNK = 512  # rows that a prediction embeds together, wherever its answers go

@@ -7,15 +7,16 @@ is there is not made again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from adamab.errors import RunError, TaskError
 from adamab.run.inference import Inference
 from adamab.serving.bulk_job import Job
-from adamab.serving.bulk_parts import PartsFolder, Status
+from adamab.serving.bulk_parts import PartsFolder, Status, read_part
 from adamab.serving.bulk_predictor import Predictor
-from adamab.serving.bulk_sources import Part, parts_of, pyarrow
+from adamab.serving.bulk_sources import Part, parts_of
 from adamab.task.messages import place
 
 
@@ -42,16 +43,20 @@ class Finished:
 Engine = Callable[[Job], Iterator[Status]]
 
 
-def begin_bulk(job: Job) -> None:
-    """Make OUT, or see that what is there is of the same job."""
-    PartsFolder(Path(job.output)).begin(job.identity())
+@contextmanager
+def bulk_begun(job: Job) -> Iterator[PartsFolder]:
+    """OUT for this job alone; refused if what is there is of another."""
+    folder = PartsFolder(Path(job.output))
+    with folder.held():
+        folder.begin(job.identity())
+        yield folder
 
 
 def run_bulk(job: Job, engine: Engine, on_part: Callable[[Status], None]) -> Finished:
     """Make every part that is not there; raises where no row at all has an answer."""
     folder = PartsFolder(Path(job.output))
     before = folder.manifest() or {}
-    if before.get("complete"):
+    if before.get("complete") and len(folder.parts()) == before["parts"]:
         parts = int(before["parts"])
         return Finished(int(before["rows"]), int(before["errors"]), parts, parts)
     total, seen = Finished(), set[tuple[int, int]]()
@@ -73,14 +78,9 @@ def _check(job: Job, folder: PartsFolder, seen: set[tuple[int, int]], total: Fin
     if total.rows == 0:
         raise TaskError(f"{place(job.output)}: the input holds no rows; add at least one")
     if total.errors == total.rows:
-        first = min(seen)
-        reason = _first_error(folder, *first)
+        reason = read_part(folder.part(*min(seen))).column("error")[0].as_py()
+        folder.forget_parts()  # or the next start would tell of what may be mended
         raise TaskError(f"{place(job.output)}: none of {total.rows} rows has an answer; the first: {reason}")
-
-
-def _first_error(folder: PartsFolder, source: int, number: int) -> str:
-    column = pyarrow().parquet.read_table(folder.part(source, number), columns=["error"]).column("error")
-    return str(column[0].as_py())
 
 
 def here(inference: Inference) -> Engine:

@@ -14,8 +14,17 @@ from adamab.classifier.answers import Asked
 from adamab.classifier.files import read_document
 from adamab.errors import TaskError
 from adamab.run.inference import Inference
+from adamab.serving.bulk_rows import DELIMITERS, table_names
 from adamab.serving.bulk_schema import Columns
-from adamab.serving.bulk_sources import PARQUET, Source, find_sources, identity_of, parquet_schema, rows_of
+from adamab.serving.bulk_sources import (
+    PARQUET,
+    PICTURE_LIST,
+    Source,
+    find_sources,
+    identity_of,
+    parquet_schema,
+    rows_of,
+)
 from adamab.task.messages import place
 
 _CACHE = "ADAMAB_CACHE"
@@ -66,7 +75,7 @@ class Job:
 def make_job(
     run: Path, text: str, output: Path, inference: Inference, *, kind: str | None, part_rows: int, **more: Any
 ) -> Job:
-    """The job for INPUT; its columns are decided here, by its first rows."""
+    """The job for INPUT; its columns are decided here, by its header or its first rows."""
     sources = find_sources(text, kind, inference.modality)
     columns = _columns(sources, part_rows)
     cache_file = os.environ.get(_CACHE)
@@ -84,14 +93,19 @@ def _absolute(path: str) -> str:
 
 
 def _columns(sources: list[Source], part_rows: int) -> Columns:
-    first = sources[0]
+    first, several = sources[0], len(sources) > 1
     if first.kind == PARQUET:
         _check_schemas(sources)
         return Columns()
-    rows = [row.fields for row in islice(rows_of(first), part_rows)]
-    if not rows and len(sources) == 1:
+    if not several and next(rows_of(first), None) is None:
         raise TaskError(f"{place(first.path)}: holds no rows; add at least one")
-    return Columns.of(first.kind, rows, several=len(sources) > 1)
+    if first.kind == "jsonl":
+        rows = (row.fields for source in sources for row in rows_of(source) if row.fields is not None)
+        return Columns.of_objects(islice(rows, part_rows))
+    if first.kind in DELIMITERS:
+        headers = (table_names(Path(source.path), source.kind, source.columns) for source in sources)
+        return Columns.of_texts(next(filter(None, headers), []), spill=several)
+    return Columns.of_texts(["image" if first.kind == PICTURE_LIST else "text"])
 
 
 def _check_schemas(sources: list[Source]) -> None:

@@ -7,17 +7,20 @@ import os
 import re
 import uuid
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from adamab.errors import RunError
+from adamab.run.journal_file import WriterLock
 from adamab.serving.bulk_sources import pyarrow
 from adamab.task.messages import one_line, place
 
 MANIFEST = "_manifest.json"  # readers of Parquet folders pass by names that begin with _ or .
 SPENDING = "_spending.db"
+_LOCK = ".lock"
 _PART = re.compile(r"part-(\d{5,})-(\d{6,})\.parquet")
 _ERRORS = b"adamab.errors"
 _WORDS = {"input": "another input", "model": "another model", "question": "another question"}
@@ -36,32 +39,52 @@ class Status:
 
 
 class PartsFolder:
-    """Where parts are written; any number of processes may write parts of one job at the same time."""
+    """Where parts are written: by one job at a time, which may have workers in many processes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def begin(self, identity: Mapping[str, Any]) -> None:
-        """Make the folder, or see that it is of the same input, model and question."""
-        before = self.manifest()
-        if before is None:
-            self._make()
-            self._write({"format": 1, **identity})
-            return
-        for name, value in json.loads(json.dumps(identity)).items():
-            if before.get(name) != value:
-                what = _WORDS.get(name, f"{before.get(name)} rows a part (--part-rows)")
-                raise RunError(
-                    f"{place(self.path)}: holds parts of {what}; name another folder, or remove this one"
-                )
-
-    def _make(self) -> None:
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Make the folder and keep other jobs out of it; an empty one is removed at the end."""
+        lock = self._locked()
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            if any(not name.startswith(".part-") for name in os.listdir(self.path)):
-                raise RunError(f"{place(self.path)}: holds other files; name a new or an empty folder")
-        except OSError as error:
-            raise RunError(f"{place(self.path)}: cannot be made ({one_line(error.strerror)})") from None
+            yield
+        finally:
+            with suppress(OSError):  # before it is released: whoever waits for it sees that it is gone
+                (self.path / _LOCK).unlink()
+            lock.release()
+            with suppress(OSError):
+                self.path.rmdir()
+
+    def _locked(self) -> WriterLock:
+        while True:
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise RunError(f"{place(self.path)}: cannot be made ({one_line(error.strerror)})") from None
+            lock = WriterLock(self.path, _LOCK, "these parts")
+            if (self.path / _LOCK).exists():
+                return lock
+            lock.release()
+
+    def begin(self, identity: Mapping[str, Any]) -> None:
+        """Go on if what is there is of the same input, model and question; begin where there is nothing."""
+        before = self.manifest()
+        if before is None and any(not name.startswith((".part-", _LOCK)) for name in os.listdir(self.path)):
+            raise RunError(f"{place(self.path)}: holds other files; name a new or an empty folder")
+        known = json.loads(json.dumps(identity))
+        other = [] if before is None else [name for name, value in known.items() if before.get(name) != value]
+        if before is not None and (before.get("left_over") or (other and not self.finished())):
+            self.clear()
+            before = None
+        if before is None:
+            self._write({"format": 1, **known})
+        elif other:
+            what = _WORDS.get(other[0], f"{before.get(other[0])} rows a part (--part-rows)")
+            raise RunError(
+                f"{place(self.path)}: holds parts of {what}; name another folder, or remove this one"
+            )
 
     def manifest(self) -> dict[str, Any] | None:
         """What is known of the parts; None where there is no job yet."""
@@ -92,6 +115,12 @@ class PartsFolder:
                 found[int(match[1])].add(int(match[2]))
         return found
 
+    def parts(self) -> list[Path]:
+        """In the order of their rows."""
+        return [
+            self.part(source, n) for source, found in sorted(self.finished().items()) for n in sorted(found)
+        ]
+
     def part(self, source: int, number: int) -> Path:
         """The names sort as the rows do."""
         return self.path / f"part-{source:05d}-{number:06d}.parquet"
@@ -113,22 +142,30 @@ class PartsFolder:
 
     def status(self, source: int, number: int) -> Status:
         """Of a part that is there."""
-        pa = pyarrow()
         path = self.part(source, number)
-        try:
-            metadata = pa.parquet.read_metadata(path)
+        with _told_if_damaged(path):
+            metadata = pyarrow().parquet.read_metadata(path)
             errors = int((metadata.metadata or {}).get(_ERRORS, b"0"))
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise RunError(
-                f"{place(path)}: is damaged ({one_line(error)[:200]}); remove it, then start again"
-            ) from None
         return Status(source, number, metadata.num_rows, errors, fresh=False)
 
     def sweep(self) -> None:
         """Remove what killed workers left behind."""
-        for name in os.listdir(self.path):
-            if name.startswith(".part-"):
-                (self.path / name).unlink(missing_ok=True)
+        self._remove(lambda name: name.startswith(".part-"))
+
+    def forget_parts(self) -> None:
+        """Remove what is made; the next start makes it anew, with what is spent still counted."""
+        self._remove(lambda name: name.startswith(".part-") or _PART.fullmatch(name) is not None)
+
+    def clear(self) -> None:
+        """Remove everything of ours; killed meanwhile, it leaves a folder that says that it is left over."""
+        self._write({"format": 1, "left_over": True})
+        self.forget_parts()
+        self._remove(lambda name: name.startswith(SPENDING))
+        (self.path / MANIFEST).unlink(missing_ok=True)
+
+    def _remove(self, meant: Callable[[str], bool]) -> None:
+        for name in filter(meant, os.listdir(self.path)):
+            (self.path / name).unlink(missing_ok=True)
 
     def _replace(self, name: str, content: bytes) -> None:
         temporary = self.path / f".part-{uuid.uuid4().hex}"
@@ -140,6 +177,22 @@ class PartsFolder:
             raise RunError(f"{place(self.path / name)}: cannot be written ({one_line(error)})") from None
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def read_part(path: Path) -> Any:
+    """The table of a part."""
+    with _told_if_damaged(path):
+        return pyarrow().parquet.read_table(path).replace_schema_metadata(None)
+
+
+@contextmanager
+def _told_if_damaged(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (pyarrow().ArrowException, OSError, ValueError) as error:
+        raise RunError(
+            f"{place(path)}: is damaged ({one_line(error)[:200]}); remove it, then start again"
+        ) from None
 
 
 def _sync(path: Path) -> None:

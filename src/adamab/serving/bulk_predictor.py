@@ -10,17 +10,18 @@ from typing import Any
 from adamab.errors import AdamabError, ApiError, ImageError, TaskError
 from adamab.providers.embedders.base import TextError
 from adamab.run.inference import Inference
+from adamab.serving import CHUNK
 from adamab.serving.answer_rows import told_row
 from adamab.serving.bulk_job import Job
+from adamab.serving.bulk_rows import RawRow
 from adamab.serving.bulk_schema import answer_types, output_names
 from adamab.serving.bulk_sources import PARQUET, PICTURE_LIST, Part, Source, picture_of, pyarrow
 from adamab.task.files import Row
 from adamab.task.image_folders import image_at
 from adamab.task.image_samples import picture_path
-from adamab.task.messages import one_line, place
+from adamab.task.messages import one_line, storable
 from adamab.task.samples import TextRow, id_of, text_row
 
-CHUNK = 512  # rows that are embedded together
 Outcome = dict[str, Any]  # our fields of a row: class, probability, …, or error
 
 
@@ -41,13 +42,16 @@ class Predictor:
             if of_row is None:
                 continue
             try:
-                good.append((number, _row(source, lines[number], part.first + number, of_row)))
+                good.append((number, _row(source, lines[number], of_row)))
             except AdamabError as error:
                 outcomes[number] = {"error": one_line(error)}
         for start in range(0, len(good), CHUNK):
             chunk = good[start : start + CHUNK]
             for (number, _), outcome in zip(chunk, self._outcomes([row for _, row in chunk]), strict=True):
                 outcomes[number] = outcome
+        for outcome in outcomes:
+            if "error" in outcome:
+                outcome["error"] = source.without_folder(outcome["error"])
         return self._table(part, source, fields, outcomes), sum("error" in outcome for outcome in outcomes)
 
     def _outcomes(self, rows: Sequence[TextRow]) -> list[Outcome]:
@@ -64,7 +68,7 @@ class Predictor:
         if embedder is not None and not embedder.cacheable:
             key = row.id if row.id is not None else row.text
             if not embedder.has([key]).all():
-                return {"error": f"{embedder}: there is no vector of this row"}
+                return {"error": "the embedder has no vector of this row"}
         if row.image is not None and self.inference.remote:
             from adamab.task.image_decoding import decoded
 
@@ -75,27 +79,36 @@ class Predictor:
         return None
 
     def _answered(self, rows: Sequence[TextRow]) -> list[Outcome]:
-        if not rows:
-            return []
-        try:
-            told = self.inference.answers(rows, self.job.asked)
-        except (ImageError, TextError, ApiError) as error:
-            if isinstance(error, ApiError) and not (error.refused or error.too_large):
-                raise  # the service is down, or takes nothing from us: no fault of the row
-            return self._without_the_broken(rows, error)
+        """Asked for together and, where something is wrong, around the broken row or by halves.
+
+        What was embedded before is in the cache. A loop: hundreds of rows may be broken.
+        """
+        found: dict[int, Outcome] = {}
+        spans = [range(len(rows))]
+        while spans:
+            if not (span := spans.pop()):
+                continue
+            try:
+                answers = self._told(rows[span.start : span.stop])
+            except TextError as error:  # it says which one
+                at = span[error.number]
+                found[at] = {"error": f"{error.embedder}: the text {error.problem}"}
+                spans += [range(at + 1, span.stop), range(span.start, at)]
+            except (ImageError, ApiError) as error:
+                if isinstance(error, ApiError) and not (error.refused or error.too_large):
+                    raise  # the service is down, or takes nothing from us: no fault of the row
+                if len(span) == 1:
+                    found[span.start] = {"error": one_line(error)}
+                else:
+                    spans += [span[len(span) // 2 :], span[: len(span) // 2]]
+            else:
+                found |= dict(zip(span, answers, strict=True))
+        return [found[number] for number in range(len(rows))]
+
+    def _told(self, rows: Sequence[TextRow]) -> list[Outcome]:
+        told = self.inference.answers(rows, self.job.asked)
         names, k = self.inference.classifier.classes, self.job.asked.k
         return [told_row(names, told, number, k) for number in range(len(rows))]
-
-    def _without_the_broken(self, rows: Sequence[TextRow], error: AdamabError) -> list[Outcome]:
-        """Halves, until each broken row is alone; what was embedded before is in the cache."""
-        if len(rows) == 1:
-            return [{"error": one_line(error)}]
-        middle = len(rows) // 2
-        if isinstance(error, TextError):  # it says which one
-            at = error.number
-            broken: Outcome = {"error": f"{error.embedder}: the text {error.problem}"}
-            return [*self._answered(rows[:at]), broken, *self._answered(rows[at + 1 :])]
-        return [*self._answered(rows[:middle]), *self._answered(rows[middle:])]
 
     def _table(self, part: Part, source: Source, fields: Sequence[Any], outcomes: Sequence[Outcome]) -> Any:
         pa = pyarrow()
@@ -105,7 +118,7 @@ class Predictor:
         else:
             columns = self.job.columns.arrays(fields)
         if self.job.several:
-            columns["source"] = pa.array([source.name] * len(outcomes), pa.string())
+            columns["source"] = pa.array([storable(source.name)] * len(outcomes), pa.string())
         columns["row"] = pa.array(range(part.first, part.first + len(outcomes)), pa.int64())
         for name, kind in answer_types(self.job.asked).items():
             columns[name] = pa.array([outcome.get(name) for outcome in outcomes], kind)
@@ -123,7 +136,7 @@ def _content(source: Source, part: Part) -> tuple[list[dict[str, Any] | None], l
     return fields, part.table.column("error").to_pylist(), part.table.column("line").to_pylist()
 
 
-def _row(source: Source, line: int, number: int, fields: dict[str, Any]) -> TextRow:
+def _row(source: Source, line: int, fields: dict[str, Any]) -> TextRow:
     row = Row(Path(source.path), line, fields)
     if source.modality == "text":
         return text_row(row)
@@ -134,8 +147,8 @@ def _row(source: Source, line: int, number: int, fields: dict[str, Any]) -> Text
     return TextRow(image.reference, fields, line, id_, image)
 
 
-def strict_row(source: Source, number: int, fields: dict[str, Any] | None, error: str | None) -> TextRow:
+def strict_row(source: Source, row: RawRow) -> TextRow:
     """A row for who wants all of them or none."""
-    if fields is None:
-        raise TaskError(error or f"{place(source.path)}: row {number} cannot be read")
-    return _row(source, number + 1, number, fields)
+    if row.fields is None:
+        raise TaskError(row.error or "a row cannot be read")
+    return _row(source, row.line, row.fields)

@@ -53,24 +53,42 @@ def _statuses(ray: Any, job: Job, workers: int) -> Iterator[Status]:
 
     for name in ("ray", "ray.data"):  # its import has set them anew
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    context = data.DataContext.get_current()
-    context.enable_progress_bars = False
-    context.print_on_execution_start = False
-    context.target_max_block_size = 1  # a block is one part: else a file's parts wait for each other
+    with _settings(data.DataContext.get_current()):
+        for row in _done(ray, data, job, workers).iter_rows():
+            yield Status(**{name: row[name] for name in Status.__dataclass_fields__})
+
+
+@contextmanager
+def _settings(context: Any) -> Iterator[None]:
+    """Of Ray Data in this process, which may have other uses for it afterwards."""
+    ours = {
+        "enable_progress_bars": False,
+        "print_on_execution_start": False,
+        "target_max_block_size": 1,  # a block is one part: else a file's parts wait for each other
+    }
+    before = {name: getattr(context, name) for name in ours}
+    try:
+        for name, value in ours.items():
+            setattr(context, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(context, name, value)
+
+
+def _done(ray: Any, data: Any, job: Job, workers: int) -> Any:
+    """A data set of what became of each part."""
     files = data.from_items(
         [{"source": number} for number in range(len(job.sources))], override_num_blocks=len(job.sources)
     )
-    read: Any = _read
-    parts = files.map_batches(read, fn_args=(job,), batch_size=1, num_cpus=READING, concurrency=READERS)
-    done = parts.map_batches(
+    parts = files.map_batches(_read, fn_args=(job,), batch_size=1, num_cpus=READING, concurrency=READERS)
+    return parts.map_batches(
         _Actor,
         fn_constructor_args=(job,),
         batch_size=1,
         num_cpus=PREDICTING,
         compute=data.ActorPoolStrategy(size=_fitting(ray, workers)),
     )
-    for row in done.iter_rows():
-        yield Status(**{name: row[name] for name in Status.__dataclass_fields__})
 
 
 def _fitting(ray: Any, workers: int) -> int:

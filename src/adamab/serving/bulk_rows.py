@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,8 @@ from adamab.task.files import LONGEST_LINE, decoded_line, json_object, open_regu
 from adamab.task.messages import one_line, place
 
 _BOM = b"\xef\xbb\xbf"
+DELIMITERS = {"csv": ",", "tsv": "\t"}
+_TOO_LONG = "the line is longer than 16 MB"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +34,28 @@ class RawRow:
 
 def raw_rows(path: Path, kind: str, columns: Sequence[str]) -> Iterator[RawRow]:
     """Every row of a CSV, TSV, JSONL or TXT file; one of `columns` must be in a table's header."""
+    with _opened(path) as handle:
+        yield from _READERS[kind](path, handle, columns)
+
+
+def table_names(path: Path, kind: str, columns: Sequence[str]) -> list[str]:
+    """The header of a CSV or TSV file; nothing where the file is empty."""
+    with _opened(path) as handle:
+        return _header(path, _csv_rows(handle, DELIMITERS[kind]), columns)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
         with open_regular(path) as handle:
-            yield from _READERS[kind](path, handle, columns)
+            yield handle
     except OSError as error:
         raise TaskError(
             f"{place(path)}: cannot be read ({one_line(error.strerror)}); check the path"
         ) from None
 
 
-def _lines(path: Path, handle: BinaryIO) -> Iterator[tuple[int, int, bytes | None]]:
+def _lines(handle: BinaryIO) -> Iterator[tuple[int, int, bytes | None]]:
     """Number, offset and bytes of each line; None for one that is too long to be held."""
     number = offset = 0
     while raw := handle.readline(LONGEST_LINE + 1):
@@ -57,11 +72,11 @@ def _lines(path: Path, handle: BinaryIO) -> Iterator[tuple[int, int, bytes | Non
 def _each_line(
     path: Path, handle: BinaryIO, _: Sequence[str], *, parse: Callable[[str, str], dict[str, object]]
 ) -> Iterator[RawRow]:
-    for number, offset, raw in _lines(path, handle):
+    for number, offset, raw in _lines(handle):
         where = place(path, number)
         try:
             if raw is None:
-                raise TaskError(f"{where}: the line is longer than 16 MB")
+                raise TaskError(f"{where}: {_TOO_LONG}")
             if (text := decoded_line(path, number, offset, raw).strip()) == "":
                 continue
             row = RawRow(number, parse(where, text))
@@ -75,40 +90,71 @@ def _as_text(_: str, line: str) -> dict[str, object]:
 
 
 def _table(path: Path, handle: BinaryIO, columns: Sequence[str], *, delimiter: str) -> Iterator[RawRow]:
-    # What is not UTF-8 is carried through the reader, so that it costs its own row and no other.
-    lines = (_carried(raw) for _, _, raw in _lines(path, handle))
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    header: list[str] | None = None
-    problem: str | None
+    rows = _csv_rows(handle, delimiter)
+    names = _header(path, rows, columns)
+    for line, cells, problem in rows:
+        if problem := problem or _misfit(cells, names):
+            yield RawRow(line, None, f"{place(path, line)}: {problem}")
+        else:
+            yield RawRow(line, dict(zip(names, cells, strict=True)))
+
+
+def _header(path: Path, rows: Iterator[_CsvRow], columns: Sequence[str]) -> list[str]:
+    """The first of the rows; nothing where there is none."""
+    for line, cells, problem in rows:
+        if problem is not None:
+            raise TaskError(f"{place(path, line)}: {problem}")
+        return table_header(place(path, line), cells, columns)
+    return []
+
+
+_CsvRow = tuple[int, list[str], str | None]  # the line it begins on, its cells, what is wrong with it
+
+
+def _csv_rows(handle: BinaryIO, delimiter: str) -> Iterator[_CsvRow]:
+    """Every row of a table, the header among them; blank lines are passed over."""
+    lines = _Carried()
+    reader = csv.reader(map(lines, _lines(handle)), delimiter=delimiter, strict=True)
     while True:
-        line = reader.line_num + 1
+        line = lines.number + 1
         try:
             cells = next(reader)
         except StopIteration:
             return
+        except _TooLongError:
+            yield line, [], _TOO_LONG
         except csv.Error as error:
-            cells, problem = [], f"not valid CSV ({one_line(error)}); check the quotes"
+            yield line, [], f"not valid CSV ({one_line(error)}); check the quotes"
         else:
-            problem = _problem(cells, header)
-            if not cells:
-                continue
-        if header is None:
-            if problem is not None:
-                raise TaskError(f"{place(path, line)}: {problem}")
-            header = table_header(place(path, line), cells, columns)
-        elif problem is not None:
-            yield RawRow(line, None, f"{place(path, line)}: {problem}")
-        else:
-            yield RawRow(line, dict(zip(header, cells, strict=True)))
+            if cells:
+                yield line, cells, _not_utf8(cells)
 
 
-def _carried(raw: bytes | None) -> str:
-    return "" if raw is None else raw.decode("utf-8", "surrogateescape")
+class _TooLongError(Exception):
+    """A line that is not held in memory: the reader forgets the row and goes on with the next line."""
 
 
-def _problem(cells: Sequence[str], header: Sequence[str] | None) -> str | None:
-    if header is not None and cells and len(cells) != len(header):
-        return f"{len(cells)} fields where the header has {len(header)}; put texts in double quotes"
+class _Carried:
+    """Lines as the CSV reader wants them; it does not count those that raise, so they are counted here."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def __call__(self, line: tuple[int, int, bytes | None]) -> str:
+        self.number, _, raw = line
+        if raw is None:
+            raise _TooLongError
+        # What is not UTF-8 is carried through the reader, so that it costs its own row and no other.
+        return raw.decode("utf-8", "surrogateescape")
+
+
+def _misfit(cells: Sequence[str], names: Sequence[str]) -> str | None:
+    if len(cells) == len(names):
+        return None
+    return f"{len(cells)} fields where the header has {len(names)}; put texts in double quotes"
+
+
+def _not_utf8(cells: Sequence[str]) -> str | None:
     try:
         "".join(cells).encode()
     except UnicodeEncodeError:
@@ -117,8 +163,7 @@ def _problem(cells: Sequence[str], header: Sequence[str] | None) -> str | None:
 
 
 _READERS: dict[str, Callable[[Path, BinaryIO, Sequence[str]], Iterator[RawRow]]] = {
-    "csv": partial(_table, delimiter=","),
-    "tsv": partial(_table, delimiter="\t"),
+    **{kind: partial(_table, delimiter=delimiter) for kind, delimiter in DELIMITERS.items()},
     "jsonl": partial(_each_line, parse=json_object),
     "txt": partial(_each_line, parse=_as_text),
 }

@@ -1,7 +1,7 @@
 """The columns of a part: the same names and types in every part, whatever a later row says.
 
 Columns are decided once. Parquet keeps its own. Of CSV and TXT every field is a string. Of JSONL a field
-is a boolean, an integer, a number or a string if it is one in all rows of the first part, else JSON text.
+is a boolean, an integer, a number or a string if it is one in all of the first rows, else JSON text.
 What has no column, or does not fit its column, stands in `other_fields` as a JSON object: nothing is lost.
 """
 
@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from adamab.classifier.answers import Asked
 from adamab.serving.answer_rows import OURS
 from adamab.serving.bulk_sources import pyarrow
+from adamab.task.messages import storable
 
 OTHER = "other_fields"
 _NAMES = frozenset((*OURS, "source", "row", "error", OTHER))
@@ -30,14 +32,18 @@ class Columns:
     spill: bool = False
 
     @classmethod
-    def of(cls, kind: str, rows: Iterable[Mapping[str, object] | None], *, several: bool) -> Columns:
-        """What the first rows say."""
+    def of_objects(cls, rows: Iterable[Mapping[str, object]]) -> Columns:
+        """What the first rows of JSONL say; later ones may say anything else."""
         found: dict[str, str] = {}
-        for fields in rows:
-            for name, value in (fields or {}).items():
+        for name, value in chain.from_iterable(fields.items() for fields in rows):
+            if not _is_torn(name):
                 found[name] = _joined(found.get(name), _type_of(value))
-        types = {name: "string" if kind_ == "null" else kind_ for name, kind_ in found.items()}
-        return cls(types, spill=kind == "jsonl" or (several and kind in ("csv", "tsv")))
+        return cls({name: "string" if kind == "null" else kind for name, kind in found.items()}, spill=True)
+
+    @classmethod
+    def of_texts(cls, names: Iterable[str], *, spill: bool = False) -> Columns:
+        """Fields that are all strings."""
+        return cls(dict.fromkeys(names, "string"), spill)
 
     def arrays(self, rows: Sequence[Mapping[str, object] | None]) -> dict[str, Any]:
         """A column a field, by the name that it has in the output; None is a row that could not be read."""
@@ -50,7 +56,7 @@ class Columns:
             rest = dict(fields or {})
             for name, kind in self.types.items():
                 value = rest.get(name)
-                fits = value is not None and _fits(value, kind)
+                fits = value is not None and (_fits(value, kind) or not self.spill)
                 columns[name].append(_cell(value, kind) if fits else None)
                 if fits or value is None:
                     rest.pop(name, None)
@@ -122,6 +128,8 @@ def _is_torn(text: str) -> bool:
 
 
 def _cell(value: object, kind: str) -> object:
-    if kind == _JSON and not isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, str):
+        return storable(value)  # a file's name may be torn
+    if kind == _JSON:
+        return storable(json.dumps(value, ensure_ascii=False))
     return float(value) if kind == "float" else value  # type: ignore[arg-type]

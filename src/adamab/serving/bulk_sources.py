@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,11 @@ class Source:
     def columns(self) -> tuple[str, ...]:
         """One of these must be there."""
         return ("text",) if self.modality == "text" else PATH_KEYS
+
+    def without_folder(self, message: str) -> str:
+        """A message about a row as it is written into a part, which may be read on any machine."""
+        folder = self.path if os.path.isdir(self.path) else os.path.dirname(self.path)
+        return message.replace(one_line(os.path.join(folder, "")), "") if len(folder) > 1 else message
 
 
 @dataclass(frozen=True)
@@ -128,20 +134,23 @@ def _pictures(source: Source) -> Iterator[tuple[str, Path]]:
         for file in image_files(path):
             yield file.relative_to(path).as_posix(), file
     else:
-        yield source.path, path
+        yield source.name, path
 
 
 def picture_of(source: Source, fields: dict[str, object]) -> Path:
     """Where the picture of a row of `PICTURE_LIST` is."""
-    path = Path(source.path)
-    return path / str(fields["image"]) if path.is_dir() else Path(str(fields["image"]))
+    path, name = Path(source.path), str(fields["image"])
+    if is_image_set(source.path):
+        return Path(name)
+    return path / name if path.is_dir() else path
 
 
 def rows_of(source: Source) -> Iterator[RawRow]:
     """Every row of a source in order."""
     if source.kind == PARQUET:
-        for batch in parquet_batches(source):
-            yield from (RawRow(0, fields) for fields in batch.to_pylist())
+        parquet_schema(source)
+        found = chain.from_iterable(batch.to_pylist() for batch in parquet_batches(source))
+        yield from (RawRow(number, fields) for number, fields in enumerate(found, 1))
     elif source.kind == PICTURE_LIST:
         for number, (name, _) in enumerate(_pictures(source), 1):
             yield RawRow(number, {"image": name})
@@ -153,6 +162,9 @@ def parquet_schema(source: Source) -> Any:
     """The Arrow schema of a Parquet file, with a column of texts or paths in it."""
     with _open_parquet(source) as file:
         schema = file.schema_arrow
+    if len(set(schema.names)) < len(schema.names):
+        twice = Counter(schema.names).most_common(1)[0][0]
+        raise TaskError(f"{place(source.path)}: column {short(twice)} stands there twice; rename one")
     if not set(source.columns) & set(schema.names):
         raise TaskError(
             f"{place(source.path)}: no column {source.columns[0]!r} in {short(', '.join(schema.names))}"

@@ -12,7 +12,7 @@ p-value of that examination is multiplied by the number of recipes that were tri
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,13 +100,23 @@ class Sweep:
         """Fits of the examination, if there is one."""
         return 2 * sum(len(self.materials.used_folds(seed)) for seed in self._fresh_seeds)
 
-    def run(self, *, engine: Engine | None = None, on_cell: OnCell = lambda *_: None) -> Outcome:
-        """Measure what is missing, then judge."""
+    def run(
+        self,
+        *,
+        engine: Engine | None = None,
+        on_cell: OnCell = lambda *_: None,
+        prepare: Callable[[], None] = lambda: None,
+    ) -> Outcome:
+        """Measure what is missing, then judge.
+
+        `prepare` is called before the first fit, when the directory is known to be that of this sweep.
+        """
         search = self.search
         inputs = SweepInputs.of(self.materials, search.space, search.seed, search.sampler)
         with taken_up(self.directory, inputs):
             rows = RowFile(self.directory / ROWS, FoldRow.from_json, "--output")
             try:
+                prepare()
                 with (engine or Engine()).crew(score, self.materials) as crew:
                     bench = Bench(self.materials, rows, crew, on_cell)
                     return self._outcome(self._searched(bench), bench)

@@ -98,6 +98,19 @@ class SweepMaterials:
         return [int(fold) for fold in np.unique(self.folds(seed)) if fold >= 0]
 
 
+def asks_while_fitting(task: Task, embedder: Embedder) -> bool:
+    """Whether fits call an API. Wordings that quote examples differ from fold to fold, also inside a fit."""
+    return embedder.api is not None and task.prompts.with_examples
+
+
+def vectors_for(task: Task, embedder: Embedder, spec: str) -> KnownVectors:
+    """To be filled by `embed_all`; behind an API fits find nothing more than that, unless they have to."""
+    free = embedder.api is None
+    vectors = KnownVectors(embedder, spec if free or asks_while_fitting(task, embedder) else None)
+    vectors.api = None  # a fit would meter it anew, and forget the budget of the sweep
+    return vectors
+
+
 def embed_all(materials: SweepMaterials, embedder: Embedder) -> None:
     """Work out the vectors of all samples and wordings once, before the first fit."""
     task, known = materials.task, materials.vectors

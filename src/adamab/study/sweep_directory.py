@@ -5,6 +5,7 @@ rows.jsonl     one line a recipe and fold
 optuna.jsonl   Optuna's journal of the trials
 sweep.json     everything that was found, written at the end
 best.yaml      the options of the best recipe
+spending.db    the calls of an embedder behind an API, of all starts
 writer.lock    held by the process that writes
 """
 
@@ -27,7 +28,7 @@ from adamab.task import Task
 from adamab.task.messages import place
 
 DEFINITION = 1  # of what a row measures; raise it when that changes
-INPUTS = "inputs.json"
+INPUTS, SPENDING = "inputs.json", "spending.db"
 _OPTIONS = {"recipe": "--recipe and --set", "space": "--search", "embedder": "--embedder"}
 
 

@@ -1,0 +1,47 @@
+"""Which rows of a chunk have an answer, and which an error."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from adamab.classifier.answers import Answers, Asked
+from adamab.errors import ImageError
+from adamab.providers.embedders.base import TextError
+from adamab.serving import CHUNK
+from adamab.serving.bulk_predictor import Predictor
+from adamab.task.samples import TextRow
+
+
+class Picky:
+    """Takes texts that begin with "good", and tells of another one: the first, the last, or one unnamed."""
+
+    embedder, remote = None, False
+    classifier = SimpleNamespace(classes=["a", "b"])
+
+    def __init__(self, which):
+        self.which, self.taken = which, []
+
+    def answers(self, rows, asked):
+        broken = [number for number, row in enumerate(rows) if not row.text.startswith("good")]
+        if broken and self.which is None:
+            raise ImageError("one of them is no picture")
+        if broken:
+            raise TextError("toy", broken[self.which], "is too large")
+        self.taken += [row.text for row in rows]
+        shape = (len(rows), 1)
+        return Answers(np.zeros(shape, np.int64), np.ones(shape, np.float32), None, None)
+
+
+@pytest.mark.parametrize("which", [0, -1, None])
+def test_any_number_of_broken_rows_is_told_each_beside_its_own(which):
+    texts = [f"good {n}" if n % 50 == 7 else f"bad {n}" for n in range(CHUNK)]
+    inference = Picky(which)
+    predictor = Predictor(SimpleNamespace(asked=Asked()), inference)
+    outcomes = predictor._outcomes([TextRow(text, {}, 0) for text in texts])
+    assert [text for text, outcome in zip(texts, outcomes, strict=True) if "error" not in outcome] == [
+        text for text in texts if text.startswith("good")
+    ]
+    assert inference.taken == [text for text in texts if text.startswith("good")]
