@@ -125,6 +125,26 @@ def test_a_part_that_was_removed_is_made_again(adamab, folder, model, table_of):
     assert table_of(folder / "out").equals(whole)
 
 
+@pytest.mark.parametrize("size", [0, 3, 100])
+def test_a_part_that_was_cut_off_is_made_again(adamab, folder, model, table_of, size):
+    adamab("predict", model, "new.jsonl", "-o", "out", "--part-rows", "4")
+    before = table_of(folder / "out")
+    os.truncate(folder / "out" / "part-00000-000001.parquet", size)
+    result = adamab("predict", model, "new.jsonl", "-o", "out", "--part-rows", "4")
+    assert result.stderr == "out: 9 rows in 3 parts, 2 of them finished before\n"
+    assert table_of(folder / "out").equals(before)
+
+
+def test_who_stops_it_hears_that_it_goes_on(adamab, folder, model, monkeypatch):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(PartsFolder, "write", stopped)
+    result = adamab("predict", model, "new.jsonl", "-o", "out")
+    assert result.exit_code == 130
+    assert "what is finished is kept: run the same command again to go on" in result.stderr
+
+
 def test_what_is_mended_is_asked_again_where_no_row_had_an_answer(
     adamab, refused, folder, model, write_npz, table_of
 ):
@@ -197,7 +217,7 @@ def test_damaged_parts_never_become_a_file(adamab, refused, folder, model, monke
     part = folder / ".one.parquet.parts" / "part-00000-000001.parquet"
     pq.write_table(pq.read_table(part).slice(0, 1), part)
     assert "holds 6 rows where 9 were predicted" in refused(*command)
-    part.write_bytes(b"PAR1xx")
+    part.write_bytes(b"PAR1 nothing of the kind PAR1")
     assert "000001.parquet: is damaged" in refused(*command)
     assert not (folder / "one.parquet").exists()
     part.unlink()

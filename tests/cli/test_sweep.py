@@ -131,3 +131,11 @@ def test_a_missing_optuna_is_told_with_its_extra(refused, folder, monkeypatch):
         "Optuna, which proposes what a sweep tries, is not installed; run: pip install 'adamab[sweep]'"
         in (refused(*SWEEP))
     )
+
+
+def test_a_folder_of_other_files_is_not_taken(refused, folder):
+    (folder / "mine").mkdir()
+    (folder / "mine" / "data.csv").write_text("text\nhello\n")
+    told = refused("sweep", "task.yaml", "-o", "mine", "--trials", "2")
+    assert "mine: holds other files" in told
+    assert [path.name for path in (folder / "mine").iterdir()] == ["data.csv"]

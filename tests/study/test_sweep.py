@@ -203,7 +203,8 @@ def test_the_journal_is_json(done):
     assert len([json.loads(line) for line in lines]) == 1 + 6
 
 
-def test_a_journal_that_is_none_is_told(materials, tmp_path):
+def test_a_journal_that_is_none_is_told(materials, done, tmp_path):
+    (tmp_path / "inputs.json").write_bytes((done[1] / "inputs.json").read_bytes())
     (tmp_path / "optuna.jsonl").write_text("no journal\nat all\n")
     with pytest.raises(RunError, match="is no journal of Optuna or is damaged"):
         swept(materials, tmp_path)

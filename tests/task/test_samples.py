@@ -67,7 +67,7 @@ def test_texts_are_a_stream(tmp_path: Path) -> None:
         ({"text": "", "label": "a"}, "'text' is empty"),
         ({"text": "\u200b \n", "label": "a"}, "'text' is empty"),
         ({"text": 1.5, "label": "a"}, "'text' is '1.5', not a text; put it in double quotes"),
-        ({"text": None, "label": "a"}, "'text' is 'None', not a text"),
+        ({"text": None, "label": "a"}, "'text' is empty; put a text there"),
         ({"text": "x", "label": 3}, "'label' is '3', not a text"),
         ({"text": "x", "label": " "}, "'label' is empty"),
         ({"text": "\ud800", "label": "a"}, "half a character"),

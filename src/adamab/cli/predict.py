@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -121,7 +122,7 @@ def predict(
     A field of the input that is called like one of ours is kept as input_NAME. Started again, it goes on
     where it was stopped.
     """
-    from adamab.cli.prediction_files import PARQUET, PARTS, check_output, output_format
+    from adamab.cli.prediction_files import PARQUET, PARTS, STDIN, check_output, output_format
 
     address = ray_address(engine, address)
     check_output(source, output)
@@ -135,10 +136,23 @@ def predict(
         from adamab.cli.bulk_predict import bulk_predict
 
         spread = Spread(engine, address, workers or 1, part_rows or PART_ROWS, as_json)
-        bulk_predict(question, caps, output, output_kind, spread)
+        with _told_to_go_on():
+            bulk_predict(question, caps, output, output_kind, spread)
         return
-    with progress("predicting") as bar:
+    resumed = output is not None and source != STDIN
+    with _told_to_go_on() if resumed else nullcontext(), progress("predicting") as bar:
         _write(question, caps, output, output_kind, bar)
+
+
+@contextmanager
+def _told_to_go_on() -> Iterator[None]:
+    """Whoever stops a prediction hears that it is not lost."""
+    from adamab.errors import StoppedError
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise StoppedError("stopped; what is finished is kept: run the same command again to go on") from None
 
 
 def _refuse_idle(

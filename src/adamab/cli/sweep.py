@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from shutil import get_terminal_size
 from textwrap import fill
 from typing import TYPE_CHECKING, Annotated
 
@@ -229,8 +230,9 @@ def _report(report: SweepReport, *, as_json: bool, quiet: bool) -> None:
         return
     if quiet:
         return
+    columns = get_terminal_size().columns
     print_table(HEADER, report.table())
     for line in report.lines():
-        echo(fill(one_line(line), 88, initial_indent="- ", subsequent_indent="  "))
+        echo(fill(one_line(line), min(88, columns), initial_indent="- ", subsequent_indent="  "))
     echo(report.command)
     echo(f"Written to {report.sweep.directory}: {', '.join(path.name for path in written)}")

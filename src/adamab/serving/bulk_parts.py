@@ -21,6 +21,7 @@ from adamab.task.messages import one_line, place
 MANIFEST = "_manifest.json"  # readers of Parquet folders pass by names that begin with _ or .
 SPENDING = "_spending.db"
 _LOCK = ".lock"
+_MAGIC = b"PAR1"
 _PART = re.compile(r"part-(\d{5,})-(\d{6,})\.parquet")
 _ERRORS = b"adamab.errors"
 _WORDS = {"input": "another input", "model": "another model", "question": "another question"}
@@ -108,10 +109,10 @@ class PartsFolder:
         self._replace(MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
 
     def finished(self) -> dict[int, set[int]]:
-        """Numbers of the parts that are there, by the number of their source."""
+        """Numbers of the parts that are there and whole, by the number of their source."""
         found: dict[int, set[int]] = defaultdict(set)
         for name in os.listdir(self.path):
-            if match := _PART.fullmatch(name):
+            if (match := _PART.fullmatch(name)) and _is_whole(self.path / name):
                 found[int(match[1])].add(int(match[2]))
         return found
 
@@ -158,7 +159,8 @@ class PartsFolder:
 
     def clear(self) -> None:
         """Remove everything of ours; killed meanwhile, it leaves a folder that says that it is left over."""
-        self._write({"format": 1, "left_over": True})
+        with suppress(RunError):  # on a full disk: then room is made without it
+            self._write({"format": 1, "left_over": True})
         self.forget_parts()
         self._remove(lambda name: name.startswith(SPENDING))
         (self.path / MANIFEST).unlink(missing_ok=True)
@@ -177,6 +179,15 @@ class PartsFolder:
             raise RunError(f"{place(self.path / name)}: cannot be written ({one_line(error)})") from None
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def _is_whole(path: Path) -> bool:
+    """A Parquet file ends as it begins; one that was cut off does not."""
+    with suppress(OSError), open(path, "rb") as stream:
+        first = stream.read(len(_MAGIC))
+        stream.seek(-len(_MAGIC), os.SEEK_END)
+        return first == stream.read() == _MAGIC
+    return False
 
 
 def read_part(path: Path) -> Any:

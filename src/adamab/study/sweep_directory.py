@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from adamab.errors import RunError
-from adamab.run.journal_file import WriterLock
+from adamab.run.journal_file import LOCK_NAME, WriterLock
 from adamab.study.sweep_cells import SweepMaterials
 from adamab.study.sweep_space import Space, said
 from adamab.task import Task
@@ -62,6 +62,10 @@ class SweepInputs:
 @contextmanager
 def taken_up(directory: Path, inputs: SweepInputs) -> Iterator[None]:
     """The directory for this process alone, with the sweep that was begun there or a new one."""
+    if not (directory / INPUTS).exists() and any(
+        not name.startswith(LOCK_NAME) for name in os.listdir(directory)
+    ):
+        raise RunError(f"{place(directory)}: holds other files; name a new or an empty folder with --output")
     lock = WriterLock(directory)
     try:
         path, now = directory / INPUTS, asdict(inputs)

@@ -94,6 +94,8 @@ def _text(row: Row) -> str:
 def string_of(row: Row, key: str) -> str:
     """A field that must be a text."""
     value = row.fields[key]
+    if value is None:
+        raise TaskError(f"{row.place}: '{key}' is empty; put a text there or remove the row")
     if not isinstance(value, str):
         raise TaskError(f"{row.place}: '{key}' is {short(value)}, not a text; put it in double quotes")
     return checked(value, row.place, f"'{key}'")
