@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 
 from adamab.cli.app import app
 from adamab.providers.sync import run_sync
-from adamab.testing import HashEmbedder
+from adamab.testing import HashEmbedder, ProviderServer
 
 CLASSES = {"refund": "money back", "login": "cannot sign in", "praise": "likes it"}
 TEXTS = {
@@ -125,3 +126,19 @@ def vector_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = CliRunner().invoke(app, [*(str(part) for part in command), "--set", "words=false"])
     assert result.exit_code == 0, result.output
     return place / "run"
+
+
+@pytest.fixture
+def paid_run(adamab, folder):
+    """`with paid_run(batch=4) as server`: the run `paid`; its embedder is an API, so many texts a call."""
+
+    @contextmanager
+    def fitted(batch):
+        with ProviderServer() as server:
+            spec = f"openai:m?base_url={server.url}/v1&first_wait=0.01&batch={batch}"
+            result = adamab("fit", "task.yaml", "--run", "paid", "--embedder", spec, "--set", "folds=0",
+                            "--set", "checkpoints=0,6", "--no-cache")  # fmt: skip
+            assert result.exit_code == 0, result.output
+            yield server
+
+    return fitted

@@ -13,7 +13,7 @@ import pytest
 from adamab.cli import bulk_predict as bulk_command
 from adamab.cli import predict as predict_command
 from adamab.serving.bulk_parts import PartsFolder
-from adamab.testing import Fault, ProviderServer
+from adamab.testing import Fault
 
 
 def told_by(table):
@@ -299,13 +299,9 @@ def test_an_unfinished_file_of_another_question_is_begun_anew(adamab, folder, mo
 
 
 @pytest.fixture
-def paid(adamab, folder):
+def paid(paid_run):
     """A server and a run whose embedder it is."""
-    with ProviderServer() as server:
-        spec = f"openai:m?base_url={server.url}/v1&first_wait=0.01&batch=4"
-        fitted = adamab("fit", "task.yaml", "--run", "paid", "--embedder", spec, "--set", "folds=0",
-                        "--set", "checkpoints=0,6", "--no-cache")  # fmt: skip
-        assert fitted.exit_code == 0, fitted.output
+    with paid_run(batch=4) as server:
         yield server
 
 

@@ -11,7 +11,6 @@ from adamab.cli import predict as predict_command
 from adamab.cli import resumed_file
 from adamab.cli.resumed_file import ResumedFile
 from adamab.errors import TaskError
-from adamab.testing import ProviderServer
 
 JOB = {"input": "one"}
 
@@ -108,13 +107,9 @@ def test_a_folder_of_texts_goes_on_where_it_was_stopped(adamab, folder, model, n
 
 
 @pytest.fixture
-def server(adamab, folder):
+def server(paid_run):
     """A run whose embedder is behind an API, one text a call."""
-    with ProviderServer() as server:
-        spec = f"openai:m?base_url={server.url}/v1&first_wait=0.01&batch=1"
-        fitted = adamab("fit", "task.yaml", "--run", "paid", "--embedder", spec, "--set", "folds=0",
-                        "--set", "checkpoints=0,6", "--no-cache")  # fmt: skip
-        assert fitted.exit_code == 0, fitted.output
+    with paid_run(batch=1) as server:
         yield server
 
 
