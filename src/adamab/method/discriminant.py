@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from adamab.method.blas_threads import eigen
 from adamab.method.views import PreparedView, class_means, unit
 
 Floats = NDArray[np.float32]
@@ -95,7 +96,7 @@ def _scatter(
     learned = weight > 0
     residuals = (queries[learned] - means[class_index[learned]]) * np.sqrt(weight[learned])[:, None]
     freedom = float(weight[learned].sum()) - len(np.unique(class_index[learned]))
-    values, directions = np.linalg.eigh(residuals.T @ residuals / max(freedom, 1.0))
+    values, directions = eigen(residuals.T @ residuals / max(freedom, 1.0))
     return np.maximum(values, 0), directions
 
 

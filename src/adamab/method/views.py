@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from adamab.method.blas_threads import eigen
 from adamab.task.recipe import Recipe
 
 Floats: TypeAlias = NDArray[np.float32]
@@ -137,11 +138,11 @@ def class_means(
 def span_basis(rows: Floats, width: int) -> Floats:  # (n, d) -> (d, r), r <= width
     """Orthonormal basis of the rows' span, or of its `width` strongest directions."""
     if len(rows) < rows.shape[1]:
-        values, vectors = np.linalg.eigh(_gram(rows))
+        values, vectors = eigen(_gram(rows))
         keep = _strongest(values, width)
         basis = rows.T @ (vectors[:, keep] / np.sqrt(values[keep]))
     else:
-        values, vectors = np.linalg.eigh(_gram(rows.T))
+        values, vectors = eigen(_gram(rows.T))
         basis = vectors[:, _strongest(values, width)]
     return np.ascontiguousarray(basis, dtype=np.float32)
 
@@ -155,7 +156,7 @@ def isometric(x: Rows, described: Rows | None) -> tuple[Rows, Rows | None]:
     together = x if described is None else _stack(x, described)
     if together.shape[0] >= min(together.shape[1], SPAN_ROWS):
         return x, described
-    values, vectors = np.linalg.eigh(_dense(together @ together.T).astype(np.float64))
+    values, vectors = eigen(_dense(together @ together.T).astype(np.float64))
     keep = _strongest(values, len(values))
     rotated = (vectors[:, keep] * np.sqrt(values[keep])).astype(np.float32)
     n = x.shape[0]

@@ -12,6 +12,7 @@ from adamab.classifier import Confidence, Head
 from adamab.classifier.class_side import ClassSide, Reference
 from adamab.classifier.confidence import confidence_of
 from adamab.errors import TaskError
+from adamab.method.blas_threads import one_thread_if_small
 from adamab.method.evidence import Estimate, HeldOut, in_both
 from adamab.method.heads import FittedViews, fit_views
 from adamab.method.policies import make_policy
@@ -91,15 +92,16 @@ class _Models:
 
 def _fitted(samples: TrainingSet, recipe: Recipe, seed: int) -> FittedViews:
     views = samples.raw_views(recipe)
-    return fit_views(
-        views,
-        samples.class_index,
-        samples.given,
-        samples.n_classes,
-        recipe,
-        seed=seed,
-        copies=samples.copies,
-    )
+    with one_thread_if_small(len(samples)):
+        return fit_views(
+            views,
+            samples.class_index,
+            samples.given,
+            samples.n_classes,
+            recipe,
+            seed=seed,
+            copies=samples.copies,
+        )
 
 
 def fit_samples(
