@@ -41,24 +41,32 @@ class Recipe(BaseModel):
     """A lexical view (TF-IDF) beside the embedder's: free, and worth up to 0.8 points beside the others
     (results/ablation-development.md)."""
     similarity: bool = True
-    """Untrained similarity to the description, as a view without parameters."""
+    """Untrained similarity to the description, as a view without parameters: worth 5.2 points on MultiWD, 1.7
+    on the demo and at most 0.5 elsewhere (results/ablation-development.md)."""
     similarity_scale: float = Field(default=10.0, gt=0)
     """Logits of a cosine before evidence is there: ten makes a softmax of a few classes plausible."""
     centre: bool = True
     """Subtract the training mean: pooled embeddings share a large common part that says nothing."""
     normalise: bool = True
-    """Scale to length one after centring."""
+    """Scale to length one after centring: short and long texts then count alike. Without it Forbidden
+    lost 1 point and nothing else changed by more than 0.4 (the same page)."""
     max_width: int | None = Field(default=256, ge=1)
-    """Widest input of a tower; a wider view is reduced to the span of the training samples."""
+    """Widest input of a tower; a wider view is reduced to the span of the training samples. The time of
+    training grows with its square, and beside the discriminants more than this cannot matter much."""
 
     # The calibrator
     class_input: Literal["description", "mean", "both"] = "both"
-    """What the class tower sees: the description's vector, the class mean, or their sum."""
+    """What the class tower sees: the description's vector, the class mean, or their sum. The sum also works
+    where a class has no description or no sample; the description alone gained at most 0.8 points."""
     layers: int = Field(default=3, ge=1, le=8)
+    """Of a tower: the paper's."""
     bottleneck: int = Field(default=4, ge=1)
+    """Inner layers are so many times narrower than the view: the paper's, by its counts of parameters."""
     activation: Literal["relu", "gelu", "silu", "tanh"] = "relu"
+    """Between the layers. The paper names none; the plainest."""
     dropout: float = Field(default=0.5, ge=0, lt=1)
-    """Strong, because a fit sees a handful of samples a class."""
+    """Strong, because a fit sees a handful of samples a class; with as few steps as `checkpoints` has,
+    none at all gives the same accuracy (results/ablation-development.md)."""
     zero_last: bool = True
     """Start as the identity, which keeps what the embedder knows."""
     free_vectors: bool = True
@@ -90,18 +98,22 @@ class Recipe(BaseModel):
     recording and 0.5 on Forbidden; with batches for all of them 1.3 on TREC and nothing elsewhere. These are
     differences of rows, not tested. Only with `refit` (results/policies-development.md)."""
     optimiser: Literal["adam", "adamw"] = "adamw"
+    """AdamW takes the decay off the weights themselves, whatever Adam makes of the gradients' size."""
     learning_rate: float = Field(default=3e-3, gt=0)
     """Of the loop and the refit: with it the few steps of `checkpoints` are enough."""
     final_rate: float = Field(default=1.0, gt=0, le=1)
-    """Last learning rate as a share of the first (cosine annealing, one step a round)."""
+    """Last learning rate as a share of the first (cosine annealing, one step a round): constant, since
+    nobody knows at the start how many rounds a budget pays for."""
     weight_decay: float = Field(default=1e-2, ge=0)
+    """The optimiser's usual one. None at all gives the same accuracy (results/ablation-development.md)."""
     batch_size: int | None = Field(default=None, ge=1)
-    """Mini-batch of the loop's epochs; None is the full batch."""
+    """Mini-batch of the loop's epochs; None is the full batch, which is small enough and draws no order."""
     full_gradient: bool = False
     """One full-batch step of plain gradient descent at a constant rate a round instead of an epoch of
     Adam: the theorem's setting. The refit of the heads does not change."""
     synthetic_weight: float = Field(default=1.0, gt=0)
-    """Weight of a synthetic sample in every loss; a given one has weight one."""
+    """Weight of a synthetic sample in every loss; a given one has weight one. Less than one changed 0.2
+    points (results/ablation-added-development.md)."""
 
     # What may enter (the quality gate) and how it is written
     near_duplicate: float | None = Field(default=0.97, gt=0, le=1)
@@ -143,6 +155,7 @@ class Recipe(BaseModel):
     refit: bool = True
     """After the loop train every view's head anew, for the steps and with the weights of the folds."""
     folds: int = Field(default=5, ge=0)
+    """Three lose up to 1.6 points, none at all 12 on TREC (results/ablation-development.md)."""
     synthetic_evidence: float = Field(default=0.2, ge=0, le=1)
     """What a held-out synthetic sample counts beside a given one; 0 judges by given samples alone. With five
     given a class it matters little (results/ablation-added-development.md). With one nothing could be judged
@@ -155,10 +168,11 @@ class Recipe(BaseModel):
     training adds 0 to 0.5 points, and more steps add nothing (results/ablation-development.md). Like all of
     evidence and `similarity` it matters only with `refit`."""
     default_steps: int = Field(default=4, ge=0)
-    """Steps where there are no folds (one example a class)."""
+    """Steps where there are no folds (one example a class): the middle one of `checkpoints`, since nobody can
+    say there when training has gone too far."""
     pull: float = Field(default=3.0, ge=0)
     """Strength of the pull of the weights towards each other, in samples: with few samples the evidence
-    hardly tells the views apart."""
+    hardly tells the views apart. Neither none nor ten times as much differs by more than a point."""
 
     @classmethod
     def preset(cls, name: str) -> Recipe:
