@@ -97,7 +97,9 @@ def test_a_second_start_makes_what_is_missing(adamab, refused, folder, model, ta
     before = kept.stat().st_mtime_ns
     (folder / "out" / "part-00000-000001.parquet").unlink()
     manifest = json.loads((folder / "out" / "_manifest.json").read_text())
-    unfinished = {name: manifest[name] for name in ("format", "input", "model", "question", "part_rows")}
+    unfinished = {
+        name: manifest[name] for name in manifest if name not in ("complete", "rows", "errors", "parts")
+    }
     (folder / "out" / "_manifest.json").write_text(json.dumps(unfinished))
     result = adamab("predict", model, "new.jsonl", "-o", "out", "--part-rows", "4")
     assert result.stderr == "out: 9 rows in 3 parts, 2 of them finished before\n"
@@ -346,3 +348,30 @@ def test_a_text_that_the_provider_declines_is_an_error_of_its_row(adamab, folder
     errors = table_of(folder / "out")["error"].to_pylist()
     assert errors[:7] == [None] * 7
     assert errors[7] is not None
+
+
+def test_vectors_that_are_others_by_now_are_not_mixed_with_the_old_answers(
+    adamab, refused, folder, model, new_texts, write_npz
+):
+    write_npz(folder / "mine.npz", new_texts)
+    command = ("predict", model, "new.jsonl", "--embedder", f"npz:{folder / 'mine.npz'}", "-o")
+    assert adamab(*command, "out").exit_code == 0
+    assert adamab(*command, "out").stderr == "out: 9 rows in 1 part, 1 of them finished before\n"
+    write_npz(folder / "mine.npz", [*new_texts, "one more"])
+    assert "out: holds parts of other vectors; name another folder" in refused(*command, "out")
+
+
+def test_a_header_without_texts_is_told_before_the_first_part(refused, folder, model):
+    (folder / "data").mkdir()
+    for name, header in (("a", "text"), ("b", "text"), ("c", "txt")):
+        (folder / "data" / f"{name}.csv").write_text(f"{header}\nmoney please\n")
+    assert "c.csv:1: no column 'text'" in refused("predict", model, "data", "-o", "out")
+    assert not (folder / "out").exists()
+
+
+@pytest.mark.parametrize("output", ["out", "out.csv", "out.parquet"])
+def test_parquet_without_rows_is_named(refused, folder, model, output):
+    pq.write_table(pa.table({"text": pa.array([], pa.string())}), folder / "none.parquet")
+    line = refused("predict", model, "none.parquet", "-o", output)
+    assert line.endswith("none.parquet: holds no rows; add at least one\n")
+    assert not (folder / "out.csv").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -154,9 +155,27 @@ def test_a_file_that_a_worker_cannot_read_is_one_line_and_parts_stay(tmp_path, m
     command = ("predict", model, tmp_path / "data", "-o", out, "--engine", "ray", "--address", ray_address)
     result = adamab(*command)
     assert result.exit_code == 2, result.output
-    assert result.stderr.startswith("adamab: ")
-    assert result.stderr.count("\n") == 1
-    assert "b.parquet: is damaged" in result.stderr
+    assert re.fullmatch(r"adamab: \S+b\.parquet: is damaged \([^\n]*\)[^\n]*\n", result.stderr)
+    assert "Failed to apply" not in result.stderr  # Ray's advice to programmers
+
+
+def test_a_part_that_kills_every_worker_is_given_up(tmp_path, model, ray_address, monkeypatch):
+    class DeadlyActor(bulk_ray._Actor):  # of this function, so that workers get it with the job
+        def __call__(self, batch):
+            if any(b"cannot sign in" in content for content in batch["content"]):
+                os._exit(9)
+            return super().__call__(batch)
+
+    monkeypatch.setattr(bulk_ray, "_Actor", DeadlyActor)
+    monkeypatch.setattr(bulk_ray, "PATIENCE", 0.1)
+    source, out = tmp_path / "in.txt", tmp_path / "out"
+    source.write_text("\n".join([*NEW[:3] * 2, "cannot sign in"]) + "\n")
+    command = ("predict", model, source, "-o", out, "--engine", "ray", "--address", ray_address)
+    result = adamab(*command, "--part-rows", "3")
+    assert result.exit_code == 2, result.output
+    assert result.stderr.startswith("adamab: a worker died 4 times over the same part")
+    assert result.stderr.count("\n") == 1  # nobody is told to wait for other jobs
+    assert (out / "part-00000-000000.parquet").exists()
 
 
 def test_a_real_embedder_says_the_same_on_ray(tmp_path, ray_address, table_of):

@@ -2,14 +2,16 @@
 
 import operator
 import os
+import signal
 import time
 from pathlib import Path
 
 import pytest
 
-from adamab.errors import RecipeError
+from adamab.errors import RecipeError, RunError
 from adamab.providers.ray_cluster import ray_cluster
 from adamab.study.engines import HERE, Engine
+from adamab.study.row_file import RowFile
 
 RAY = pytest.mark.xdist_group("ray")
 
@@ -82,3 +84,25 @@ def test_tasks_that_nobody_waits_for_are_cancelled(on_ray, tmp_path):
     with ray_cluster() as ray:
         while ray.available_resources().get("CPU") != ray.cluster_resources()["CPU"]:
             time.sleep(0.1)  # ends long before the tasks would
+
+
+def killed(item, shared):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_process_is_one_line():
+    with pytest.raises(RunError, match="a process was killed"), Engine(jobs=1).crew(killed, None) as crew:
+        list(crew([1, 2]))
+
+
+def test_rows_that_cannot_be_written_say_where(tmp_path):
+    class Line:
+        key = "a"
+
+        def to_json(self):
+            return {"key": self.key}
+
+    rows = RowFile(tmp_path / "gone" / "rows.jsonl", lambda read: Line(), "--work")
+    with pytest.raises(RunError, match=r"rows\.jsonl: cannot be written \(No such file or directory\)"):
+        rows.add(Line())
+    assert not rows.known

@@ -15,7 +15,7 @@ from adamab.cli.prediction_files import PARQUET, STDIN
 from adamab.errors import RunError, TaskError
 from adamab.serving.bulk import Finished, bulk_begun, here, run_bulk
 from adamab.serving.bulk_job import make_job
-from adamab.serving.bulk_parts import SPENDING, PartsFolder, read_part
+from adamab.serving.bulk_parts import SPENDING, PartsFolder, read_part, sync
 from adamab.serving.bulk_ray import on_ray
 from adamab.serving.bulk_sources import pyarrow
 from adamab.task.messages import one_line, place
@@ -88,6 +88,7 @@ def _join(folder: PartsFolder, rows: int, output: Path) -> None:
                 f"{place(folder.path)}: holds {counted(joined, 'row')} where {rows} were predicted; "
                 "remove the folder, then start again"
             )
+        sync(temporary)  # the parts, which are on the disk, go next
         os.replace(temporary, os.path.realpath(output))
         folder.clear()
     except (OSError, ValueError, pyarrow().ArrowException) as error:

@@ -122,7 +122,7 @@ def predict(
     A field of the input that is called like one of ours is kept as input_NAME. Started again, it goes on
     where it was stopped.
     """
-    from adamab.cli.prediction_files import PARQUET, PARTS, STDIN, check_output, output_format
+    from adamab.cli.prediction_files import PARQUET, PARTS, check_output, output_format
 
     address = ray_address(engine, address)
     check_output(source, output)
@@ -139,8 +139,7 @@ def predict(
         with _told_to_go_on():
             bulk_predict(question, caps, output, output_kind, spread)
         return
-    resumed = output is not None and source != STDIN
-    with _told_to_go_on() if resumed else nullcontext(), progress("predicting") as bar:
+    with progress("predicting") as bar:
         _write(question, caps, output, output_kind, bar)
 
 
@@ -225,7 +224,9 @@ def _write(question: Question, caps: Caps, output: Path | None, kind: str, bar: 
         return
     from adamab.cli.resumed_file import ResumedFile
 
-    with ResumedFile(output, kind, _identity(question, inference)).opened() as file:
+    identity = _identity(question, inference)
+    kept = _told_to_go_on() if identity is not None else nullcontext()
+    with kept, ResumedFile(output, kind, identity).opened() as file:
         if file.done:
             say(f"going on after {counted(file.done, 'row')} that an earlier start has written")
         for consumed, rows in predictions(file.book, file.done):
@@ -253,6 +254,7 @@ def _identity(question: Question, inference: Inference | None) -> dict[str, Any]
     return {
         "input": sources,
         "model": hashlib.sha256(document).hexdigest(),
+        "vectors": inference.vectors_version,
         "question": {name: str(value) for name, value in asked.items()},
     }
 

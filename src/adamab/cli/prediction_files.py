@@ -93,9 +93,12 @@ def many_rows(source: str, kind: str | None, modality: Modality) -> Iterator[Row
     from adamab.serving.bulk_predictor import strict_row
     from adamab.serving.bulk_sources import find_sources, rows_of
 
+    row = None
     for found in find_sources(source, kind, modality):
         for row in rows_of(found):
             yield strict_row(found, row)
+    if row is None:
+        raise TaskError(f"{place(source)}: holds no rows; add at least one")
 
 
 def _check_ending(path: Path) -> None:

@@ -112,7 +112,10 @@ class ResumedFile:
 
     def _note(self, done: int, size: int) -> None:
         state = {"identity": self._identity, "done": done, "bytes": size, "columns": self._columns}
-        self._new_state.write_text(json.dumps(state), encoding="utf-8")
+        with self._new_state.open("w", encoding="utf-8") as file:
+            file.write(json.dumps(state))
+            file.flush()
+            os.fsync(file.fileno())  # or the book would be forgotten with a state that is cut off
         os.replace(self._new_state, self._state_file)
 
     def _finish(self) -> None:

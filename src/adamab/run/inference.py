@@ -70,6 +70,11 @@ class Inference:
         """Whether embedding is a call that may cost money."""
         return self.embedder is not None and self.embedder.api is not None
 
+    @property
+    def vectors_version(self) -> str:
+        """Of vectors that are looked up in a file, which may be another one by the next start."""
+        return "" if self.embedder is None else self.embedder.vectors_version
+
     def class_views(self, keys: Sequence[str], views: Sequence[str]) -> dict[str, NDArray[np.float32]]:
         """What the embedder says of a class, by view: (1, d) each.
 

@@ -76,7 +76,8 @@ def _check(job: Job, folder: PartsFolder, seen: set[tuple[int, int]], total: Fin
     if seen - there:
         raise RunError(f"{place(job.output)}: {len(seen - there)} parts were removed meanwhile; start again")
     if total.rows == 0:
-        raise TaskError(f"{place(job.output)}: the input holds no rows; add at least one")
+        path = Path(job.sources[0].path)
+        raise TaskError(f"{place(path.parent if job.several else path)}: holds no rows; add at least one")
     if total.errors == total.rows:
         reason = read_part(folder.part(*min(seen))).column("error")[0].as_py()
         folder.forget_parts()  # or the next start would tell of what may be mended

@@ -44,6 +44,7 @@ class Job:
     columns: Columns = field(default_factory=Columns)
     cache_file: str | None = None  # of the process that started it, as is its current folder
     folder: str = field(default_factory=os.getcwd)
+    vectors: str = ""  # what else decides the answers, where the embedder only looks vectors up
 
     @property
     def several(self) -> bool:
@@ -68,6 +69,7 @@ class Job:
             "input": [[*identity_of(source), source.kind] for source in self.sources],
             "model": hashlib.sha256(read_document(Path(self.run))).hexdigest(),
             "question": asked,
+            "vectors": self.vectors,
             "part_rows": self.part_rows,
         }
 
@@ -82,7 +84,16 @@ def make_job(
     # A worker has another current folder.
     absolute = tuple(Source(_absolute(s.path), s.name, s.kind, s.modality) for s in sources)
     run_path, out = os.path.abspath(run), os.path.abspath(output)
-    return Job(run_path, out, absolute, part_rows, columns=columns, cache_file=cache_file, **more)
+    return Job(
+        run_path,
+        out,
+        absolute,
+        part_rows,
+        columns=columns,
+        cache_file=cache_file,
+        vectors=inference.vectors_version,
+        **more,
+    )
 
 
 def _absolute(path: str) -> str:
@@ -103,7 +114,8 @@ def _columns(sources: list[Source], part_rows: int) -> Columns:
         rows = (row.fields for source in sources for row in rows_of(source) if row.fields is not None)
         return Columns.of_objects(islice(rows, part_rows))
     if first.kind in DELIMITERS:
-        headers = (table_names(Path(source.path), source.kind, source.columns) for source in sources)
+        # All of them now: what is wrong with the last file should not show after hours.
+        headers = [table_names(Path(source.path), source.kind, source.columns) for source in sources]
         return Columns.of_texts(next(filter(None, headers), []), spill=several)
     return Columns.of_texts(["image" if first.kind == PICTURE_LIST else "text"])
 

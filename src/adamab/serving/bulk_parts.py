@@ -24,7 +24,12 @@ _LOCK = ".lock"
 _MAGIC = b"PAR1"
 _PART = re.compile(r"part-(\d{5,})-(\d{6,})\.parquet")
 _ERRORS = b"adamab.errors"
-_WORDS = {"input": "another input", "model": "another model", "question": "another question"}
+_WORDS = {
+    "input": "another input",
+    "model": "another model",
+    "question": "another question",
+    "vectors": "other vectors",
+}
 
 
 @dataclass(frozen=True)
@@ -134,7 +139,7 @@ class PartsFolder:
         temporary = self.path / f".{target.name}.{uuid.uuid4().hex}"
         try:
             pa.parquet.write_table(noted, temporary)
-            _sync(temporary)
+            sync(temporary)
             os.replace(temporary, target)
         except OSError as error:
             raise RunError(f"{place(target)}: cannot be written ({one_line(error)[:200]})") from None
@@ -173,7 +178,7 @@ class PartsFolder:
         temporary = self.path / f".part-{uuid.uuid4().hex}"
         try:
             temporary.write_bytes(content)
-            _sync(temporary)
+            sync(temporary)
             os.replace(temporary, self.path / name)
         except OSError as error:
             raise RunError(f"{place(self.path / name)}: cannot be written ({one_line(error)})") from None
@@ -206,6 +211,7 @@ def _told_if_damaged(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Wait until the file is on the disk."""
     with open(path, "rb") as stream:
         os.fsync(stream.fileno())

@@ -27,6 +27,7 @@ from adamab.task.messages import one_line
 READING, PREDICTING = 0, 0.5
 READERS = 2
 PATIENCE = 10.0  # seconds without a part before we say that we wait
+RETRIES = 3  # of a part whose worker died: one that kills every worker must not go round for ever
 _STARTING = 6  # times as long where there was room: a process that starts on a busy machine takes its time
 
 
@@ -88,6 +89,8 @@ def _done(ray: Any, data: Any, job: Job, workers: int) -> Any:
         batch_size=1,
         num_cpus=PREDICTING,
         compute=data.ActorPoolStrategy(size=_fitting(ray, workers)),
+        max_restarts=-1,  # of an actor, over all its parts
+        max_task_retries=RETRIES,
     )
 
 
@@ -154,7 +157,13 @@ def _own_errors(ray: Any) -> Iterator[None]:
     except Exception as error:
         ours = _ours_in(error, ray.exceptions.RayTaskError)
         if ours is not None:
+            ours.args = (str(ours).partition("\n")[0],)  # Ray Data adds advice to whoever wrote this
             raise ours from None
+        if isinstance(error, ray.exceptions.ActorDiedError | ray.exceptions.ActorUnavailableError):
+            raise ProviderError(
+                f"a worker died {RETRIES + 1} times over the same part, perhaps for lack of memory; finished "
+                "parts are kept, so start again, with fewer --workers or --part-rows"
+            ) from None
         if isinstance(error, ray.exceptions.RayError):
             lines = [line for line in str(error).splitlines() if line.strip()]
             told = one_line(lines[-1] if lines else type(error).__name__)[:300]
@@ -174,10 +183,11 @@ def _ours_in(error: BaseException | None, wrapper: type[BaseException]) -> Adama
 
 
 def _has_workers(ray: Any) -> bool:
-    """Whether an actor of this job has its share of a processor."""
+    """Whether an actor of this job has, or had, its share of a processor."""
     job = ray.get_runtime_context().get_job_id()
     actors = ray._private.state.actors().values()
-    return any(actor["State"] == "ALIVE" and actor["JobID"] == job for actor in actors if _predicts(actor))
+    known = [actor["State"] for actor in actors if _predicts(actor) and actor["JobID"] == job]
+    return any(state in ("ALIVE", "RESTARTING") for state in known)
 
 
 def _predicts(actor: Mapping[str, Any]) -> bool:
@@ -194,6 +204,8 @@ def _told_when_waiting(ray: Any, say: Callable[[str], None]) -> Iterator[Callabl
     def watch() -> None:
         if ended.wait(PATIENCE if full else _STARTING * PATIENCE) or moved.is_set() or _has_workers(ray):
             return
+        if ray.available_resources().get("CPU", 0) >= PREDICTING:
+            return  # it is something else that takes its time
         total = ray.cluster_resources().get("CPU", 0)
         say(f"waiting: other jobs hold all {total:g} CPUs of Ray; it goes on when one is free")
 

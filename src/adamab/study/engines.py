@@ -10,6 +10,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +20,7 @@ from typing import Any, Literal, TypeAlias
 
 from threadpoolctl import threadpool_limits
 
-from adamab.errors import ProviderError
+from adamab.errors import ProviderError, RunError
 from adamab.providers.ray_cluster import ray_cluster
 from adamab.study.processes import end_with_parent
 from adamab.task.messages import short
@@ -89,7 +90,14 @@ def _in_processes(pool: ProcessPoolExecutor, items: Sequence[Any]) -> Iterator[t
     with _interrupts_later():
         futures = {pool.submit(_run_in_process, item): item for item in items}
     for future in as_completed(futures):
-        yield futures[future], future.result()
+        try:
+            found = future.result()
+        except BrokenProcessPool:
+            raise RunError(
+                "a process was killed, perhaps for lack of memory; what is finished is kept: run the same "
+                "command again to go on, with fewer --jobs"
+            ) from None
+        yield futures[future], found
 
 
 @contextmanager

@@ -38,10 +38,16 @@ class RowFile(Generic[R]):
 
     def add(self, row: R) -> None:
         """Keep one row, on the disk before anything else happens."""
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row.to_json()) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row.to_json()) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise RunError(
+                f"{place(self.path)}: cannot be written ({error.strerror}); what is in it is kept: run the "
+                "same command again to go on"
+            ) from None
         self.known[row.key] = row
 
     def _read(self, read: Callable[[dict[str, Any]], R]) -> Iterator[R]:

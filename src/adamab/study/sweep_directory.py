@@ -81,8 +81,11 @@ def taken_up(directory: Path, inputs: SweepInputs) -> Iterator[None]:
 def replace_text(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
     new = path.with_name(f".{path.name}.new")
-    new.write_text(text, encoding="utf-8")
-    os.replace(new, path)
+    try:
+        new.write_text(text, encoding="utf-8")
+        os.replace(new, path)
+    except OSError as error:
+        raise RunError(f"{place(path)}: cannot be written ({error.strerror})") from None
 
 
 def _check_same(path: Path, now: dict[str, Any]) -> None:

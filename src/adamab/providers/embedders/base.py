@@ -81,6 +81,7 @@ class Embedder(ABC):
     views: tuple[str, ...] = ("pooled",)
     modalities: frozenset[Modality] = frozenset({"text"})
     cacheable: bool = True  # False where a text does not determine its vector
+    vectors_version: str = ""  # where a text does not determine its vector: changes with the vectors
     api: ApiClient | None = None  # None where nothing leaves the machine
 
     @abstractmethod

@@ -46,6 +46,8 @@ class NpzEmbedder(Embedder):
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path).expanduser()
         self._vectors = read_npz(self._path)
+        file = self._path.stat()
+        self.vectors_version = f"{file.st_size}:{file.st_mtime_ns}"
         self._row = {key: row for row, key in enumerate(self._vectors.ids)}
         self.fingerprint = self._vectors.fingerprint
         self.views = tuple(self._vectors.views)
