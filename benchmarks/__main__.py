@@ -15,6 +15,7 @@ GROUPS = (
     "image_memory",
     "label_search",
     "long_run",
+    "many_classes",
     "paper_run",
     "prediction",
     "serving",
