@@ -259,3 +259,33 @@ def test_a_class_that_is_twice_as_difficult_counts_as_one_with_half_the_samples(
         policy.forecast(Arms(np.array([2, 2, 2]), everything, 2, difficulty), Choice(1), rng=RNG, rounds=6)
         == (chosen[1:])
     )
+
+
+def choices(policy: Policy, difficulty: np.ndarray | float, rounds: int) -> np.ndarray:
+    """Counts of ten classes after so many rounds; the first has by far the smallest δ²."""
+    counts = np.ones(10, np.int64)
+    shift = KnownShift(np.r_[0.0, np.full(9, 1e6)], slack=np.zeros(10))
+    for _ in range(rounds):
+        arms = Arms(counts, np.ones(10, dtype=np.bool_), 5, difficulty)
+        counts[policy.choose(arms, rng=RNG, shift=shift).arm] += 5
+    return counts
+
+
+def test_a_limit_keeps_a_class_from_running_away() -> None:
+    assert choices(GradientShiftUCB(100), 1.0, 20)[0] == 101
+    assert choices(GradientShiftUCB(100, ahead=1), 1.0, 20).tolist() == [11] * 10
+    assert choices(GradientShiftUCB(100, ahead=1), 1.0, 21)[0] == 16  # who is first is still told by δ²
+    assert choices(GradientShiftUCB(100, ahead=3), 1.0, 20)[0] == 21
+
+
+def test_the_limit_counts_as_difficulty_does() -> None:
+    hard = np.r_[4.0, np.full(9, 0.5)]
+    counts = choices(GradientShiftUCB(100, ahead=1), hard, 20)
+    assert counts[0] / 4 < counts[1:].min() / 0.5 + 5 + 5 / 4
+    assert counts[0] > 2 * counts[1:].max()
+
+
+def test_a_closed_class_holds_nobody_back() -> None:
+    arms = Arms(np.array([1, 50, 51]), np.array([False, True, True]), 5)
+    shift = KnownShift(np.array([0.0, 9.0, 1.0]), slack=np.zeros(3))
+    assert GradientShiftUCB(0.0, ahead=1).choose(arms, rng=RNG, shift=shift).arm == 2

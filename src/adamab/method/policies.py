@@ -125,7 +125,9 @@ class GradientShiftUCB(Policy):
 
     A class that is w times as difficult as the average counts as one with n_C / w samples. With
     `relative`, δ² is divided by the shift's own scale of the round, so that α has no unit: δ² grows with
-    the square of the logit scale, the bonus does not.
+    the square of the logit scale, the bonus does not. With `ahead`, a class must be less than so many batches
+    ahead of the open one with the fewest samples, both counted like that: the bonus falls with n, and among
+    hundreds of classes some δ² is always far from the others.
 
     Example:
         >>> from adamab.testing import KnownShift
@@ -137,6 +139,7 @@ class GradientShiftUCB(Policy):
 
     alpha: float
     relative: bool = False
+    ahead: int | None = None
     name: ClassVar[str] = "adamab"
     needs_shift: ClassVar[bool] = True
 
@@ -156,7 +159,7 @@ class GradientShiftUCB(Policy):
         unit = shift.scale if self.relative and shift.scale > 0 else 1.0
         score = bonus - shift.lower / unit
         exact = np.zeros(len(score), dtype=np.bool_)
-        candidates = np.flatnonzero(arms.open)
+        candidates = self._within_reach(arms)
         if not np.isfinite(score[candidates]).all():
             raise RecipeError("the training diverged: a gradient is not finite; lower the learning rate")
         arm = _lazy_argmax(score, exact, candidates, bonus, unit, shift)
@@ -165,6 +168,14 @@ class GradientShiftUCB(Policy):
             score[rest] = bonus[rest] - shift.refine(rest, np.full(len(rest), np.inf))[0] / unit
             exact[rest] = True
         return Choice(arm, bonus, score, exact)
+
+    def _within_reach(self, arms: Arms) -> NDArray[np.intp]:
+        """The open classes that are not too far ahead."""
+        if self.ahead is None:
+            return np.flatnonzero(arms.open)
+        counts = _counts(arms)
+        least = counts[arms.open].min()
+        return np.flatnonzero(arms.open & (counts < least + self.ahead * arms.batch))
 
     def _guess(self, arms: Arms, last: Choice, rng: np.random.Generator) -> int:
         """The fewest samples first, as the bonus wants it, and among those the best score of the last round.
@@ -234,13 +245,13 @@ def _lazy_argmax(
 POLICIES: tuple[str, ...] = ("adamab", "tight", "greedy", "random", "round-robin", "none")
 
 
-def make_policy(name: str, *, alpha: float, relative: bool) -> Policy | None:
+def make_policy(name: str, *, alpha: float, relative: bool, ahead: int | None = None) -> Policy | None:
     """The policy of that name; None for `none`, which never generates."""
     match name:
         case "adamab":
-            return GradientShiftUCB(alpha, relative)
+            return GradientShiftUCB(alpha, relative, ahead)
         case "tight":
-            return TightUCB(alpha, relative)
+            return TightUCB(alpha, relative, ahead)
         case "greedy":
             return Greedy(relative=relative)
         case "random":

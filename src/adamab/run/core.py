@@ -123,7 +123,7 @@ def fit_samples(
     later segment begins with synthetic ones. So are the temperature, the scores of prediction sets and the
     difficulty of the classes; with one given sample a class there is none of these.
     """
-    chooser = make_policy(policy, alpha=recipe.alpha, relative=recipe.relative_shift)
+    chooser = make_policy(policy, alpha=recipe.alpha, relative=recipe.relative_shift, ahead=recipe.ahead)
     generating = source is not None and chooser is not None
     trail = trail or Untold()
     given = samples.only_given() if recipe.refit and trail.past.before else None

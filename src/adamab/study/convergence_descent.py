@@ -174,7 +174,8 @@ def _chooser(policy: str, setting: Setting) -> Policy | None:
     if policy == ORACLE:
         return None
     if policy == PRODUCT:
-        return make_policy("adamab", alpha=Recipe().alpha, relative=Recipe().relative_shift)
+        usual = Recipe()
+        return make_policy("adamab", alpha=usual.alpha, relative=usual.relative_shift, ahead=usual.ahead)
     return make_policy(policy, alpha=setting.alpha, relative=False)
 
 

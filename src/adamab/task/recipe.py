@@ -91,6 +91,10 @@ class Recipe(BaseModel):
     relative_shift: bool = True
     """Divide δ² by u² times the mean squared class gradient of the query towers (`GradientShift.scale`,
     a number that the round has anyway), so that α has no unit."""
+    ahead: int | None = Field(default=1, ge=1)
+    """Batches by which the bandit may put a class ahead of the one with the fewest samples, both counted as
+    `difficulty` does; None is no limit. Without one the counts of CUB200 with one given sample a class ran
+    from 3 to 18, since the bonus falls with all samples and some δ² of 200 is always far from the others."""
     difficulty: bool = True
     """Count a class that held-out given samples find w times as difficult as the average as one with n_C / w
     samples, so that more is generated where errors are. With batches for half of the classes it added 2.1
@@ -223,6 +227,7 @@ def _paper(name: str, settings: Mapping[str, Any]) -> Recipe:
         "free_vectors": False,
         "logit_scale": 1.0,
         "relative_shift": False,
+        "ahead": None,
         "difficulty": False,
         "optimiser": "adam",
         "learning_rate": 0.005,

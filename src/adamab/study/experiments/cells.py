@@ -27,7 +27,7 @@ from adamab.task.recipe import Recipe
 from adamab.task.specs import split_spec
 
 DEFINITION = 3  # of what a cell measures; raise it when that changes
-LATER = {"contrast": False}  # options of the recipe that came after DEFINITION, with their defaults
+LATER = ("contrast", "ahead")  # options of the recipe that came after DEFINITION
 BOTH = "both"  # the setting of methods that read no wording, so that both settings have the same figures
 RECORDED, POOL = "recorded", "pool"
 _EXPLORING = ("adamab", "tight")  # policies that α means something to
@@ -91,9 +91,10 @@ class Cell:
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
     def _recipe_said(self) -> dict[str, Any]:
-        """Without later options at their defaults: rows from before they came stay what they are."""
+        """Without later options as the preset has them: rows from before they came stay what they are."""
         said = self.full_recipe().model_dump(mode="json")
-        return {key: value for key, value in said.items() if key not in LATER or value != LATER[key]}
+        preset = Recipe.preset(self.recipe).model_dump(mode="json")
+        return {key: value for key, value in said.items() if key not in LATER or value != preset[key]}
 
     def _others(self) -> list[Any]:
         """The models beside the embedder, by identity: one that is named may change, and a preset too."""
