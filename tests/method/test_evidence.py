@@ -80,7 +80,7 @@ def test_the_pull_counts_in_samples():
     scaled = np.stack([scale * rows for scale, rows in zip(scales, logits, strict=True)])
     expected = stack_weights(scaled, given(y), 8 / 40) * scales
     found = [share.weight for share in choose_shares(components, given(y), 8.0)]
-    np.testing.assert_allclose(found, expected)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)  # the optimiser stops where float32 lets it
     assert not np.allclose(found, stack_weights(scaled, given(y), 8.0) * scales, rtol=1e-2)
 
 
