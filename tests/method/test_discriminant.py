@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from adamab.method.discriminant import LENGTH, discriminants
+from adamab.method import discriminant
+from adamab.method.discriminant import LENGTH, LONE_RIDGE, discriminants, lone_discriminant
 from adamab.method.views import PreparedView, ViewTransform
 
 RNG = np.random.default_rng(4)
@@ -76,3 +77,52 @@ def test_a_sample_of_weight_zero_changes_nothing():
     (state,) = discriminants(prepared(X), Y, weight, 3, (20,)).values()
     (same,) = discriminants(prepared(changed), Y, weight, 3, (20,)).values()
     np.testing.assert_array_equal(state.vectors, same.vectors)
+
+
+def lone_samples(n, width=40):
+    """Unit rows that share a direction; the first is little else than that direction."""
+    samples = np.random.default_rng(0).standard_normal((n, width)).astype(np.float32)
+    samples[0] *= 0.3
+    samples[:, 0] += 3
+    return samples / np.linalg.norm(samples, axis=1, keepdims=True)
+
+
+def test_lone_samples_are_told_apart_by_a_ridge_less_half_of_what_crowds_them():
+    samples = lone_samples(9)
+    state = lone_discriminant(prepared(samples), np.arange(9), 9)
+    gram = samples @ samples.T
+    scores = np.linalg.solve(gram + LONE_RIDGE * np.eye(9), gram)  # of class i on sample j
+    others = np.sort(scores[~np.eye(9, dtype=bool)].reshape(9, 8), axis=1)
+    expected = (scores - 0.5 * others[:, -3:].mean(axis=1, keepdims=True)).T
+    ratio = around(state.logits(samples)) / around(expected)
+    np.testing.assert_allclose(ratio, ratio[0, 0], rtol=1e-3)
+
+
+def test_a_sample_that_is_close_to_all_is_not_the_answer_to_all():
+    rng = np.random.default_rng(1)
+    classes = 0.6 * rng.standard_normal((60, 40)) + 3 * np.eye(1, 40)
+    samples, queries = (classes + 0.8 * rng.standard_normal((2, 60, 40))).astype(np.float32)
+    samples[0] = classes.mean(axis=0)
+    samples /= np.linalg.norm(samples, axis=1, keepdims=True)
+    queries = queries[1:]
+    by_cosine = (queries @ samples.T).argmax(axis=1)
+    found = lone_discriminant(prepared(samples), np.arange(60), 60).logits(queries).argmax(axis=1)
+    assert (found == 0).sum() < (by_cosine == 0).sum() / 2
+    assert (found == np.arange(1, 60)).sum() > (by_cosine == np.arange(1, 60)).sum()
+
+
+def test_many_lone_samples_are_looked_at_in_parts(monkeypatch):
+    samples = lone_samples(50)
+    at_once = lone_discriminant(prepared(samples), np.arange(50), 51)
+    monkeypatch.setattr(discriminant, "CROWD_BLOCK", 7 * 50)
+    np.testing.assert_allclose(
+        lone_discriminant(prepared(samples), np.arange(50), 51).bias, at_once.bias, rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_very_few_lone_samples_have_finite_logits(n):
+    samples = lone_samples(n)
+    state = lone_discriminant(prepared(samples), np.arange(n), n + 1)
+    assert np.isfinite(state.logits(samples)).all()
+    assert (state.logits(samples)[:, :n].argmax(axis=1) == np.arange(n)).all()

@@ -135,7 +135,7 @@ def test_without_a_second_example_there_is_no_estimate():
         [view_of(np.eye(4, dtype=np.float32))], np.arange(4), np.ones(4, dtype=bool), 4, FAST, seed=0
     )
     assert fitted.held_out is None
-    assert [share.kind for share in fitted.shares if share.weight] == ["calibrator"]
+    assert [share.kind for share in fitted.shares if share.weight] == ["discriminant"]
 
 
 def test_synthetic_samples_weigh_views_and_are_not_estimated():

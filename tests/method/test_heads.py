@@ -93,6 +93,24 @@ def test_wide_views_have_a_discriminant_in_place_of_a_calibrator():
     assert kinds(discriminants=False) == [("pooled", "calibrator"), ("layers", "calibrator")]
 
 
+@pytest.mark.parametrize(
+    ("described", "options", "kinds"),
+    [
+        (False, {}, ["discriminant"]),
+        (False, {"discriminants": False}, ["calibrator"]),
+        (True, {}, ["calibrator", "similarity"]),
+    ],
+)
+def test_where_one_sample_a_class_is_all_nothing_is_trained(described, options, kinds):
+    vectors = np.eye(3, 20, dtype=np.float32) if described else None
+    view = described_view(X[:3], vectors) if described else DenseView("pooled", X[:3], lambda _: None)
+    recipe = FAST.with_options(**options)
+    fitted = fit_views([view], Y[:3], GIVEN[:3], 3, recipe, seed=0)
+    assert [share.kind for share in fitted.shares if share.weight] == kinds
+    heads_found = heads_of_fit(fitted, recipe)
+    assert (sum(folded.head.logits(X[:3]) for folded in heads_found).argmax(axis=1) == Y[:3]).all()
+
+
 def test_descriptions_alone_give_a_zero_shot_classifier():
     vectors = np.eye(3, 20, dtype=np.float32)
     recipe = Recipe(checkpoints=(0,))

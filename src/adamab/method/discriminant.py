@@ -8,7 +8,7 @@ little to learn from, and takes no training.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,12 @@ from adamab.method.views import PreparedView, class_means, unit
 Floats = NDArray[np.float32]
 PROTOTYPES = 100  # percent of shrinkage from which directions count alike: cosines with the class means
 LENGTH = 16.0  # of the class vectors, root mean square: the scale of a calibrator's logits
+
+# For one sample a class (results/quality-story.md): the strength of the ridge, where all samples together
+# have as much variance as there are classes, and the share of a class's crowding that is taken off.
+LONE_RIDGE = 20.0
+CROWDING = 0.5
+CROWD_BLOCK = 4_000_000  # logits that are looked at in one go
 
 
 @dataclass(frozen=True)
@@ -86,6 +92,47 @@ def discriminants(
             measure, scaled = Measure(directions, variances), turned / variances
             vectors, bias = scaled @ directions.T, 0.5 * (noise - (scaled * turned).sum(axis=1))
         found[shrinkage] = _told(vectors, bias, present, measure)
+    return found
+
+
+def lone_discriminant(
+    prepared: PreparedView,
+    class_index: NDArray[np.int64],  # (n,) no class twice
+    n_classes: int,
+) -> LinearState:
+    """Where a class is known by one sample alone, and there is no scatter within any.
+
+    Directions in which the samples of all classes differ much are then the best guess at those in which
+    samples of one class do: a ridge holds them back a little. And in many dimensions some samples lie
+    close to a great many others, so that their classes would be the answer too often. What a class
+    scores on the samples of those classes that it is closest to tells how crowded its place is.
+    """
+    samples = unit(prepared.queries)
+    means = class_means(samples, class_index, np.ones(len(samples), np.bool_), n_classes)
+    values, directions = eigen(samples.T @ samples)
+    variances = np.maximum(values, 0) + LONE_RIDGE
+    vectors = (means @ directions / variances) @ directions.T
+    bias = np.zeros(n_classes)
+    bias[class_index] = -CROWDING * _crowding(vectors[class_index], samples)
+    present = np.bincount(class_index, minlength=n_classes) > 0
+    state = _told(vectors, bias, present, Measure(directions, variances))
+    # The ridge is no scatter, which a class that comes later would be held against: cosines serve there.
+    return replace(state, scale=LENGTH, measure=Measure(directions, None))
+
+
+def _crowding(vectors: NDArray[np.floating], samples: Floats) -> NDArray[np.floating]:
+    """(n,) mean score of each class on the samples of others that it scores highest, √n of them."""
+    n = len(samples)
+    if n < 2:
+        return np.zeros(n)
+    nearest = min(n - 1, round(n**0.5))
+    found = np.empty(n)
+    step = max(1, CROWD_BLOCK // n)
+    for start in range(0, n, step):
+        scores = vectors[start : start + step] @ samples.T
+        rows = np.arange(len(scores))
+        scores[rows, start + rows] = -np.inf
+        found[start : start + step] = np.partition(scores, n - nearest, axis=1)[:, n - nearest :].mean(axis=1)
     return found
 
 

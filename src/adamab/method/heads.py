@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from adamab.method.calibrator import Calibrator
 from adamab.method.devices import as_array, as_tensor
-from adamab.method.discriminant import LinearState, discriminants
+from adamab.method.discriminant import LinearState, discriminants, lone_discriminant
 from adamab.method.evidence import (
     Component,
     HeldOut,
@@ -128,6 +128,11 @@ class _Samples:
         """(n,) what each fold is judged by."""
         return [held & self.asked for held in self.held]
 
+    @cached_property
+    def lone(self) -> bool:
+        """Whether no class has more than one sample, so that there are no folds either."""
+        return 0 < len(self.class_index) == len(np.unique(self.class_index))
+
     def judged(self) -> Judged:
         """The samples that are judged, each by the fold that holds it out."""
         return Judged(self.class_index[self.asked], self.counted[self.asked])
@@ -172,14 +177,17 @@ def fit_views(
     heads, closed, components = [], [], []
     for view in views:
         folded = _FoldedView(view, samples, recipe)
-        trained = not (view.wide and recipe.discriminants)
+        # Where nothing but one sample a class is known, there is nothing to train on.
+        lone = samples.lone and not folded.described
+        trained = not ((view.wide or lone) and recipe.discriminants)
         if trained:
             head, of_view = _fit_calibrator(folded, samples, recipe, seed)
             heads.append(head)
             components += of_view
         # Without folds nobody could say how much it counts beside a calibrator.
         if recipe.discriminants and len(class_index) and (samples.held or not trained):
-            discriminant, component = _fit_discriminant(folded, samples, recipe)
+            fit_discriminant = _fit_lone_discriminant if lone else _fit_discriminant
+            discriminant, component = fit_discriminant(folded, samples, recipe)
             closed.append(discriminant)
             components.append(component)
     shares, held_out = _weighed(components, samples, given, recipe)
@@ -218,6 +226,11 @@ class _FoldedView:
         everything = np.ones(len(samples.class_index), dtype=np.bool_)
         self._rows.append(view.rows(everything))
         self._learned = [*samples.learned_from(), everything]
+
+    @property
+    def described(self) -> bool:
+        """Whether it has vectors of the class descriptions."""
+        return self._rows[-1][1] is not None
 
     def members(self, width: int | None) -> list[PreparedView]:
         """The view prepared for heads of at most `width` columns, fold by fold; the last for all samples."""
@@ -306,6 +319,19 @@ def _fit_discriminant(
     return fitted, Component(view.name, "discriminant", tuple(recipe.shrinkages), logits)
 
 
+def _fit_lone_discriminant(
+    view: _FoldedView, samples: _Samples, recipe: Recipe
+) -> tuple[TrainedDiscriminant, Component]:
+    (prepared,) = view.members(recipe.discriminant_width)
+    state = lone_discriminant(prepared, samples.class_index, samples.n_classes)
+    option = recipe.shrinkages[0]
+    nothing_held_out = np.zeros((1, 0, samples.n_classes), np.float32)
+    return (
+        TrainedDiscriminant(view.name, prepared, {option: state}),
+        Component(view.name, "discriminant", (option,), nothing_held_out),
+    )
+
+
 class _Patience:
     """Stops a training whose held-out loss has risen from one checkpoint to the next."""
 
@@ -381,9 +407,8 @@ def _prior_shares(components: Sequence[Component], recipe: Recipe) -> list[Share
     for c in components:
         if c.kind == "similarity":
             option, scale = 0, PRIOR_SCALE_SIMILARITY
-        elif c.kind == "calibrator":
-            option, scale = step, PRIOR_SCALE.get(c.view, PRIOR_SCALE_WIDE)
         else:
-            option, scale = c.options[0], PRIOR_SCALE_WIDE
+            option = step if c.kind == "calibrator" else c.options[0]
+            scale = PRIOR_SCALE.get(c.view, PRIOR_SCALE_WIDE)
         shares.append(Share(c.view, c.kind, option, scale / len(components)))
     return shares
