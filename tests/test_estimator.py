@@ -255,3 +255,14 @@ def test_embed_gives_what_the_classifier_takes():
     assert set(without_words.fit(texts, [1, 1, 2, 2]).embed(new)) == {"pooled"}
     with pytest.raises(NotFittedError):
         ADAMABClassifier().embed(new)
+
+
+def test_one_sample_a_class_of_many_numbered_classes():
+    """It is what this is for: no warning, and everything that a fit gives goes on from there."""
+    vectors = np.random.default_rng(0).standard_normal((31, 12)).astype(np.float32)
+    x, y = vectors[:30], np.arange(30)
+    clf = EmbeddingCalibrator(random_state=0).fit(x, y)
+    assert (clf.predict(x + 0.01) == y).all()
+    assert (pickle.loads(pickle.dumps(clf)).predict(x) == y).all()
+    clf.add_class(30, vectors[30:])
+    assert (clf.predict(vectors) == np.arange(31)).all()

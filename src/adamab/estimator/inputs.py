@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -50,7 +51,10 @@ def check_labels(labels: NDArray[Any]) -> None:
     for i, label in enumerate(labels.tolist()):
         if label is None:
             raise TaskError(f"y[{i}] is None; give every sample a label or leave it out")
-    check_classification_targets(labels)
+    with warnings.catch_warnings():
+        # With one or two samples a class, which is what this is for, it asks whether numbers are meant.
+        warnings.filterwarnings("ignore", message="The number of unique classes is greater than 50%")
+        check_classification_targets(labels)
 
 
 def new_label(label: Any, known: NDArray[Any]) -> NDArray[Any]:  # (1,)
