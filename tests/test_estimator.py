@@ -266,3 +266,28 @@ def test_one_sample_a_class_of_many_numbered_classes():
     assert (pickle.loads(pickle.dumps(clf)).predict(x) == y).all()
     clf.add_class(30, vectors[30:])
     assert (clf.predict(vectors) == np.arange(31)).all()
+
+
+@pytest.mark.parametrize("policy", ["adamab", "round-robin", "random"])
+def test_generation_goes_on_from_one_sample_a_class(policy):
+    x = np.random.default_rng(0).standard_normal((10, 12)).astype(np.float32)
+    clf = EmbeddingCalibrator(generator="noise", policy=policy, budget="30 samples", random_state=0)
+    assert (clf.fit(x, np.arange(10)).predict(x) == np.arange(10)).all()
+    assert sum(record.accepted for record in clf.history_) == 30
+
+
+@pytest.mark.parametrize("more", [1, 4])
+def test_more_samples_of_some_classes_do_not_drown_the_others(more):
+    """Twenty classes; six of them have more than one sample. Without folds nothing would be lost."""
+    rng = np.random.default_rng(2)
+    centres = rng.standard_normal((20, 60))
+
+    def around(labels):
+        return (centres[labels] + 1.2 * rng.standard_normal((len(labels), 60))).astype(np.float32)
+
+    labels, true = np.concatenate([np.arange(20), np.repeat(np.arange(6), more)]), np.arange(600) % 20
+    x, new = around(labels), around(true)
+    even = EmbeddingCalibrator(random_state=0).fit(x[:20], labels[:20]).predict(new)
+    found = EmbeddingCalibrator(random_state=0).fit(x, labels).predict(new)
+    assert (found == true).mean() > (even == true).mean() - 0.02
+    assert 0.2 < (found < 6).mean() < 0.5  # three tenths

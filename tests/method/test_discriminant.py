@@ -48,6 +48,19 @@ def test_classes_of_few_samples_are_not_held_to_be_far_away():
     assert 0.35 < rare < 0.65
 
 
+def test_classes_of_one_sample_are_not_held_to_be_far_away():
+    """In many dimensions, where the noise of a mean is far more than its share of the scatter."""
+    rng = np.random.default_rng(5)
+    centres = rng.normal(size=(20, 300)) * 0.5
+    learned_class = np.concatenate([np.arange(20), np.repeat(np.arange(10), 4)])
+    learned = (centres[learned_class] + rng.normal(size=(60, 300))).astype(np.float32)
+    (state,) = discriminants(prepared(learned), learned_class, np.ones(60, np.float32), 20, (20,)).values()
+    new = (centres[np.arange(2000) % 20] + rng.normal(size=(2000, 300))).astype(np.float32)
+    found = state.logits(new).argmax(axis=1)
+    assert 0.3 < (found >= 10).mean() < 0.7
+    assert (found == np.arange(2000) % 20).mean() > 0.5
+
+
 @pytest.mark.parametrize("shrinkage", [5, 40, 100])
 def test_class_vectors_have_one_length_whatever_the_shrinkage(shrinkage):
     (state,) = discriminants(prepared(X), Y, ALL, 3, (shrinkage,)).values()
@@ -88,14 +101,23 @@ def lone_samples(n, width=40):
 
 
 def test_lone_samples_are_told_apart_by_a_ridge_less_half_of_what_crowds_them():
-    samples = lone_samples(9)
-    state = lone_discriminant(prepared(samples), np.arange(9), 9)
+    samples = lone_samples(14)
+    state = lone_discriminant(prepared(samples), np.arange(14), 14)
     gram = samples @ samples.T
-    scores = np.linalg.solve(gram + LONE_RIDGE * np.eye(9), gram)  # of class i on sample j
-    others = np.sort(scores[~np.eye(9, dtype=bool)].reshape(9, 8), axis=1)
-    expected = (scores - 0.5 * others[:, -3:].mean(axis=1, keepdims=True)).T
+    scores = np.linalg.solve(gram + LONE_RIDGE * np.eye(14), gram)  # of class i on sample j
+    others = np.sort(scores[~np.eye(14, dtype=bool)].reshape(14, 13), axis=1)
+    expected = (scores - 0.5 * others[:, -10:].mean(axis=1, keepdims=True)).T
     ratio = around(state.logits(samples)) / around(expected)
     np.testing.assert_allclose(ratio, ratio[0, 0], rtol=1e-3)
+
+
+def test_the_unit_of_lone_samples_does_not_matter():
+    samples, queries = lone_samples(30), lone_samples(31)[1:]
+    state = lone_discriminant(prepared(samples), np.arange(30), 30)
+    small = lone_discriminant(prepared(0.01 * samples), np.arange(30), 30)
+    np.testing.assert_array_equal(
+        state.logits(queries).argmax(axis=1), small.logits(0.01 * queries).argmax(axis=1)
+    )
 
 
 def test_a_sample_that_is_close_to_all_is_not_the_answer_to_all():

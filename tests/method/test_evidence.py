@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -79,7 +81,7 @@ def test_the_pull_counts_in_samples():
     scales = [best_scale(rows, given(y))[1] for rows in logits]
     scaled = np.stack([scale * rows for scale, rows in zip(scales, logits, strict=True)])
     expected = stack_weights(scaled, given(y), 8 / 40) * scales
-    found = [share.weight for share in choose_shares(components, given(y), 8.0)]
+    found = [share.weight for share in choose_shares(components, given(y), pull=8.0)]
     np.testing.assert_allclose(found, expected)
     assert not np.allclose(found, stack_weights(scaled, given(y), 8.0) * scales, rtol=1e-2)
 
@@ -90,7 +92,7 @@ def test_steps_and_scale_come_from_held_out_loss():
     component = Component(
         "pooled", "calibrator", (0, 6, 12), np.stack([good * 0, 30 * good, informative(y, 3, 0)])
     )
-    (share,) = choose_shares([component], given(y), 1.0)
+    (share,) = choose_shares([component], given(y), pull=1.0)
     assert share.option == 6
     assert cross_entropy(share.weight * 30 * good, y) < cross_entropy(30 * good, y)
 
@@ -126,7 +128,7 @@ def test_estimate_judges_each_fold_by_the_others():
     right, wrong = np.eye(2, dtype=np.float32)[y] * 9, np.eye(2, dtype=np.float32)[1 - y] * 9
     a = Component("a", "calibrator", (0,), np.where((folds == 0)[:, None], right, wrong)[None])
     b = Component("b", "calibrator", (0,), np.where((folds == 1)[:, None], right, wrong)[None])
-    joint = honest_logits([a, b], given(y), folds, 0.0)
+    joint = honest_logits([a, b], given(y), folds, pull=0.0)
     assert held_out_of(joint, y).estimate().accuracy < 0.5
 
 
@@ -178,7 +180,7 @@ def test_a_sample_of_weight_three_counts_as_three():
 def test_a_perfect_record_is_not_certainty(n):
     y = np.arange(n) % 3
     component = Component("pooled", "calibrator", (0,), 50 * np.eye(3, dtype=np.float32)[y][None])
-    (share,) = choose_shares([component], given(y), 1.0)
+    (share,) = choose_shares([component], given(y), pull=1.0)
     logits = share.weight * component.logits[0]
     probability = np.exp(logits[:, :].max(axis=1)) / np.exp(logits).sum(axis=1)
     np.testing.assert_allclose(1 - probability, 2 / 3 / (n + 2), rtol=0.1)
@@ -203,9 +205,9 @@ def test_honest_logits_stand_in_the_order_of_the_samples():
     y = np.arange(60) % 3
     component = Component("pooled", "calibrator", (0,), informative(y, 3, 4)[None])
     folds = np.arange(60) % 4
-    joint = honest_logits([component], given(y), folds, 1.0)
+    joint = honest_logits([component], given(y), folds, pull=1.0)
     for fold in range(4):
-        (share,) = choose_shares([component.rows(folds != fold)], given(y[folds != fold]), 1.0)
+        (share,) = choose_shares([component.rows(folds != fold)], given(y[folds != fold]), pull=1.0)
         own = share.weight * component.logits[0][folds == fold]
         np.testing.assert_allclose(joint[folds == fold], own, rtol=1e-6)
 
@@ -233,3 +235,36 @@ def test_rivals_are_the_classes_that_a_class_is_mistaken_for_either_way_round():
     assert rivals[3] is None or rivals[3] != 3
     alone = HeldOut(50 * np.eye(4, dtype=np.float32)[[0, 0, 0]], np.array([0, 0, 0]), np.arange(3))
     assert alone.rivals() == [None] * 4
+
+
+def test_a_class_that_is_never_the_answer_is_no_argument():
+    """Of two components one speaks against class 2, which has a single sample: that is no merit."""
+    rng = np.random.default_rng(3)
+    y = np.arange(40) % 2
+    logits = rng.standard_normal((40, 3)).astype(np.float32) + 1.5 * np.eye(3, dtype=np.float32)[y]
+    against = logits - 4 * np.eye(3, dtype=np.float32)[2]
+    components = [Component(v, "similarity", (0,), z[None]) for v, z in (("a", logits), ("b", against))]
+    judged = given(y)
+    unfair = choose_shares(components, judged, pull=0.1)
+    fair = choose_shares(components, replace(judged, possible=np.array([True, True, False])), pull=0.1)
+    assert unfair[1].weight > 1.5 * unfair[0].weight
+    assert fair[0].weight == pytest.approx(fair[1].weight, rel=1e-3)
+
+
+def test_typical_weights_count_where_a_class_cannot_be_judged():
+    y = np.arange(40) % 2
+    logits = informative(y, 3, 4)
+    components = [
+        Component("a", "calibrator", (0,), logits[None], typical=0.9),
+        Component("a", "discriminant", (0,), logits[None]),
+        Component("b", "discriminant", (0,), logits[None], typical=0.3),
+    ]
+    some = replace(given(y), possible=np.array([True, True, False]))
+
+    def weights(judged, typical):
+        return [share.weight for share in choose_shares(components, judged, pull=3.0, typical=typical)]
+
+    assert weights(given(y), 40.0) == weights(given(y), 0.0)
+    by_evidence = np.array(weights(some, 0.0))
+    np.testing.assert_allclose(weights(some, 40.0), by_evidence / 2 + np.array([0.45, 0, 0.15]) / 2)
+    np.testing.assert_allclose(weights(some, 1e9), [0.45, 0, 0.15], atol=1e-6)

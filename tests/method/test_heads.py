@@ -111,6 +111,18 @@ def test_where_one_sample_a_class_is_all_nothing_is_trained(described, options, 
     assert (sum(folded.head.logits(X[:3]) for folded in heads_found).argmax(axis=1) == Y[:3]).all()
 
 
+def test_one_described_view_is_enough_to_train_on():
+    """The layers of texts have no descriptions of their own: they keep cosines with the class means."""
+    views = [
+        described_view(X[:3], np.eye(3, 20, dtype=np.float32)),
+        DenseView("layers", X[:3], lambda _: None, wide=True),
+    ]
+    fitted = fit_views(views, Y[:3], GIVEN[:3], 3, FAST, seed=0)
+    assert [s.kind for s in fitted.shares if s.weight] == ["calibrator", "similarity", "discriminant"]
+    (layers,) = fitted.discriminants
+    assert not any(state.bias.any() for state in layers.states.values())
+
+
 def test_descriptions_alone_give_a_zero_shot_classifier():
     vectors = np.eye(3, 20, dtype=np.float32)
     recipe = Recipe(checkpoints=(0,))

@@ -17,8 +17,10 @@ A discriminant (`Scatter`) of the shrunken scatter S within classes, with n exam
 
     linear = c S⁻¹ m,    bias = c (r / n - mᵀ S⁻¹ m) / 2
 
-or, where all directions count alike, c m / ‖m‖ without a bias. A class without examples has the mean row of
-the others: nothing is said of it.
+or, where all directions count alike, c m / ‖m‖ without a bias. A class of the fit has the mean of 1 / n over
+classes for its own, and its mean is brought to the length that means of as many samples have on average: of
+one class alone nobody knows that length. A class without examples has the mean row of the others: nothing is
+said of it.
 
 What cannot be had without training: centre, span, vocabulary, scatter and towers have not seen the class.
 """

@@ -20,10 +20,13 @@ Floats = NDArray[np.float32]
 PROTOTYPES = 100  # percent of shrinkage from which directions count alike: cosines with the class means
 LENGTH = 16.0  # of the class vectors, root mean square: the scale of a calibrator's logits
 
-# For one sample a class (results/quality-story.md): the strength of the ridge, where all samples together
-# have as much variance as there are classes, and the share of a class's crowding that is taken off.
+# For one sample a class, chosen on pictures of 37 to 200 classes (results/quality-story.md). The ridge counts
+# in squared lengths of a sample: with a handful of classes it leaves nearly a cosine. So do the neighbours:
+# of eleven classes or fewer they are all others, whose mean is about the same for each.
 LONE_RIDGE = 20.0
-CROWDING = 0.5
+CROWDING = 0.5  # share of the neighbours' mean score that is taken off
+NEIGHBOURS = 10
+LEAST_SQUARE = 0.05  # of the mean of all classes: a straight line may pass below zero
 CROWD_BLOCK = 4_000_000  # logits that are looked at in one go
 
 
@@ -70,9 +73,9 @@ def discriminants(
     one sample a class, only the class means are left. All have class vectors of the same length around
     their mean, so that what folds say of one scale is true of another.
 
-    The mean of few samples is longer than the true one, in the shrunken scatter's measure by one over
-    their number in each direction or more, and the bias would hold that against the class: so much is
-    taken off. With as many samples of each class that changes nothing.
+    The mean of few samples is longer than the true one, and the bias would hold that against the class:
+    the means are brought to the length that classes have on average (`_expected_squares`). With as many
+    samples of each class that changes nothing.
     """
     learned = weight > 0
     means = class_means(prepared.queries, class_index, learned, n_classes)
@@ -80,7 +83,8 @@ def discriminants(
     present = counts > 0
     values, directions = _scatter(prepared.queries, class_index, weight, means)
     turned, even = means @ directions, float(values.mean())
-    noise = len(values) / np.maximum(counts, 1)
+    # The same for all classes; one that comes later is measured against it (`class_rows`).
+    usual_noise = len(values) * float(np.mean(1 / counts[present])) if present.any() else 0.0
     found = {}
     for shrinkage in shrinkages:
         if shrinkage >= PROTOTYPES or even < 1e-9:
@@ -90,9 +94,27 @@ def discriminants(
             share = shrinkage / 100
             variances = (1 - share) * values + share * even
             measure, scaled = Measure(directions, variances), turned / variances
-            vectors, bias = scaled @ directions.T, 0.5 * (noise - (scaled * turned).sum(axis=1))
+            squares = (scaled * turned).sum(axis=1)
+            shrunk = squares[present].mean() / _expected_squares(squares, counts)
+            vectors = (scaled * np.sqrt(shrunk)[:, None]) @ directions.T
+            bias = 0.5 * (usual_noise - shrunk * squares)
         found[shrinkage] = _told(vectors, bias, present, measure)
     return found
+
+
+def _expected_squares(squares: NDArray[np.floating], counts: NDArray[np.int64]) -> NDArray[np.floating]:
+    """(K,) squared length that the mean of so many samples has on average: a true one, and noise over n."""
+    present = counts > 0
+    inverse = 1 / np.maximum(counts, 1)
+    spread = inverse[present] - inverse[present].mean()
+    middle = squares[present].mean()
+    if not spread.any():
+        return np.full(len(squares), middle)
+    # Noise lengthens, so its share is no less than nothing; and something is left of every mean.
+    noise = max(float(spread @ squares[present] / (spread @ spread)), 0.0)
+    expected = middle + noise * (inverse - inverse[present].mean())
+    bounded: NDArray[np.floating] = np.maximum(expected, LEAST_SQUARE * middle)
+    return bounded
 
 
 def lone_discriminant(
@@ -107,10 +129,10 @@ def lone_discriminant(
     close to a great many others, so that their classes would be the answer too often. What a class
     scores on the samples of those classes that it is closest to tells how crowded its place is.
     """
-    samples = unit(prepared.queries)
+    samples = prepared.queries
     means = class_means(samples, class_index, np.ones(len(samples), np.bool_), n_classes)
     values, directions = eigen(samples.T @ samples)
-    variances = np.maximum(values, 0) + LONE_RIDGE
+    variances = np.maximum(values, 0) + LONE_RIDGE * max(float(np.mean(np.sum(samples**2, axis=1))), 1e-12)
     vectors = (means @ directions / variances) @ directions.T
     bias = np.zeros(n_classes)
     bias[class_index] = -CROWDING * _crowding(vectors[class_index], samples)
@@ -121,11 +143,11 @@ def lone_discriminant(
 
 
 def _crowding(vectors: NDArray[np.floating], samples: Floats) -> NDArray[np.floating]:
-    """(n,) mean score of each class on the samples of others that it scores highest, √n of them."""
+    """(n,) mean score of each class on the samples of others that it scores highest."""
     n = len(samples)
     if n < 2:
         return np.zeros(n)
-    nearest = min(n - 1, round(n**0.5))
+    nearest = min(n - 1, NEIGHBOURS)
     found = np.empty(n)
     step = max(1, CROWD_BLOCK // n)
     for start in range(0, n, step):

@@ -12,7 +12,7 @@ would make the classifier infinitely sure of itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -42,10 +42,15 @@ class Component:
     kind: Kind
     options: tuple[int, ...]  # (S,)
     logits: Floats  # (S, n, K), rows of the held-out samples
+    typical: float = 0.0  # factor of its logits that brings it to the steepness of the others
 
     def rows(self, keep: NDArray[np.bool_]) -> Component:
         """The same with some of the samples."""
-        return Component(self.view, self.kind, self.options, self.logits[:, keep])
+        return replace(self, logits=self.logits[:, keep])
+
+    def among(self, classes: NDArray[np.intp]) -> Component:
+        """The same with some of the classes."""
+        return replace(self, logits=self.logits[:, :, classes])
 
 
 @dataclass(frozen=True)
@@ -54,10 +59,22 @@ class Judged:
 
     class_index: NDArray[np.int64]  # (n,)
     weight: Floats  # (n,)
+    possible: NDArray[np.bool_] | None = None  # (K,) classes of which samples can be held out; None: all
 
     def rows(self, keep: NDArray[np.bool_]) -> Judged:
         """Some of the samples."""
-        return Judged(self.class_index[keep], self.weight[keep])
+        return Judged(self.class_index[keep], self.weight[keep], self.possible)
+
+    def fairly(self, components: Sequence[Component]) -> tuple[Sequence[Component], Judged]:
+        """Components and samples without the classes that are never the answer.
+
+        Whatever speaks against the class of a single sample would be right each time.
+        """
+        if self.possible is None or self.possible.all():
+            return components, self
+        classes = np.flatnonzero(self.possible)
+        place = np.cumsum(self.possible) - 1
+        return [c.among(classes) for c in components], Judged(place[self.class_index], self.weight)
 
     @property
     def total(self) -> float:
@@ -175,25 +192,41 @@ def stratified_folds(
     return folds
 
 
-def choose_shares(components: Sequence[Component], judged: Judged, pull: float) -> list[Share]:
+def choose_shares(
+    components: Sequence[Component], judged: Judged, *, pull: float, typical: float = 0.0
+) -> list[Share]:
     """Option and temperature component by component, then one non-negative weight each.
 
-    `pull` counts in samples: it weighs as much in the choice of weights as so many of them.
+    `pull` counts in samples: it weighs as much in the choice of weights as so many of them. So does
+    `typical`, where samples of some class cannot be held out: the strength of the weights that components
+    have without evidence, which is not for or against any class.
     """
-    chosen = [_best_option(component, judged) for component in components]
-    logits = np.stack([scale * c.logits[i] for c, (i, scale) in zip(components, chosen, strict=True)])
-    weights = stack_weights(logits, judged, pull / judged.total)
+    fair, among = judged.fairly(components)
+    chosen = [_best_option(component, among) for component in fair]
+    logits = np.stack([scale * c.logits[i] for c, (i, scale) in zip(fair, chosen, strict=True)])
+    weights = stack_weights(logits, among, pull / judged.total)
+    doubt = 0.0 if among is judged else typical / (typical + judged.total)
     return [
-        Share(c.view, c.kind, c.options[i], float(weight * scale))
-        for c, (i, scale), weight in zip(components, chosen, weights, strict=True)
+        Share(c.view, c.kind, c.options[i], float((1 - doubt) * weight * scale + doubt * usual))
+        for c, (i, scale), weight, usual in zip(
+            components, chosen, weights, typical_weights(components), strict=True
+        )
     ]
+
+
+def typical_weights(components: Sequence[Component]) -> list[float]:
+    """Without evidence: all of a like steepness, those that nobody could weigh left out."""
+    counted = sum(c.typical > 0 for c in components)
+    return [c.typical / max(counted, 1) for c in components]
 
 
 def honest_logits(
     components: Sequence[Component],
     judged: Judged,
     folds: NDArray[np.int64],  # (n,)
+    *,
     pull: float,
+    typical: float = 0.0,
 ) -> Floats:
     """(n, K) joint logits where each fold is judged with the shares that the other folds chose.
 
@@ -203,7 +236,8 @@ def honest_logits(
     joint = np.zeros(components[0].logits.shape[1:], np.float32)
     for fold in np.unique(folds):
         held = folds == fold
-        shares = choose_shares([c.rows(~held) for c in components], judged.rows(~held), pull)
+        others = [c.rows(~held) for c in components]
+        shares = choose_shares(others, judged.rows(~held), pull=pull, typical=typical)
         joint[held] = sum(_of_share(c, share)[held] for c, share in zip(components, shares, strict=True))
     return joint
 

@@ -38,6 +38,19 @@ def held_out_folds(
     return _enough(folds, class_index, given, counted, recipe)
 
 
+def possible_classes(
+    class_index: NDArray[np.int64],  # (n,)
+    given: NDArray[np.bool_],  # (n,)
+    counted: NDArray[np.float32],  # (n,) in evidence
+    n_classes: int,
+) -> NDArray[np.bool_]:
+    """(K,) those with two samples of a source, so that one of them can be held out."""
+    found = np.zeros(n_classes, dtype=np.bool_)
+    for of_source in (given, (counted > 0) & ~given):
+        found |= np.bincount(class_index[of_source], minlength=n_classes) > 1
+    return found
+
+
 def judged_samples(
     folds: NDArray[np.int64], given: NDArray[np.bool_], n_classes: int, seed: int
 ) -> NDArray[np.bool_]:
@@ -65,9 +78,10 @@ def _enough(
     """The folds whose evidence is enough; none where it would be lopsided."""
     out = folds >= 0
     numbers, folds[out] = np.unique(folds[out], return_inverse=True)  # a fold may have come out empty
+    judged_classes = len(np.unique(class_index[out]))
     # The batches that some classes have got would speak for these classes alone.
-    lopsided = not given[out].any() and len(np.unique(class_index[out])) < len(np.unique(class_index))
-    if len(numbers) < 2 or lopsided:
+    lopsided = not given[out].any() and judged_classes < len(np.unique(class_index))
+    if len(numbers) < 2 or judged_classes < 2 or lopsided:
         return np.full_like(folds, -1)
     evidence = float(counted[out].sum())
     if evidence > recipe.evidence:

@@ -23,8 +23,9 @@ from adamab.method.evidence import (
     best_scale,
     choose_shares,
     honest_logits,
+    typical_weights,
 )
-from adamab.method.folds import held_out_folds, judged_samples
+from adamab.method.folds import held_out_folds, judged_samples, possible_classes
 from adamab.method.tiny_numbers import tiny_is_zero
 from adamab.method.training import train_heads
 from adamab.method.views import (
@@ -41,8 +42,8 @@ from adamab.task.recipe import Recipe
 Floats = NDArray[np.float32]
 PATIENCE = 1  # checkpoints without a gain after which a training stops
 
-# Without folds there is no evidence. These factors are typical of what folds choose where there are
-# some: trained logits of few samples are too steep.
+# Without folds there is no evidence, and of a few held-out samples there is little. These factors are typical
+# of what folds choose where there are many: trained logits of few samples are too steep.
 PRIOR_SCALE = {"pooled": 0.9, "words": 0.6}
 PRIOR_SCALE_WIDE = 0.15
 PRIOR_SCALE_SIMILARITY = 2.0
@@ -116,6 +117,7 @@ class _Samples:
     seen: NDArray[np.bool_]  # (n,) what folds may train on
     weight: Floats  # (n,) in training
     counted: Floats  # (n,) in evidence
+    possible: NDArray[np.bool_]  # (K,) classes of which samples can be held out
     n_classes: int
 
     @cached_property
@@ -135,7 +137,7 @@ class _Samples:
 
     def judged(self) -> Judged:
         """The samples that are judged, each by the fold that holds it out."""
-        return Judged(self.class_index[self.asked], self.counted[self.asked])
+        return Judged(self.class_index[self.asked], self.counted[self.asked], self.possible)
 
     def learned_from(self) -> list[NDArray[np.bool_]]:
         """(n,) what each fold may learn from."""
@@ -172,26 +174,34 @@ def fit_views(
         seen,
         np.where(given, 1.0, recipe.synthetic_weight).astype(np.float32),
         counted,
+        possible_classes(class_index, given, counted * seen, n_classes),
         n_classes,
     )
+    # Where nothing but one sample a class is known, there is nothing to train on.
+    lone = samples.lone and not any(_described(view, seen) for view in views)
     heads, closed, components = [], [], []
     for view in views:
         folded = _FoldedView(view, samples, recipe)
-        # Where nothing but one sample a class is known, there is nothing to train on.
-        lone = samples.lone and not folded.described
         trained = not ((view.wide or lone) and recipe.discriminants)
         if trained:
             head, of_view = _fit_calibrator(folded, samples, recipe, seed)
             heads.append(head)
             components += of_view
-        # Without folds nobody could say how much it counts beside a calibrator.
         if recipe.discriminants and len(class_index) and (samples.held or not trained):
-            fit_discriminant = _fit_lone_discriminant if lone else _fit_discriminant
-            discriminant, component = fit_discriminant(folded, samples, recipe)
+            discriminant, component = (
+                _fit_lone_discriminant(folded, samples, recipe)
+                if lone
+                else _fit_discriminant(folded, samples, recipe, beside=trained)
+            )
             closed.append(discriminant)
             components.append(component)
     shares, held_out = _weighed(components, samples, given, recipe)
     return FittedViews(tuple(heads), tuple(closed), tuple(shares), held_out)
+
+
+def _described(view: RawView, seen: NDArray[np.bool_]) -> bool:
+    """Whether it has vectors of the class descriptions."""
+    return view.rows(seen)[1] is not None
 
 
 def _weighed(
@@ -201,10 +211,11 @@ def _weighed(
     if not samples.held:
         return _prior_shares(components, recipe), None
     judged, out = samples.judged(), samples.asked
-    shares = choose_shares(components, judged, recipe.pull)
+    strength = {"pull": recipe.pull, "typical": recipe.typical}
+    shares = choose_shares(components, judged, **strength)
     if not given[out].any():
         return shares, None
-    honest = honest_logits(components, judged, samples.folds[out], recipe.pull)
+    honest = honest_logits(components, judged, samples.folds[out], **strength)
     position = np.flatnonzero(out[given])
     return shares, HeldOut(honest[given[out]], judged.class_index[given[out]], position)
 
@@ -226,11 +237,6 @@ class _FoldedView:
         everything = np.ones(len(samples.class_index), dtype=np.bool_)
         self._rows.append(view.rows(everything))
         self._learned = [*samples.learned_from(), everything]
-
-    @property
-    def described(self) -> bool:
-        """Whether it has vectors of the class descriptions."""
-        return self._rows[-1][1] is not None
 
     def members(self, width: int | None) -> list[PreparedView]:
         """The view prepared for heads of at most `width` columns, fold by fold; the last for all samples."""
@@ -290,12 +296,13 @@ def _fit_calibrator(
         seed=seed,
         at_checkpoint=at_checkpoint,
     )
-    trained = Component(view.name, "calibrator", tuple(head.states), np.stack(logits))
+    typical = PRIOR_SCALE.get(view.name, PRIOR_SCALE_WIDE)
+    trained = Component(view.name, "calibrator", tuple(head.states), np.stack(logits), typical)
     return head, [trained, *similarity]
 
 
 def _fit_discriminant(
-    view: _FoldedView, samples: _Samples, recipe: Recipe
+    view: _FoldedView, samples: _Samples, recipe: Recipe, *, beside: bool
 ) -> tuple[TrainedDiscriminant, Component]:
     members = view.members(recipe.discriminant_width)
     states = [
@@ -316,7 +323,9 @@ def _fit_discriminant(
             for shrinkage in recipe.shrinkages
         ]
     )
-    return fitted, Component(view.name, "discriminant", tuple(recipe.shrinkages), logits)
+    # Without evidence nobody can say what it counts beside a calibrator.
+    typical = 0.0 if beside else PRIOR_SCALE_WIDE
+    return fitted, Component(view.name, "discriminant", tuple(recipe.shrinkages), logits, typical)
 
 
 def _fit_lone_discriminant(
@@ -325,10 +334,11 @@ def _fit_lone_discriminant(
     (prepared,) = view.members(recipe.discriminant_width)
     state = lone_discriminant(prepared, samples.class_index, samples.n_classes)
     option = recipe.shrinkages[0]
+    typical = PRIOR_SCALE.get(view.name, PRIOR_SCALE_WIDE)
     nothing_held_out = np.zeros((1, 0, samples.n_classes), np.float32)
     return (
         TrainedDiscriminant(view.name, prepared, {option: state}),
-        Component(view.name, "discriminant", (option,), nothing_held_out),
+        Component(view.name, "discriminant", (option,), nothing_held_out, typical),
     )
 
 
@@ -359,7 +369,8 @@ def _similarity(
         for m, out in zip(members, held, strict=False)
         if m.described is not None
     ]
-    yield Component(view, "similarity", (0,), _in_order(logits, held, len(members[-1].classes))[None])
+    ordered = _in_order(logits, held, len(members[-1].classes))
+    yield Component(view, "similarity", (0,), ordered[None], PRIOR_SCALE_SIMILARITY)
 
 
 def _in_order(
@@ -403,12 +414,7 @@ def _state(model: Calibrator, classes: torch.Tensor) -> HeadState:
 def _prior_shares(components: Sequence[Component], recipe: Recipe) -> list[Share]:
     """Fixed weights that bring the components to a like steepness."""
     step = min(recipe.checkpoints, key=lambda s: abs(s - recipe.default_steps))
-    shares = []
-    for c in components:
-        if c.kind == "similarity":
-            option, scale = 0, PRIOR_SCALE_SIMILARITY
-        else:
-            option = step if c.kind == "calibrator" else c.options[0]
-            scale = PRIOR_SCALE.get(c.view, PRIOR_SCALE_WIDE)
-        shares.append(Share(c.view, c.kind, option, scale / len(components)))
-    return shares
+    return [
+        Share(c.view, c.kind, step if c.kind == "calibrator" else c.options[0], weight)
+        for c, weight in zip(components, typical_weights(components), strict=True)
+    ]

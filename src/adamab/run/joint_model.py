@@ -58,7 +58,7 @@ class JointModel:
         self._queries: dict[str, Floats] = {}
         self._growing: dict[str, GrowingRows[np.float32]] = {}  # what the queries are the filled part of
         self.difficulty = 1.0 if held_out is None or not recipe.difficulty else held_out.difficulty()  # (K,)
-        self._weights = _weights(fitted)
+        self._weights = _weights(fitted, [v.name for v in samples.raw_views(recipe) if not v.wide])
         self._similarity = _similarity_weights(fitted)
         self._vocabulary = None
         for view in samples.raw_views(recipe):
@@ -215,13 +215,15 @@ def _below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {key[len(prefix) + 1 :]: t for key, t in tensors.items() if key.startswith(f"{prefix}/")}
 
 
-def _weights(fitted: FittedViews | None) -> dict[str, float]:
-    """Weights of the trained views; all equal if the evidence silenced every one of them."""
+def _weights(fitted: FittedViews | None, trainable: Sequence[str]) -> dict[str, float]:
+    """Weights of the trained views; all equal if none was trained or the evidence silenced every one."""
     if fitted is None:
         return {}
     weights = fitted.weights("calibrator")
     if not any(weights.values()):
-        return dict.fromkeys(weights, 1 / len(weights))
+        # Of one undescribed sample a class no calibrator was trained. More samples will come.
+        views = list(weights) or trainable
+        return dict.fromkeys(views, 1 / len(views))
     return weights
 
 

@@ -27,7 +27,7 @@ from adamab.task.recipe import Recipe
 from adamab.task.specs import split_spec
 
 DEFINITION = 3  # of what a cell measures; raise it when that changes
-LATER = ("contrast", "ahead")  # options of the recipe that came after DEFINITION
+LATER = ("contrast", "ahead", "typical")  # options of the recipe that came after DEFINITION
 BOTH = "both"  # the setting of methods that read no wording, so that both settings have the same figures
 RECORDED, POOL = "recorded", "pool"
 _EXPLORING = ("adamab", "tight")  # policies that α means something to
