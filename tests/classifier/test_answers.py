@@ -57,7 +57,7 @@ def test_priors_by_bayes_rule(model: Classifier, priors: dict[str, float], all_o
     ("priors", "message"),
     [
         ({"e": 0.1}, "'e', which is no class; known: a, b, c, d"),
-        ({"a": -0.1}, "'a' is '-0.1'; give a share from 0 to 1"),
+        ({"a": -0.1}, "'a' is -0.1; give a share from 0 to 1"),
         ({"a": 1.5}, "from 0 to 1"),
         ({"a": math.nan}, "from 0 to 1"),
         ({"a": "much"}, "from 0 to 1"),

@@ -296,7 +296,7 @@ def test_priors_move_the_answers(adamab, folder, model):
     ("value", "told"),
     [
         ("login=x", "'x' is no number; write NAME=SHARE"),
-        ("login=-0.5", "'login' is '-0.5'; give a share from 0 to 1"),
+        ("login=-0.5", "'login' is -0.5; give a share from 0 to 1"),
         ("login=nan", "give a share from 0 to 1"),
         ("logn=0.5", "'logn', which is no class; did you mean 'login'?"),
         ("none.json", "none.json: cannot be read (No such file"),
@@ -338,6 +338,8 @@ def test_what_cannot_be_answered_is_refused_before_anything_is_embedded(refused,
 
 def test_a_prior_is_stated_once(refused, folder, model):
     assert "twice" in refused("predict", model, "new.jsonl", "--prior", "login=0.1", "--prior", "login=0.2")
+    (folder / "twice.json").write_text('{"login": 0.1, "login": 0.2}')
+    assert "twice" in refused("predict", model, "new.jsonl", "--prior", "twice.json")
 
 
 def test_unknown_inputs(adamab, folder, model, write_npz):

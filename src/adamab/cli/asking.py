@@ -68,15 +68,17 @@ def _of_file(path: Path) -> Iterator[tuple[str, float]]:
     try:
         with open(path, "rb") as stream:
             content = stream.read(_LARGEST + 1)
-        shares = json.loads(content.decode()) if len(content) <= _LARGEST else None
+        # Objects as tuples of pairs, so that a class that stands there twice is seen.
+        small = len(content) <= _LARGEST
+        shares = json.loads(content.decode(), object_pairs_hook=tuple) if small else None
     except OSError as error:
         reason = f"cannot be read ({error.strerror})"
         raise TaskError(f"--prior: {place(path)}: {reason}; write NAME=SHARE or name a JSON file") from None
     except (ValueError, RecursionError):
         shares = None
-    if not isinstance(shares, dict):
+    if not isinstance(shares, tuple):
         raise TaskError(f'--prior: {place(path)}: is no JSON object of shares, such as {{"refund": 0.2}}')
-    yield from shares.items()
+    yield from shares
 
 
 NOTHING_HELD_OUT = (

@@ -1,8 +1,8 @@
 """The yardstick of quality, run: experiments into one file of rows, rows into scores.
 
-The test part is scored once: its rows stay, whatever becomes of the code, and the commits that measured
-them are named. On the development part, where one searches, our own cells are measured anew after every
-change of the code that fits; rivals have versions of their own.
+Rows of the test part stay, whatever becomes of the code, until someone removes them; the commits that
+measured them are named. On the development part, where one searches, our own cells are measured anew after
+every change of the code that fits; rivals have versions of their own.
 """
 
 from __future__ import annotations
