@@ -85,7 +85,8 @@ def _tensors(side: ClassSide) -> dict[str, Array]:
 
 def _head_document(head: ClassHead) -> dict[str, Any]:
     if isinstance(head, Scatter):
-        return {"kind": "scatter", "scale": head.scale}
+        lengths = None if head.lengths is None else list(head.lengths)
+        return {"kind": "scatter", "scale": head.scale, "lengths": lengths}
     return {
         "kind": "matching",
         "scale": head.scale,
@@ -131,7 +132,12 @@ def _class_side(document: Mapping[str, Any], tensors: Mapping[str, Array]) -> Cl
 
 def _head(number: int, head: Mapping[str, Any], tensors: Mapping[str, Array]) -> ClassHead:
     if head["kind"] == "scatter":
-        return Scatter(scale=head["scale"], inverse=tensors.get(f"{number}.inverse"))
+        lengths = head.get("lengths")  # models of before they came have none
+        return Scatter(
+            scale=head["scale"],
+            inverse=tensors.get(f"{number}.inverse"),
+            lengths=None if lengths is None else tuple(float(figure) for figure in lengths),
+        )
     return Matching(
         class_input=head["class_input"],
         described=head["described"],

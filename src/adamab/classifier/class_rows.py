@@ -17,10 +17,13 @@ A discriminant (`Scatter`) of the shrunken scatter S within classes, with n exam
 
     linear = c S⁻¹ m,    bias = c (r / n - mᵀ S⁻¹ m) / 2
 
-or, where all directions count alike, c m / ‖m‖ without a bias. A class of the fit has the mean of 1 / n over
-classes for its own, and its mean is brought to the length that means of as many samples have on average: of
-one class alone nobody knows that length. A class without examples has the mean row of the others: nothing is
-said of it.
+or, where all directions count alike, c m / ‖m‖ without a bias. Where the classes of the fit have differing
+numbers of samples, means of n have on average the squared length E = l + e (1 / n - k), k being the mean of
+1 / n over classes, and are brought to l, that of all:
+
+    linear = c √(l / E) S⁻¹ m,    bias = c (r k - l / E mᵀ S⁻¹ m) / 2
+
+A class without examples has the mean row of the others: nothing is said of it.
 
 What cannot be had without training: centre, span, vocabulary, scatter and towers have not seen the class.
 """
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 ClassInput: TypeAlias = Literal["description", "mean", "both"]
 CLASS_INPUTS: tuple[ClassInput, ...] = ("description", "mean", "both")
 _SMALLEST_NORM = 1e-12
+_LEAST_SQUARE = 0.05  # of l: as in the fit
 
 
 @dataclass(frozen=True)
@@ -135,8 +139,11 @@ class Scatter:
 
     scale: float  # c: weight of the head times what brings all its rows to one length
     inverse: Array | None = None  # (r, r) S⁻¹; None where all directions count alike
+    lengths: tuple[float, ...] | None = None  # l, e, k, and the bounds of 1 / n; None where counts were alike
 
     def __post_init__(self) -> None:
+        if self.lengths is not None and len(self.lengths) != 5:
+            raise ValueError(f"{len(self.lengths)} figures of the lengths of means; there are five")
         for name, array in self.arrays.items():
             check_array(array, name, 2)
 
@@ -159,7 +166,14 @@ class Scatter:
         if self.inverse is None:
             return Row(self.scale * _unit(mean))
         turned = self.inverse @ mean
-        return Row(self.scale * turned, bias=self.scale * 0.5 * (len(mean) / n - float(turned @ mean)))
+        square, width = float(turned @ mean), len(mean)
+        if self.lengths is None:
+            return Row(self.scale * turned, bias=self.scale * 0.5 * (width / n - square))
+        middle, noise, usual, least, most = self.lengths
+        expected = middle + noise * (min(max(1 / n, least), most) - usual)
+        shrunk = middle / max(expected, _LEAST_SQUARE * middle)
+        bias = self.scale * 0.5 * (width * usual - shrunk * square)
+        return Row(np.float32(self.scale * shrunk**0.5) * turned, bias=bias)
 
 
 ClassHead: TypeAlias = Matching | Scatter

@@ -46,6 +46,36 @@ class Measure:
 
 
 @dataclass(frozen=True)
+class Lengths:
+    """Squared length that the mean of n samples has on average: a true one, and noise over n."""
+
+    middle: float  # of all classes
+    noise: float
+    inverse: float  # mean of 1 / n over the classes
+    least: float  # the smallest and the largest 1 / n that this was learned from
+    most: float
+
+    @classmethod
+    def of(cls, squares: NDArray[np.floating], counts: NDArray[np.int64]) -> Lengths | None:
+        """Learned from classes whose counts differ; None where they do not."""
+        inverse = 1 / counts
+        spread = inverse - inverse.mean()
+        if not spread.any():
+            return None
+        # Noise lengthens, so its share is no less than nothing.
+        noise = max(float(spread @ squares / (spread @ spread)), 0.0)
+        middle, mean = float(squares.mean()), float(inverse.mean())
+        return cls(middle, noise, mean, float(inverse.min()), float(inverse.max()))
+
+    def shrinking(self, n: NDArray[np.int64]) -> NDArray[np.floating]:
+        """What brings squared lengths of means of n samples to the middle."""
+        inverse = np.clip(1 / n, self.least, self.most)
+        expected = self.middle + self.noise * (inverse - self.inverse)
+        found: NDArray[np.floating] = self.middle / np.maximum(expected, LEAST_SQUARE * self.middle)
+        return found
+
+
+@dataclass(frozen=True)
 class LinearState:
     """Logits are `vectors` q + `bias`."""
 
@@ -53,6 +83,7 @@ class LinearState:
     bias: Floats  # (K,)
     scale: float  # that brought both to the common length
     measure: Measure  # that they were made with, for a class that comes later
+    lengths: Lengths | None = None  # the same; None where all classes had as many samples
 
     def logits(self, queries: Floats) -> Floats:
         """(n, K) of prepared queries."""
@@ -74,7 +105,7 @@ def discriminants(
     their mean, so that what folds say of one scale is true of another.
 
     The mean of few samples is longer than the true one, and the bias would hold that against the class:
-    the means are brought to the length that classes have on average (`_expected_squares`). With as many
+    the means are brought to the length that classes have on average (`Lengths`). With as many
     samples of each class that changes nothing.
     """
     learned = weight > 0
@@ -88,33 +119,19 @@ def discriminants(
     found = {}
     for shrinkage in shrinkages:
         if shrinkage >= PROTOTYPES or even < 1e-9:
-            measure = Measure(directions, None)
+            measure, lengths = Measure(directions, None), None
             vectors, bias = unit(means), np.zeros(n_classes, np.float32)
         else:
             share = shrinkage / 100
             variances = (1 - share) * values + share * even
             measure, scaled = Measure(directions, variances), turned / variances
             squares = (scaled * turned).sum(axis=1)
-            shrunk = squares[present].mean() / _expected_squares(squares, counts)
+            lengths = Lengths.of(squares[present], counts[present])
+            shrunk = np.ones(n_classes) if lengths is None else lengths.shrinking(np.maximum(counts, 1))
             vectors = (scaled * np.sqrt(shrunk)[:, None]) @ directions.T
             bias = 0.5 * (usual_noise - shrunk * squares)
-        found[shrinkage] = _told(vectors, bias, present, measure)
+        found[shrinkage] = replace(_told(vectors, bias, present, measure), lengths=lengths)
     return found
-
-
-def _expected_squares(squares: NDArray[np.floating], counts: NDArray[np.int64]) -> NDArray[np.floating]:
-    """(K,) squared length that the mean of so many samples has on average: a true one, and noise over n."""
-    present = counts > 0
-    inverse = 1 / np.maximum(counts, 1)
-    spread = inverse[present] - inverse[present].mean()
-    middle = squares[present].mean()
-    if not spread.any():
-        return np.full(len(squares), middle)
-    # Noise lengthens, so its share is no less than nothing; and something is left of every mean.
-    noise = max(float(spread @ squares[present] / (spread @ spread)), 0.0)
-    expected = middle + noise * (inverse - inverse[present].mean())
-    bounded: NDArray[np.floating] = np.maximum(expected, LEAST_SQUARE * middle)
-    return bounded
 
 
 def lone_discriminant(

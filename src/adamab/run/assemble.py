@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -60,7 +60,11 @@ def _linear_head(discriminant: TrainedDiscriminant, share: Share) -> Folded:
         linear=_plain(share.weight * state.vectors),
         bias=_plain(share.weight * state.bias),
     )
-    scatter = Scatter(scale=float(share.weight * state.scale), inverse=state.measure.inverse())
+    scatter = Scatter(
+        scale=float(share.weight * state.scale),
+        inverse=state.measure.inverse(),
+        lengths=None if state.lengths is None else astuple(state.lengths),
+    )
     return Folded(head, scatter, discriminant.prepared.queries)
 
 
