@@ -23,6 +23,7 @@ def expected(adamab, corpus, folder, model, table_of):
     return table_of(folder / "local")
 
 
+@pytest.mark.slow
 def test_two_workers_beside_another_job_say_the_same_as_one_process(
     adamab, folder, corpus, model, expected, ray_address, table_of, hold_cpus
 ):

@@ -184,6 +184,7 @@ def test_damage_is_told_and_left_as_it_is(refused, half, server, name, kind):
     assert server.count() == asked  # nothing is bought for a run that cannot keep it
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["journal.sqlite", "vectors.sqlite"])
 def test_a_bit_here_and_there(adamab, half, server, undisturbed, name, tmp_path):
     """Whatever byte is wrong: the right result or one line, and never a file that is gone."""

@@ -82,6 +82,7 @@ def undisturbed(adamab, folder, server):
 GO_ON = "adamab: stopped; everything that was bought is in run: run the same command again to go on\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["chat", "embeddings"])
 def test_the_current_call_is_waited_for(adamab, refused, folder, server, undisturbed, path):
     server.add_fault(Fault("slow", path=path, after=3, seconds=2.0))
@@ -105,6 +106,7 @@ def test_the_current_call_is_waited_for(adamab, refused, folder, server, undistu
     assert weights(folder) == undisturbed
 
 
+@pytest.mark.slow
 def test_calls_that_run_ahead_are_waited_for_too(adamab, folder, server, undisturbed):
     server.add_fault(Fault("slow", path="chat", after=2, times=None, seconds=1.5))
     process = Process(folder, server, "--prefetch", "4")

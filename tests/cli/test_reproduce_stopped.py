@@ -56,6 +56,7 @@ def begin(tmp_path):
     return start
 
 
+@pytest.mark.slow
 def test_paid_calls_are_waited_for_and_not_made_again(begin, tmp_path):
     with ProviderServer() as server:
         method = f"chat:m?base_url={server.url}/v1&concurrency=4"
@@ -99,6 +100,7 @@ def test_the_second_time_ends_it_at_once(begin):
         assert any(seen.status is None for seen in server.seen)  # nobody has waited
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["0/", "1/"])  # while processes start, and when they work
 def test_local_cells_are_given_up_at_once(begin, moment):
     process = begin(CALIBRATOR, seeds=5)

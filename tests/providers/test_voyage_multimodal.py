@@ -327,6 +327,7 @@ def test_planning_reads_headers_only(
     assert server.count() == 0
 
 
+@pytest.mark.slow
 async def test_only_requests_under_way_hold_pictures(tmp_path: Path) -> None:
     """The peak is that of a few requests, however many there are."""
     found = [saved(tmp_path / f"{n}.png", noise(200, 200, n), "PNG") for n in range(36)]

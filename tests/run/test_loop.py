@@ -125,6 +125,7 @@ def test_policy_none_and_no_generator_are_the_same():
     np.testing.assert_array_equal(a.classifier.heads[0].linear, b.classifier.heads[0].linear)
 
 
+@pytest.mark.slow
 def test_another_process_gets_the_same_result(tmp_path):
     script = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"

@@ -54,6 +54,7 @@ def test_same_seed_same_answers(materials, tiny_plan, measurements):
     assert (again.correct == before.correct).all()
 
 
+@pytest.mark.slow
 def test_processes_give_what_this_process_gives(materials, tiny_plan, measurements):
     # Fewer jobs than the plan of the other tests: starting processes is what is tested.
     plan = replace(tiny_plan, seeds=(0,), per_class=(), workers=1)

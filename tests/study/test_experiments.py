@@ -389,6 +389,7 @@ def test_a_line_that_was_cut_off_is_measured_again_and_nothing_else(done, vector
     assert len(Rows(tmp_path / "toy.rows.jsonl").known) == len(result.rows)
 
 
+@pytest.mark.slow
 def test_processes_find_the_same(done, vectors, tmp_path):
     _, result, _ = done
     _, other = run(experiment(vectors), tmp_path, jobs=2)
@@ -396,6 +397,7 @@ def test_processes_find_the_same(done, vectors, tmp_path):
         assert np.array_equal(old.measured.correct, new.measured.correct)
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("ray")
 def test_ray_finds_the_same(vectors, tmp_path, ray_address):
     found = experiment(vectors, seeds=1, generators=["pool"])
@@ -473,6 +475,7 @@ GRID = {
 }
 
 
+@pytest.mark.slow
 def test_the_grid_is_chosen_by_cross_validation_and_only_the_chosen_meets_the_test(vectors, tmp_path):
     _, result = run(experiment(vectors, chosen=BY_FOLDS, **GRID), tmp_path)
     rows = [json.loads(line) for line in (tmp_path / "toy.rows.jsonl").read_text().splitlines()]

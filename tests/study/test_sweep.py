@@ -138,6 +138,7 @@ def test_more_trials_later_are_those_of_a_longer_sweep(done, materials, tmp_path
     assert (tmp_path / "sweep.json").read_bytes() == (folder / "sweep.json").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("ray")
 def test_ray_finds_the_same_rows(done, materials, tmp_path, ray_address):
     _, folder = done
