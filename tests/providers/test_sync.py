@@ -124,9 +124,10 @@ def test_work_goes_on_in_the_background_and_can_be_cancelled() -> None:
 
 @pytest.mark.parametrize("started", [False, True])
 def test_work_cancelled_before_it_began_never_begins(started: bool) -> None:
-    begun, go = [], threading.Event()
+    begun, held, go = [], threading.Event(), threading.Event()
 
     async def block() -> None:
+        held.set()
         go.wait()  # keeps the loop from beginning anything else
 
     async def work() -> None:
@@ -134,6 +135,7 @@ def test_work_cancelled_before_it_began_never_begins(started: bool) -> None:
 
     blocking, waiting = Work(block()), Work(work())
     blocking.start()
+    held.wait()  # otherwise both tasks may be there before either is told anything
     if started:  # the task is there when it is told, but has not taken a step
         waiting.start()
         waiting.cancel()
