@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 ClassInput: TypeAlias = Literal["description", "mean", "both"]
 CLASS_INPUTS: tuple[ClassInput, ...] = ("description", "mean", "both")
 _SMALLEST_NORM = 1e-12
-_LEAST_SQUARE = 0.05  # of l: as in the fit
 
 
 @dataclass(frozen=True)
@@ -170,8 +169,7 @@ class Scatter:
         if self.lengths is None:
             return Row(self.scale * turned, bias=self.scale * 0.5 * (width / n - square))
         middle, noise, usual, least, most = self.lengths
-        expected = middle + noise * (min(max(1 / n, least), most) - usual)
-        shrunk = middle / max(expected, _LEAST_SQUARE * middle)
+        shrunk = middle / (middle + noise * (min(max(1 / n, least), most) - usual))
         bias = self.scale * 0.5 * (width * usual - shrunk * square)
         return Row(np.float32(self.scale * shrunk**0.5) * turned, bias=bias)
 

@@ -62,16 +62,16 @@ class Lengths:
         spread = inverse - inverse.mean()
         if not spread.any():
             return None
-        # Noise lengthens, so its share is no less than nothing.
-        noise = max(float(spread @ squares / (spread @ spread)), 0.0)
-        middle, mean = float(squares.mean()), float(inverse.mean())
-        return cls(middle, noise, mean, float(inverse.min()), float(inverse.max()))
+        middle, mean, least = float(squares.mean()), float(inverse.mean()), float(inverse.min())
+        # Noise lengthens, so its share is no less than nothing; and something is left of every mean.
+        most_noise = (1 - LEAST_SQUARE) * middle / (mean - least)
+        noise = float(np.clip(spread @ squares / (spread @ spread), 0, most_noise))
+        return cls(middle, noise, mean, least, float(inverse.max()))
 
     def shrinking(self, n: NDArray[np.int64]) -> NDArray[np.floating]:
         """What brings squared lengths of means of n samples to the middle."""
         inverse = np.clip(1 / n, self.least, self.most)
-        expected = self.middle + self.noise * (inverse - self.inverse)
-        found: NDArray[np.floating] = self.middle / np.maximum(expected, LEAST_SQUARE * self.middle)
+        found: NDArray[np.floating] = self.middle / (self.middle + self.noise * (inverse - self.inverse))
         return found
 
 

@@ -58,10 +58,11 @@ class JointModel:
         self._queries: dict[str, Floats] = {}
         self._growing: dict[str, GrowingRows[np.float32]] = {}  # what the queries are the filled part of
         self.difficulty = 1.0 if held_out is None or not recipe.difficulty else held_out.difficulty()  # (K,)
-        self._weights = _weights(fitted, [v.name for v in samples.raw_views(recipe) if not v.wide])
+        views = samples.raw_views(recipe)
+        self._weights = _weights(fitted, [view.name for view in views if not view.wide])
         self._similarity = _similarity_weights(fitted)
         self._vocabulary = None
-        for view in samples.raw_views(recipe):
+        for view in views:
             if fitted is not None and not (self._weights.get(view.name) or self._similarity.get(view.name)):
                 continue
             if isinstance(view, WordsView):
