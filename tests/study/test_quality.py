@@ -347,6 +347,22 @@ def test_the_time_of_two_fits_is_the_mean_of_both(tmp_path):
     assert line.endswith("| 200 | 1.5 |")
 
 
+def test_the_choice_of_classes_is_compared_set_by_set(tmp_path):
+    """Two cells: in one ADAMAB answers all eight and round-robin six, in the other both answer four."""
+    found = []
+    for given, ours, theirs in ((2, 8, 6), (5, 4, 4)):
+        place = Place("demo", given, 5, "recorded")
+        for method, right in (("default", ours), ("default-round-robin", theirs), ("class-mean", 4)):
+            hits = np.tile(np.arange(8.0) < right, (2, 1)).astype(float)
+            found.append(Score(place, method, "adamab", (0, 1), hits, (1.0, 1.0)))
+    yardstick = Yardstick(replace(plan(FULL), grid={}), {}, tmp_path)
+    write_report(yardstick, found, tmp_path, command="adamab reproduce quality-full")
+    section = (tmp_path / "quality-part.md").read_text().split("## The choice of classes")[1].split("## ")[0]
+    (line,) = [row for row in section.splitlines() if row.startswith("| demo ")]
+    assert line.startswith("| demo | +12.5 points, ")
+    assert line.endswith("|  |")  # nothing by chance was measured
+
+
 @pytest.fixture(scope="module")
 def embedder(tmp_path_factory):
     """Vectors of everything that the demo set holds."""

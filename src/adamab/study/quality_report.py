@@ -12,7 +12,18 @@ from adamab.study.experiments.tables import Table, seconds
 from adamab.study.quality import Yardstick, plain
 from adamab.study.quality_bars import Bar, bars, in_words, median_seconds
 from adamab.study.quality_figure import draw
-from adamab.study.quality_plan import DEFAULT, FULL, METHODS, RIVALS, SETFIT, TITLES, Place
+from adamab.study.quality_plan import (
+    DEFAULT,
+    EVENLY,
+    FULL,
+    METHODS,
+    RANDOM,
+    RIVALS,
+    SETFIT,
+    SETS,
+    TITLES,
+    Place,
+)
 from adamab.study.quality_summary import Duel, Score, Summary, Tally, summarise
 from adamab.study.statistics import INTERVALS, TESTS, points
 from adamab.version import __version__
@@ -28,6 +39,12 @@ _CELLS = (
     "Accuracy in %, mean over seeds; the lead is that of `default` over the best rival, in points with its "
     "interval, bold where p is below 0.05 after the correction. A cell is a set, given samples a class, and "
     "synthetic ones a class on average with their source."
+)
+
+
+_CHOICES = (
+    "The lead of `default`, whose synthetic samples ADAMAB chooses, over the same with other choices, in "
+    "points: means over the cells of a set with synthetic samples. Not corrected for the number of sets."
 )
 
 
@@ -103,6 +120,8 @@ def _sections(
     yield f"## The bars\n\n{bar_table(checked).markdown()}"
     yield f"## Set by set\n\n{set_table(summary).markdown()}"
     yield _TABLE.format(rivals=", ".join(RIVALS))
+    if choices := _choice_table(summary):
+        yield f"## The choice of classes\n\n{_CHOICES}\n\n{choices.markdown()}"
     yield f"{INTERVALS.format(samples='samples')} {TESTS.format(n=len(summary.duels))}"
     story = directory / STORY
     if plan.name == FULL and story.exists():
@@ -188,6 +207,17 @@ def _setfit_table(summary: Summary) -> Table | None:
         rows.append((str(duel.place), *_accuracies(summary, duel.place, [SETFIT]), points(duel.lead), *times))
     header = ("Cell", "SetFit", "lead of default", "seconds of SetFit", "seconds of default")
     return Table("SetFit", header, tuple(rows)) if rows else None
+
+
+def _choice_table(summary: Summary) -> Table | None:
+    """Leads of ADAMAB's choice set by set, over the cells where something is chosen."""
+    scores, rows = summary.scores, []
+    for name in SETS:
+        places = [place for place in scores.places() if place.set == name]
+        leads = [scores.mean_lead(scores.pairs(places, other)) for other in (EVENLY, RANDOM)]
+        if any(leads):
+            rows.append((name, *("" if lead is None else points(lead) for lead in leads)))
+    return Table("The choice of classes", ("Set", EVENLY, RANDOM), tuple(rows)) if rows else None
 
 
 def _percent(share: float) -> str:
