@@ -57,11 +57,12 @@ def test_the_list_names_every_experiment(adamab):
         "quality-full",
         "ablation",
         "ablation-added",
+        "one-picture",
         "policies",
         "policies-images",
     ):
         assert name in shown
-    assert len(json.loads(adamab("reproduce", "--list", "--json").stdout)) == 15
+    assert len(json.loads(adamab("reproduce", "--list", "--json").stdout)) == 16
 
 
 def test_a_file_of_ones_own_from_estimate_to_tables(adamab, place):
