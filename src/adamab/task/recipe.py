@@ -72,7 +72,8 @@ class Recipe(BaseModel):
     free_vectors: bool = True
     """A trained vector a class beside the class tower: a linear probe is then a special case."""
     logit_scale: float = Field(default=16.0, gt=0)
-    """Unit vectors give logits in [-1, 1], from which a softmax can learn nothing."""
+    """Unit vectors give logits in [-1, 1], from which a softmax of many classes can learn nothing. A quarter
+    of it loses 0 to 0.5 points (results/ablation-development.md)."""
 
     # The loop: augmentation and training by rounds
     batch: int = Field(default=5, ge=1)
@@ -150,7 +151,8 @@ class Recipe(BaseModel):
         default=(20, 40, 10, 70, 5, 100), min_length=1
     )
     """Percent by which the scatter within classes is shrunk towards the same in all directions; the folds
-    choose, of equals the first. 100 leaves the cosines with the class means."""
+    choose, of equals the first. 100 leaves the cosines with the class means. 20 alone is as good but for
+    Forbidden (-0.5) and MultiWD (+1.2; results/ablation-development.md); choosing serves other tasks."""
     discriminant_width: int | None = Field(default=512, ge=1)
     """Widest input of a discriminant. With five samples a class 256 does nearly as well
     (results/ablation-development.md); more samples have more directions."""
@@ -165,8 +167,9 @@ class Recipe(BaseModel):
     given a class it matters little (results/ablation-added-development.md). With one nothing could be judged
     without it."""
     evidence: int = Field(default=400, ge=1)
-    """Held-out samples that are enough to choose by: of more, only a part of the folds is judged,
-    which saves the time of the others."""
+    """Held-out samples that are enough to choose by: an accuracy among so many has a standard error of at
+    most 2.5 points, less between views on the same samples. Of more only a part of the folds is judged, which
+    saves the time of the others."""
     checkpoints: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0, 4, 16), min_length=1)
     """Numbers of full-batch steps that the folds choose from, view by view. Beside the discriminants
     training adds 0 to 0.5 points, and more steps add nothing (results/ablation-development.md). Like all of
