@@ -58,9 +58,10 @@ def _main() -> None:
         for share, accuracy in accuracies(data.draw(seed, given=MOST, part="development"), embedder, recipe):
             found.setdefault(share, []).append(100 * accuracy)
     for share, figures in found.items():
-        deviation = np.std(figures, ddof=1) / np.sqrt(len(figures)) if len(figures) > 1 else np.nan
-        told = f"{np.mean(figures):5.1f} ± {deviation:.1f}"
-        print(f"{MOST} samples of {share:4.0%} of the classes, 1 of the others   {told}")
+        told = f"{MOST} samples of {share:4.0%} of the classes, 1 of the others   {np.mean(figures):5.1f}"
+        if len(figures) > 1:
+            told += f" ± {np.std(figures, ddof=1) / np.sqrt(len(figures)):.1f}"
+        print(told)
 
 
 if __name__ == "__main__":
