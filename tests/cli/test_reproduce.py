@@ -51,7 +51,6 @@ def test_the_list_names_every_experiment(adamab):
         "samples",
         "alpha",
         "grid",
-        "setfit",
         "convergence",
         "quality",
         "quality-full",
@@ -62,7 +61,7 @@ def test_the_list_names_every_experiment(adamab):
         "policies-images",
     ):
         assert name in shown
-    assert len(json.loads(adamab("reproduce", "--list", "--json").stdout)) == 16
+    assert len(json.loads(adamab("reproduce", "--list", "--json").stdout)) == 15
 
 
 def test_a_file_of_ones_own_from_estimate_to_tables(adamab, place):

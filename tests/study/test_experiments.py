@@ -150,7 +150,7 @@ def test_the_papers_experiments_are_there():
     found = {e.name: e for e in built_in()}
     tables = {"text-table", "text-table-api", "images", "image-table-api"}
     searches = {"ablation", "ablation-added", "one-picture", "policies", "policies-images"}
-    assert set(found) == tables | {"samples", "alpha", "grid", "setfit"} | searches
+    assert set(found) == tables | {"samples", "alpha", "grid"} | searches
     assert {name for name, e in found.items() if e.part == "development"} == searches
     table = found["text-table"]
     assert table.settings == ("zero-shot", "few-shot")
