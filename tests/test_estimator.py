@@ -257,6 +257,12 @@ def test_embed_gives_what_the_classifier_takes():
         ADAMABClassifier().embed(new)
 
 
+def test_classes_whose_means_are_nothing_can_have_different_counts():
+    vectors = np.array([[1, 0], [-1, 0], [0, 1], [0, -1], [0, 0]], np.float32)
+    fitted = EmbeddingCalibrator().fit(vectors, [0, 0, 1, 1, 2])
+    assert np.isfinite(fitted.predict_proba(vectors)).all()
+
+
 def test_one_sample_a_class_of_many_numbered_classes():
     """It is what this is for: no warning, and everything that a fit gives goes on from there."""
     vectors = np.random.default_rng(0).standard_normal((31, 12)).astype(np.float32)

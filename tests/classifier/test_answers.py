@@ -58,10 +58,12 @@ def test_priors_by_bayes_rule(model: Classifier, priors: dict[str, float], all_o
     [
         ({"e": 0.1}, "'e', which is no class; known: a, b, c, d"),
         ({"a": -0.1}, "'a' is -0.1; give a share from 0 to 1"),
+        ({"a": 1.0000001}, "'a' is 1.0000001; give a share from 0 to 1"),
+        ({"a": 10**400}, "…'; give a share from 0 to 1"),
         ({"a": 1.5}, "from 0 to 1"),
         ({"a": math.nan}, "from 0 to 1"),
         ({"a": "much"}, "from 0 to 1"),
-        ({"a": True}, "from 0 to 1"),
+        ({"a": True}, "'a' is 'True'; give a share from 0 to 1"),
         ({"a": None}, "from 0 to 1"),
         ({"a": 0.7, "b": 0.7}, "sum to 1.4"),
         ({"a": 0.1, "b": 0.1, "c": 0.1, "d": 0.1}, "sum to 0.4"),

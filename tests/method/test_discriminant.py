@@ -61,6 +61,54 @@ def test_classes_of_one_sample_are_not_held_to_be_far_away():
     assert (found == np.arange(2000) % 20).mean() > 0.5
 
 
+@pytest.mark.parametrize(("n_classes", "n"), [(6, 10), (64, 7), (102, 7), (200, 3)])
+def test_equal_counts_are_no_different_ones(n_classes, n):
+    """The mean of many times 1/7 is not 1/7: nothing may be learned from that."""
+    rng = np.random.default_rng(n_classes)
+    learned_class = np.arange(n_classes * n) % n_classes
+    learned = rng.normal(size=(len(learned_class), 20)).astype(np.float32)
+    weight = np.ones(len(learned), np.float32)
+    found = discriminants(prepared(learned), learned_class, weight, n_classes, (20, 100))
+    assert [state.lengths for state in found.values()] == [None, None]
+
+
+def test_noise_is_that_of_samples_which_the_scatter_does_not_know():
+    rng = np.random.default_rng(8)
+    of_class = np.repeat(np.arange(12), [1, 2, 2, 3, 5, 5, 5, 8, 8, 9, 1, 6])
+    x = rng.normal(size=(len(of_class), 80)).astype(np.float32)
+    means = np.stack([x[of_class == c].mean(axis=0) for c in range(12)])
+    scatter = discriminant._Scatter.of(x, of_class, np.ones(len(x), np.float32), means)
+    even = scatter.values.mean()
+    variances = 0.8 * scatter.values + 0.2 * even
+    squares, kept = [], []
+    for i in np.flatnonzero(scatter.siblings > 1):
+        rest = np.arange(len(x)) != i
+        without = means.copy()
+        without[of_class[i]] = x[rest & (of_class == of_class[i])].mean(axis=0)
+        residuals = (x - without[of_class])[rest]
+        shrunk = 0.8 * residuals.T @ residuals / scatter.freedom + 0.2 * even * np.eye(80)
+        away = x[i] - without[of_class[i]]
+        kept.append(1 - 1 / scatter.siblings[i])
+        squares.append(kept[-1] ** 2 * away @ np.linalg.solve(shrunk, away))
+    noise = scatter.noise(variances, 0.8)
+    assert noise == pytest.approx(sum(squares) / sum(kept), rel=1e-3)
+    true = (1 / variances).sum()  # of samples that vary alike in all directions
+    assert noise == pytest.approx(true, rel=0.15)
+    assert true > 2 * 80, "by the scatter's own samples it would be one a direction"
+
+
+def test_difficult_classes_with_more_samples_are_not_held_to_be_near():
+    """A bandit asks for more of them: their means are shorter for that, not for their number of samples."""
+    rng = np.random.default_rng(7)
+    centres = rng.normal(size=(20, 200)) * np.repeat([0.2, 0.8], 10)[:, None]
+    learned_class = np.concatenate([np.repeat(np.arange(20), 5), np.repeat(np.arange(10), 10)])
+    learned = (centres[learned_class] + rng.normal(size=(200, 200))).astype(np.float32)
+    (state,) = discriminants(prepared(learned), learned_class, np.ones(200, np.float32), 20, (20,)).values()
+    new = (centres[np.arange(4000) % 20] + rng.normal(size=(4000, 200))).astype(np.float32)
+    difficult = (state.logits(new).argmax(axis=1) < 10).mean()
+    assert 0.45 < difficult < 0.55
+
+
 @pytest.mark.parametrize("shrinkage", [5, 40, 100])
 def test_class_vectors_have_one_length_whatever_the_shrinkage(shrinkage):
     (state,) = discriminants(prepared(X), Y, ALL, 3, (shrinkage,)).values()

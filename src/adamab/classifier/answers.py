@@ -121,7 +121,7 @@ def prior_offsets(
         if name not in classes:
             raise TaskError(f"prior of {short(name)}, which is no class; {suggestion(str(name), classes)}")
         if isinstance(share, bool) or not isinstance(share, (int, float, np.number)) or not 0 <= share <= 1:
-            shown = f"{share:g}" if isinstance(share, (int, float)) else short(share)
+            shown = repr(share) if type(share) is float else short(share)
             raise TaskError(f"prior of {short(name)} is {shown}; give a share from 0 to 1")
         stated[classes.index(name)] = share
     rest, others = 1 - float(np.nansum(stated)), np.isnan(stated)

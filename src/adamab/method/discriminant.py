@@ -26,7 +26,7 @@ LENGTH = 16.0  # of the class vectors, root mean square: the scale of a calibrat
 LONE_RIDGE = 20.0
 CROWDING = 0.5  # share of the neighbours' mean score that is taken off
 NEIGHBOURS = 10
-LEAST_SQUARE = 0.05  # of the mean of all classes: a straight line may pass below zero
+LEAST_SQUARE = 0.05  # of the mean of all classes: what noise leaves of the length of a mean at least
 CROWD_BLOCK = 4_000_000  # logits that are looked at in one go
 
 
@@ -56,17 +56,12 @@ class Lengths:
     most: float
 
     @classmethod
-    def of(cls, squares: NDArray[np.floating], counts: NDArray[np.int64]) -> Lengths | None:
-        """Learned from classes whose counts differ; None where they do not."""
+    def of(cls, squares: NDArray[np.floating], counts: NDArray[np.int64], noise: float) -> Lengths:
+        """Of classes with these squared lengths, where the length of one sample has so much noise."""
         inverse = 1 / counts
-        spread = inverse - inverse.mean()
-        if not spread.any():
-            return None
         middle, mean, least = float(squares.mean()), float(inverse.mean()), float(inverse.min())
-        # Noise lengthens, so its share is no less than nothing; and something is left of every mean.
-        most_noise = (1 - LEAST_SQUARE) * middle / (mean - least)
-        noise = float(np.clip(spread @ squares / (spread @ spread), 0, most_noise))
-        return cls(middle, noise, mean, least, float(inverse.max()))
+        most_noise = (1 - LEAST_SQUARE) * middle / (mean - least)  # or nothing would be left of some mean
+        return cls(middle, min(noise, most_noise), mean, least, float(inverse.max()))
 
     def shrinking(self, n: NDArray[np.int64]) -> NDArray[np.floating]:
         """What brings squared lengths of means of n samples to the middle."""
@@ -105,15 +100,18 @@ def discriminants(
     their mean, so that what folds say of one scale is true of another.
 
     The mean of few samples is longer than the true one, and the bias would hold that against the class:
-    the means are brought to the length that classes have on average (`Lengths`). With as many
-    samples of each class that changes nothing.
+    the means are brought to the length that classes have on average (`Lengths`). That does not go by the
+    lengths of classes with many and few samples: a bandit asks for more samples of difficult classes, whose
+    means are shorter. With as many samples of each class it changes nothing.
     """
     learned = weight > 0
     means = class_means(prepared.queries, class_index, learned, n_classes)
     counts = np.bincount(class_index[learned], minlength=n_classes)
     present = counts > 0
-    values, directions = _scatter(prepared.queries, class_index, weight, means)
+    scatter = _Scatter.of(prepared.queries, class_index, weight, means)
+    values, directions = scatter.values, scatter.directions
     turned, even = means @ directions, float(values.mean())
+    differ = len(np.unique(counts[present])) > 1
     # The same for all classes; one that comes later is measured against it (`class_rows`).
     usual_noise = len(values) * float(np.mean(1 / counts[present])) if present.any() else 0.0
     found = {}
@@ -126,7 +124,10 @@ def discriminants(
             variances = (1 - share) * values + share * even
             measure, scaled = Measure(directions, variances), turned / variances
             squares = (scaled * turned).sum(axis=1)
-            lengths = Lengths.of(squares[present], counts[present])
+            lengths = None
+            if differ and squares.any():
+                noise = scatter.noise(variances, 1 - share)
+                lengths = Lengths.of(squares[present], counts[present], noise)
             shrunk = np.ones(n_classes) if lengths is None else lengths.shrinking(np.maximum(counts, 1))
             vectors = (scaled * np.sqrt(shrunk)[:, None]) @ directions.T
             bias = 0.5 * (usual_noise - shrunk * squares)
@@ -175,15 +176,41 @@ def _crowding(vectors: NDArray[np.floating], samples: Floats) -> NDArray[np.floa
     return found
 
 
-def _scatter(
-    queries: Floats, class_index: NDArray[np.int64], weight: Floats, means: Floats
-) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """Variances within classes and their directions: (r,) and (r, r)."""
-    learned = weight > 0
-    residuals = (queries[learned] - means[class_index[learned]]) * np.sqrt(weight[learned])[:, None]
-    freedom = float(weight[learned].sum()) - len(np.unique(class_index[learned]))
-    values, directions = eigen(residuals.T @ residuals / max(freedom, 1.0))
-    return np.maximum(values, 0), directions
+@dataclass(frozen=True)
+class _Scatter:
+    """How samples differ from the means of their classes."""
+
+    values: NDArray[np.floating]  # (r,) variances
+    directions: NDArray[np.floating]  # (r, r)
+    residuals: NDArray[np.floating]  # (n, r) each times the root of its sample's weight
+    siblings: NDArray[np.int64]  # (n,) samples of the own class, itself among them
+    weight: Floats  # (n,)
+    freedom: float
+
+    @classmethod
+    def of(cls, queries: Floats, class_index: NDArray[np.int64], weight: Floats, means: Floats) -> _Scatter:
+        learned = weight > 0
+        of_class, weight = class_index[learned], weight[learned]
+        residuals = (queries[learned] - means[of_class]) * np.sqrt(weight)[:, None]
+        counts = np.bincount(of_class, minlength=1)
+        freedom = max(float(weight.sum()) - np.count_nonzero(counts), 1.0)
+        values, directions = eigen(residuals.T @ residuals / freedom)
+        return cls(np.maximum(values, 0), directions, residuals, counts[of_class], weight, freedom)
+
+    def noise(self, variances: NDArray[np.floating], share: float) -> float:
+        """What chance adds to the squared length of one sample, when directions count by `variances`.
+
+        Each sample is measured by what the scatter would be without it, and from the mean of its siblings:
+        `share` of `variances` is the scatter, which knows its own samples' noise far too well. In closed
+        form, since a sample changes the scatter by one direction.
+        """
+        several = self.siblings > 1
+        kept = (self.siblings[several] - 1) / self.siblings[
+            several
+        ]  # of a residual, by the sample's own pull
+        own = (((self.residuals[several] @ self.directions) ** 2) / variances).sum(axis=1)
+        without = own / np.maximum(1 - share * own / (self.freedom * kept), 1e-6)
+        return float(without.sum() / (self.weight[several] @ kept))
 
 
 def _told(
