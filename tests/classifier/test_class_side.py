@@ -11,6 +11,7 @@ from adamab.classifier.class_rows import Matching, Scatter
 from adamab.classifier.class_side import ClassSide, NewClass, Reference
 from adamab.classifier.confidence import softmax
 from adamab.errors import ModelFileError, TaskError
+from adamab.method.discriminant import SHORTENED
 
 D, K, N = 6, 3, 60
 RNG = np.random.default_rng(0)
@@ -139,7 +140,7 @@ def test_a_tower_is_written_and_read(tmp_path):
 
 
 def test_the_lengths_of_means_are_kept(tmp_path):
-    """Of two examples: E = 4 + 6 (1/2 - 1/4) = 5.5, so that a mean is shortened."""
+    """Of two examples: E = 4 + 6 (1/2 - 1/4) = 5.5, so that a mean is shortened as in the fit."""
     classifier, side = made()
     scatter = replace(side.heads[1], lengths=(4.0, 6.0, 0.25, 0.1, 0.5))
     side = replace(side, heads=(side.heads[0], scatter))
@@ -148,7 +149,7 @@ def test_the_lengths_of_means_are_kept(tmp_path):
     assert kept.lengths == scatter.lengths
     mean = NEW[:2].mean(axis=0)
     row = kept.row(classifier.heads[1], None, NEW[:2])
-    np.testing.assert_allclose(row.linear, (4 / 5.5) ** 0.5 * mean, rtol=1e-5)
+    np.testing.assert_allclose(row.linear, (4 / 5.5) ** SHORTENED * mean, rtol=1e-5)
     assert row.bias == pytest.approx(0.5 * (D / 4 - 4 / 5.5 * float(mean @ mean)), rel=1e-5)
 
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 ClassInput: TypeAlias = Literal["description", "mean", "both"]
 CLASS_INPUTS: tuple[ClassInput, ...] = ("description", "mean", "both")
 _SMALLEST_NORM = 1e-12
+_SHORTENED = 0.25  # as in the fit (`method.discriminant`)
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,7 @@ class Scatter:
         middle, noise, usual, least, most = self.lengths
         shrunk = middle / (middle + noise * (min(max(1 / n, least), most) - usual))
         bias = self.scale * 0.5 * (width * usual - shrunk * square)
-        return Row(np.float32(self.scale * shrunk**0.5) * turned, bias=bias)
+        return Row(np.float32(self.scale * shrunk**_SHORTENED) * turned, bias=bias)
 
 
 ClassHead: TypeAlias = Matching | Scatter
