@@ -183,7 +183,7 @@ class Recipe(BaseModel):
     typical: float = Field(default=40.0, ge=0)
     """Where a class has one sample, so that none of it can be held out: what the weights that views have
     without evidence count, in held-out samples. With five samples of three in ten classes and one of each
-    other, 0 loses 1.1 to 3.9 points and 80 is level (development parts of four text sets, four seeds:
+    other, 0 loses 1.4 to 3.9 points and 80 is level (development parts of four text sets, four seeds:
     results/quality-story.md)."""
 
     @classmethod
