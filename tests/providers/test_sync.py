@@ -6,6 +6,8 @@ import asyncio
 import contextvars
 import os
 import signal
+import subprocess
+import sys
 import threading
 import warnings
 
@@ -147,3 +149,28 @@ def test_work_cancelled_before_it_began_never_begins(started: bool) -> None:
     with pytest.raises(asyncio.CancelledError):
         waiting.result()
     assert not begun
+
+
+def test_what_is_under_way_when_the_interpreter_ends_is_given_up_in_silence() -> None:
+    """A generator that a request reads from cannot be closed before the request is given up."""
+    script = """if True:
+        import asyncio, threading
+        from adamab.providers.sync import Work
+
+        reading = threading.Event()
+
+        async def ticks():
+            reading.set()
+            while True:
+                await asyncio.sleep(3600)
+                yield 1
+
+        async def endless():
+            async for _ in ticks():
+                pass
+
+        Work(endless()).start()
+        reading.wait()
+    """
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr == ""

@@ -101,7 +101,9 @@ def _usage_error(error: Exception) -> str:
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    if type(message).__name__ != "DecompressionBombWarning":  # Pillow's; such a picture is refused anyway
+    bomb = type(message).__name__ == "DecompressionBombWarning"  # Pillow's; such a picture is refused anyway
+    unasked = str(message).endswith("was never awaited")  # Ctrl-C came before work that was just made
+    if not (bomb or unasked):
         _say(f"adamab: warning: {message}")
 
 

@@ -105,11 +105,11 @@ def _background() -> asyncio.AbstractEventLoop:
 
 
 def _end() -> None:
-    """Close connections when the interpreter ends; what is still on its way is given up."""
+    """Close connections when the interpreter ends; what is still on its way is given up, in silence."""
     if _loop is None or _thread is None or not _thread.is_alive():
         return
     with contextlib.suppress(Exception):
-        asyncio.run_coroutine_threadsafe(_loop.shutdown_asyncgens(), _loop).result(2)
+        asyncio.run_coroutine_threadsafe(_give_up_all(_loop), _loop).result(2)
     _loop.call_soon_threadsafe(_loop.stop)
     _thread.join(2)
     if not _loop.is_running():
@@ -117,6 +117,15 @@ def _end() -> None:
 
 
 atexit.register(_end)
+
+
+async def _give_up_all(loop: asyncio.AbstractEventLoop) -> None:
+    loop.set_exception_handler(lambda *_: None)
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)  # a generator in use cannot be closed
+    await loop.shutdown_asyncgens()
 
 
 def _after_fork() -> None:
