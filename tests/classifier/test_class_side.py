@@ -142,7 +142,7 @@ def test_a_tower_is_written_and_read(tmp_path):
 def test_the_lengths_of_means_are_kept(tmp_path):
     """Of two examples: E = 4 + 6 (1/2 - 1/4) = 5.5, so that a mean is shortened as in the fit."""
     classifier, side = made()
-    scatter = replace(side.heads[1], lengths=(4.0, 6.0, 0.25, 0.1, 0.5))
+    scatter = replace(side.heads[1], lengths=(4.0, 0.25, 6.0))
     side = replace(side, heads=(side.heads[0], scatter))
     save_class_side(side, tmp_path, classifier)
     kept = load_class_side(tmp_path, classifier).heads[1]
@@ -150,7 +150,7 @@ def test_the_lengths_of_means_are_kept(tmp_path):
     mean = NEW[:2].mean(axis=0)
     row = kept.row(classifier.heads[1], None, NEW[:2])
     np.testing.assert_allclose(row.linear, (4 / 5.5) ** SHORTENED * mean, rtol=1e-5)
-    assert row.bias == pytest.approx(0.5 * (D / 4 - 4 / 5.5 * float(mean @ mean)), rel=1e-5)
+    assert row.bias == pytest.approx(-0.5 * 4 / 5.5 * float(mean @ mean), rel=1e-5)
 
 
 def test_a_file_of_another_model_is_refused(tmp_path):
@@ -185,7 +185,7 @@ def test_parts_that_do_not_fit_are_refused():
     narrow = Scatter(scale=1.0, inverse=np.eye(2, dtype=np.float32))
     with pytest.raises(ValueError, match="inverse scatter is 2 wide where 6 is needed"):
         replace(side, heads=(side.heads[0], narrow)).check(classifier)
-    with pytest.raises(ValueError, match="2 figures of the lengths of means; there are five"):
+    with pytest.raises(ValueError, match="2 figures of the lengths of means; there are three"):
         Scatter(scale=1.0, lengths=(1.0, 2.0))
     with pytest.raises(ValueError, match="none of description, mean, both"):
         Matching(class_input="all", described=True)

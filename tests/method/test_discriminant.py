@@ -4,7 +4,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from adamab.method import discriminant
 from adamab.method.discriminant import LENGTH, LONE_RIDGE, discriminants, lone_discriminant
-from adamab.method.views import PreparedView, ViewTransform
+from adamab.method.views import PreparedView, ViewTransform, class_means
 
 RNG = np.random.default_rng(4)
 Y = np.arange(60) % 3
@@ -72,29 +72,76 @@ def test_equal_counts_are_no_different_ones(n_classes, n):
     assert [state.lengths for state in found.values()] == [None, None]
 
 
-def test_noise_is_that_of_samples_which_the_scatter_does_not_know():
+@pytest.mark.parametrize("lightest", [1.0, 0.25])
+def test_noise_is_that_of_samples_which_the_scatter_does_not_know(lightest):
     rng = np.random.default_rng(8)
     of_class = np.repeat(np.arange(12), [1, 2, 2, 3, 5, 5, 5, 8, 8, 9, 1, 6])
     x = rng.normal(size=(len(of_class), 80)).astype(np.float32)
-    means = np.stack([x[of_class == c].mean(axis=0) for c in range(12)])
-    scatter = discriminant._Scatter.of(x, of_class, np.ones(len(x), np.float32), means)
+    weight = rng.choice([lightest, 1.0], len(x)).astype(np.float32)
+    means = class_means(x, of_class, weight, 12)
+    scatter = discriminant._Scatter.of(x, of_class, weight, means)
     even = scatter.values.mean()
     variances = 0.8 * scatter.values + 0.2 * even
-    squares, kept = [], []
-    for i in np.flatnonzero(scatter.siblings > 1):
+    squares, expected = [], []
+    for i in np.flatnonzero(np.bincount(of_class)[of_class] > 1):
         rest = np.arange(len(x)) != i
+        siblings = rest & (of_class == of_class[i])
         without = means.copy()
-        without[of_class[i]] = x[rest & (of_class == of_class[i])].mean(axis=0)
-        residuals = (x - without[of_class])[rest]
+        without[of_class[i]] = np.average(x[siblings], axis=0, weights=weight[siblings])
+        residuals = (x - without[of_class])[rest] * np.sqrt(weight[rest])[:, None]
         shrunk = 0.8 * residuals.T @ residuals / scatter.freedom + 0.2 * even * np.eye(80)
         away = x[i] - without[of_class[i]]
-        kept.append(1 - 1 / scatter.siblings[i])
-        squares.append(kept[-1] ** 2 * away @ np.linalg.solve(shrunk, away))
+        kept = weight[siblings].sum() / (weight[siblings].sum() + weight[i])
+        squares.append(weight[i] * kept**2 * away @ np.linalg.solve(shrunk, away))
+        varies = 1 + (weight[siblings] ** 2).sum() / weight[siblings].sum() ** 2
+        expected.append(weight[i] * kept**2 * varies)
     noise = scatter.noise(variances, 0.8)
-    assert noise == pytest.approx(sum(squares) / sum(kept), rel=1e-3)
+    assert noise == pytest.approx(sum(squares) / sum(expected), rel=1e-3)
     true = (1 / variances).sum()  # of samples that vary alike in all directions
-    assert noise == pytest.approx(true, rel=0.15)
+    assert noise == pytest.approx(true, rel=0.15 if lightest == 1 else 0.5)
     assert true > 2 * 80, "by the scatter's own samples it would be one a direction"
+
+
+@pytest.mark.parametrize("lighter", [1.0, 0.5, 0.25])
+def test_classes_of_more_samples_are_chosen_whatever_these_count(lighter):
+    """Two samples of each class, and five more of half of the classes that count less."""
+    rng = np.random.default_rng(6)
+    centres = rng.normal(size=(10, 200)) * 0.4
+    learned_class = np.concatenate([np.repeat(np.arange(10), 2), np.repeat(np.arange(5), 5)])
+    learned = (centres[learned_class] + rng.normal(size=(45, 200))).astype(np.float32)
+    weight = np.where(np.arange(45) < 20, 1, lighter).astype(np.float32)
+    (state,) = discriminants(prepared(learned), learned_class, weight, 10, (20,)).values()
+    new = (centres[np.arange(2000) % 10] + rng.normal(size=(2000, 200))).astype(np.float32)
+    found = state.logits(new).argmax(axis=1)
+    assert 0.35 < (found < 5).mean() < 0.65
+    assert (found == np.arange(2000) % 10).mean() > 0.7
+
+
+@pytest.mark.parametrize("counts", [(40, 2, 2, 2, 2), (50, 3), (30, 30, 3, 3)])
+def test_a_class_of_many_samples_does_not_get_those_of_others(counts):
+    """The centre is close to it then, so that its own length tells nothing of how long means are."""
+    n, shares = len(counts), []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        centres = rng.normal(size=(n, 200)) * 0.4
+        learned_class = np.repeat(np.arange(n), counts)
+        learned = centres[learned_class] + rng.normal(size=(len(learned_class), 200))
+        middle = learned.mean(axis=0)
+        ones = np.ones(len(learned), np.float32)
+        centred = prepared((learned - middle).astype(np.float32))
+        (state,) = discriminants(centred, learned_class, ones, n, (20,)).values()
+        new = centres[np.arange(1000) % n] + rng.normal(size=(1000, 200)) - middle
+        shares.append((state.logits(new.astype(np.float32)).argmax(axis=1) == 0).mean())
+    assert np.mean(shares) == pytest.approx(1 / n, abs=0.1)
+
+
+def test_classes_whose_means_are_the_same_are_not_told_apart():
+    """No logits of millions, which would drown those of other views."""
+    x = np.vstack([np.eye(4), -np.eye(4), np.ones((2, 4))]).astype(np.float32)
+    for rows, of_class in (([0, 4, 1, 5], [0, 0, 1, 1]), ([0, 8, 0, 9], [0, 0, 1, 1])):
+        states = discriminants(prepared(x[rows]), np.array(of_class), np.ones(4, np.float32), 2, (20, 100))
+        for state in states.values():
+            assert not state.logits(x).any()
 
 
 def test_difficult_classes_with_more_samples_are_not_held_to_be_near():

@@ -18,10 +18,10 @@ A discriminant (`Scatter`) of the shrunken scatter S within classes, with n exam
     linear = c S⁻¹ m,    bias = c (r / n - mᵀ S⁻¹ m) / 2
 
 or, where all directions count alike, c m / ‖m‖ without a bias. Where the classes of the fit have differing
-numbers of samples, means of n have on average the squared length E = l + e (1 / n - k), k being the mean of
-1 / n over classes, and are brought to l, that of all:
+numbers of samples, means of n have on average the squared length E = l + e (1 / n - k), l being that of the
+class with most and k its 1 / n, and the bias goes by l in place of E, the vectors half of the way:
 
-    linear = c √(l / E) S⁻¹ m,    bias = c (r k - l / E mᵀ S⁻¹ m) / 2
+    linear = c (l / E)^¼ S⁻¹ m,    bias = -c (l / E) mᵀ S⁻¹ m / 2
 
 A class without examples has the mean row of the others: nothing is said of it.
 
@@ -139,11 +139,11 @@ class Scatter:
 
     scale: float  # c: weight of the head times what brings all its rows to one length
     inverse: Array | None = None  # (r, r) S⁻¹; None where all directions count alike
-    lengths: tuple[float, ...] | None = None  # l, e, k, and the bounds of 1 / n; None where counts were alike
+    lengths: tuple[float, ...] | None = None  # l, k and e; None where counts were alike
 
     def __post_init__(self) -> None:
-        if self.lengths is not None and len(self.lengths) != 5:
-            raise ValueError(f"{len(self.lengths)} figures of the lengths of means; there are five")
+        if self.lengths is not None and len(self.lengths) != 3:
+            raise ValueError(f"{len(self.lengths)} figures of the lengths of means; there are three")
         for name, array in self.arrays.items():
             check_array(array, name, 2)
 
@@ -169,9 +169,9 @@ class Scatter:
         square, width = float(turned @ mean), len(mean)
         if self.lengths is None:
             return Row(self.scale * turned, bias=self.scale * 0.5 * (width / n - square))
-        middle, noise, usual, least, most = self.lengths
-        shrunk = middle / (middle + noise * (min(max(1 / n, least), most) - usual))
-        bias = self.scale * 0.5 * (width * usual - shrunk * square)
+        shortest, inverse, noise = self.lengths
+        shrunk = shortest / (shortest + noise * max(1 / n - inverse, 0))
+        bias = -self.scale * 0.5 * shrunk * square
         return Row(np.float32(self.scale * shrunk**_SHORTENED) * turned, bias=bias)
 
 

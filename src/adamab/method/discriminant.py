@@ -27,9 +27,10 @@ LONE_RIDGE = 20.0
 CROWDING = 0.5  # share of the neighbours' mean score that is taken off
 NEIGHBOURS = 10
 LEAST_SQUARE = 0.05  # of the mean of all classes: what noise leaves of the length of a mean at least
-# Power of what brings squared lengths to the middle, for the vectors themselves: half of the way, 0.5 being
-# all of it and 0 none. Both lose on development parts: 0.5 up to 2 points on pictures, 0 up to 1 on TREC.
+# Power of what takes the noise off squared lengths, for the vectors themselves: half of the way, 0.5 being
+# all of it and 0 none. Both lose on development parts (results/quality-story.md).
 SHORTENED = 0.25
+SAME = 1e-5  # of the length of class vectors: less than this between them is rounding
 CROWD_BLOCK = 4_000_000  # logits that are looked at in one go
 
 
@@ -50,26 +51,25 @@ class Measure:
 
 @dataclass(frozen=True)
 class Lengths:
-    """Squared length that the mean of n samples has on average: a true one, and noise over n."""
+    """Squared length that the mean of n samples has on average: that of the class with most, and noise."""
 
-    middle: float  # of all classes
-    noise: float
-    inverse: float  # mean of 1 / n over the classes
-    least: float  # the smallest and the largest 1 / n that this was learned from
-    most: float
+    shortest: float  # of means of as many samples as the class with most has
+    inverse: float  # its 1 / n
+    noise: float  # of one sample
 
     @classmethod
-    def of(cls, squares: NDArray[np.floating], counts: NDArray[np.int64], noise: float) -> Lengths:
-        """Of classes with these squared lengths, where the length of one sample has so much noise."""
-        inverse = 1 / counts
-        middle, mean, least = float(squares.mean()), float(inverse.mean()), float(inverse.min())
-        most_noise = (1 - LEAST_SQUARE) * middle / (mean - least)  # or nothing would be left of some mean
-        return cls(middle, min(noise, most_noise), mean, least, float(inverse.max()))
+    def of(cls, squares: NDArray[np.floating], inverses: NDArray[np.floating], noise: float) -> Lengths:
+        """Of classes with these squared lengths and 1 / n, by the noise of one sample."""
+        least, middle = float(inverses.min()), float(squares.mean())
+        apart = float(inverses.mean()) - least
+        most_noise = (1 - LEAST_SQUARE) * middle / max(apart, 1e-12)  # or nothing would be left of some mean
+        noise = min(noise, most_noise)
+        return cls(middle - noise * apart, least, noise)
 
-    def shrinking(self, n: NDArray[np.int64]) -> NDArray[np.floating]:
-        """What brings squared lengths of means of n samples to the middle."""
-        inverse = np.clip(1 / n, self.least, self.most)
-        found: NDArray[np.floating] = self.middle / (self.middle + self.noise * (inverse - self.inverse))
+    def shrinking(self, inverses: NDArray[np.floating]) -> NDArray[np.floating]:
+        """What brings squared lengths of means to the shortest, by 1 / n of each."""
+        more = self.noise * np.maximum(inverses - self.inverse, 0)
+        found: NDArray[np.floating] = self.shortest / (self.shortest + more)
         return found
 
 
@@ -103,20 +103,19 @@ def discriminants(
     their mean, so that what folds say of one scale is true of another.
 
     The mean of few samples is longer than the true one, and the bias would hold that against the class:
-    there the means have the length that classes have on average (`Lengths`). That does not go by the
-    lengths of classes with many and few samples: a bandit asks for more samples of difficult classes, whose
-    means are shorter. With as many samples of each class it changes nothing.
+    there it goes by the length that the mean of as many samples as the class with most has would have
+    (`Lengths`). What is too long is not learned from classes with many and with few samples: a bandit asks
+    for more samples of difficult classes, whose means are shorter for that. With as many samples of each
+    class nothing changes.
     """
-    learned = weight > 0
-    means = class_means(prepared.queries, class_index, learned, n_classes)
-    counts = np.bincount(class_index[learned], minlength=n_classes)
-    present = counts > 0
+    means = class_means(prepared.queries, class_index, weight, n_classes)
     scatter = _Scatter.of(prepared.queries, class_index, weight, means)
-    values, directions = scatter.values, scatter.directions
+    values, directions, inverses = scatter.values, scatter.directions, scatter.inverses
+    present = inverses > 0
     turned, even = means @ directions, float(values.mean())
-    differ = len(np.unique(counts[present])) > 1
+    differ = len(np.unique(inverses[present])) > 1
     # The same for all classes; one that comes later is measured against it (`class_rows`).
-    usual_noise = len(values) * float(np.mean(1 / counts[present])) if present.any() else 0.0
+    usual_noise = len(values) * float(inverses[present].mean()) if present.any() and not differ else 0.0
     found = {}
     for shrinkage in shrinkages:
         if shrinkage >= PROTOTYPES or even < 1e-9:
@@ -130,8 +129,8 @@ def discriminants(
             lengths = None
             if differ and squares.any():
                 noise = scatter.noise(variances, 1 - share)
-                lengths = Lengths.of(squares[present], counts[present], noise)
-            shrunk = np.ones(n_classes) if lengths is None else lengths.shrinking(np.maximum(counts, 1))
+                lengths = Lengths.of(squares[present], inverses[present], noise)
+            shrunk = np.ones(n_classes) if lengths is None else lengths.shrinking(inverses)
             vectors = (scaled * (shrunk**SHORTENED)[:, None]) @ directions.T
             bias = 0.5 * (usual_noise - shrunk * squares)
         found[shrinkage] = replace(_told(vectors, bias, present, measure), lengths=lengths)
@@ -186,19 +185,24 @@ class _Scatter:
     values: NDArray[np.floating]  # (r,) variances
     directions: NDArray[np.floating]  # (r, r)
     residuals: NDArray[np.floating]  # (n, r) each times the root of its sample's weight
-    siblings: NDArray[np.int64]  # (n,) samples of the own class, itself among them
-    weight: Floats  # (n,)
+    weight: NDArray[np.floating]  # (n,)
+    pull: NDArray[np.floating]  # (n,) the sample's share in the mean of its class
+    inverses: NDArray[np.floating]  # (K,) 1 / n, with weights the same variance of a mean; 0 without samples
+    of_class: NDArray[np.int64]  # (n,)
     freedom: float
 
     @classmethod
     def of(cls, queries: Floats, class_index: NDArray[np.int64], weight: Floats, means: Floats) -> _Scatter:
         learned = weight > 0
-        of_class, weight = class_index[learned], weight[learned]
-        residuals = (queries[learned] - means[of_class]) * np.sqrt(weight)[:, None]
-        counts = np.bincount(of_class, minlength=1)
-        freedom = max(float(weight.sum()) - np.count_nonzero(counts), 1.0)
+        of_class, counted = class_index[learned], weight[learned].astype(np.float64)
+        residuals = (queries[learned] - means[of_class]) * np.sqrt(weight[learned])[:, None]
+        of_each = np.bincount(of_class, counted, len(means))
+        freedom = max(float(counted.sum()) - np.count_nonzero(of_each), 1.0)
         values, directions = eigen(residuals.T @ residuals / freedom)
-        return cls(np.maximum(values, 0), directions, residuals, counts[of_class], weight, freedom)
+        squared = np.bincount(of_class, counted**2, len(means))
+        inverses = squared / np.maximum(of_each, 1e-12) ** 2
+        pull = counted / of_each[of_class]
+        return cls(np.maximum(values, 0), directions, residuals, counted, pull, inverses, of_class, freedom)
 
     def noise(self, variances: NDArray[np.floating], share: float) -> float:
         """What chance adds to the squared length of one sample, when directions count by `variances`.
@@ -207,26 +211,31 @@ class _Scatter:
         `share` of `variances` is the scatter, which knows its own samples' noise far too well. In closed
         form, since a sample changes the scatter by one direction.
         """
-        several = self.siblings > 1
-        kept = (self.siblings[several] - 1) / self.siblings[
-            several
-        ]  # of a residual, by the sample's own pull
+        several = self.pull < 1
+        pull, weight = self.pull[several], self.weight[several]
         own = (((self.residuals[several] @ self.directions) ** 2) / variances).sum(axis=1)
-        without = own / np.maximum(1 - share * own / (self.freedom * kept), 1e-6)
-        return float(without.sum() / (self.weight[several] @ kept))
+        without = own / np.maximum(1 - share * own / (self.freedom * (1 - pull)), 1e-6)
+        varies = 1 - 2 * pull + self.inverses[self.of_class[several]]  # a residual, of one sample being 1
+        return float(without.sum() / (weight @ varies))
 
 
 def _told(
     vectors: NDArray[np.floating], bias: NDArray[np.floating], present: NDArray[np.bool_], measure: Measure
 ) -> LinearState:
     """At the common length; of a class without samples nothing is said: it has the others' mean."""
-    if not present.any():
+    told = vectors[present]
+    centre = told.sum(axis=0) / max(len(told), 1)
+    length = _root_mean_square(told - centre)
+    if length <= SAME * _root_mean_square(told):  # classes whose means are the same are not told apart
         return LinearState(np.zeros_like(vectors, np.float32), np.zeros_like(bias, np.float32), 0.0, measure)
-    centre = vectors[present].mean(axis=0)
-    length = float(np.sqrt(np.mean(np.sum((vectors[present] - centre) ** 2, axis=1))))
-    scale = LENGTH / max(length, 1e-12)
+    scale = LENGTH / length
     vectors = np.where(present[:, None], vectors, centre)
     bias = np.where(present, bias, bias[present].mean())
     return LinearState(
         (scale * vectors).astype(np.float32), (scale * bias).astype(np.float32), scale, measure
     )
+
+
+def _root_mean_square(rows: NDArray[np.floating]) -> float:
+    """Of the lengths of rows; 0 without any."""
+    return float(np.sqrt(np.sum(rows**2) / max(len(rows), 1)))

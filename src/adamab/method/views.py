@@ -125,12 +125,15 @@ def class_inputs(means: Floats, described: Floats | None, recipe: Recipe) -> Flo
 
 
 def class_means(
-    queries: Floats, class_index: NDArray[np.int64], learned_from: NDArray[np.bool_], n_classes: int
+    queries: Floats,
+    class_index: NDArray[np.int64],
+    weight: NDArray[np.floating] | NDArray[np.bool_],  # of each row: 0 for those that may not be learned from
+    n_classes: int,
 ) -> Floats:
-    """(K, r) mean of the learned-from rows of each class; zero where there is none."""
-    rows = np.flatnonzero(learned_from)
-    counts = np.bincount(class_index[rows], minlength=n_classes)
-    share = 1 / np.maximum(counts, 1)[class_index[rows]]
+    """(K, r) mean of the rows of each class by their weights; zero where there is none."""
+    rows = np.flatnonzero(weight)
+    counted = weight[rows].astype(np.float64)
+    share = counted / np.bincount(class_index[rows], counted, n_classes)[class_index[rows]]
     averaging = sp.csr_matrix((share, (class_index[rows], rows)), shape=(n_classes, len(queries)))
     return np.asarray(averaging @ queries, dtype=np.float32)
 
