@@ -100,3 +100,16 @@ def test_warnings_are_one_line(capsys):
 
     assert exit_code(run) == 0
     assert capsys.readouterr().err == "adamab: warning: no room\n"
+
+
+def test_work_that_was_never_begun_is_not_warned_of(capsys):
+    """Ctrl-C between the making of a coroutine and its start: one line says all there is to say."""
+
+    def run() -> None:
+        warnings.simplefilter("always")
+        warnings.warn("coroutine 'ask' was never awaited", RuntimeWarning, stacklevel=1)
+        warnings.warn("the answer was never awaited", UserWarning, stacklevel=1)
+        raise KeyboardInterrupt
+
+    assert exit_code(run) == 130
+    assert capsys.readouterr().err == "adamab: warning: the answer was never awaited\nadamab: stopped\n"

@@ -151,11 +151,15 @@ def test_work_cancelled_before_it_began_never_begins(started: bool) -> None:
     assert not begun
 
 
-def test_what_is_under_way_when_the_interpreter_ends_is_given_up_in_silence() -> None:
+@pytest.mark.parametrize(
+    "begin",
+    ["Work(endless()).start()", "threading.Thread(target=lambda: run_sync(endless()), daemon=True).start()"],
+)
+def test_what_is_under_way_when_the_interpreter_ends_is_given_up_in_silence(begin: str) -> None:
     """A generator that a request reads from cannot be closed before the request is given up."""
     script = """if True:
         import asyncio, threading
-        from adamab.providers.sync import Work
+        from adamab.providers.sync import Work, run_sync
 
         reading = threading.Event()
 
@@ -169,8 +173,9 @@ def test_what_is_under_way_when_the_interpreter_ends_is_given_up_in_silence() ->
             async for _ in ticks():
                 pass
 
-        Work(endless()).start()
+        BEGIN
         reading.wait()
     """
+    script = script.replace("BEGIN", begin)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stderr == ""

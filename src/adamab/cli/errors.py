@@ -102,7 +102,8 @@ def _usage_error(error: Exception) -> str:
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     bomb = type(message).__name__ == "DecompressionBombWarning"  # Pillow's; such a picture is refused anyway
-    unasked = str(message).endswith("was never awaited")  # Ctrl-C came before work that was just made
+    # Ctrl-C came before work that was just made.
+    unasked = isinstance(message, RuntimeWarning) and str(message).endswith("was never awaited")
     if not (bomb or unasked):
         _say(f"adamab: warning: {message}")
 

@@ -21,6 +21,7 @@ T = TypeVar("T")
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 _thread: threading.Thread | None = None
+_ending = False  # the interpreter: nobody is to be told of work that is given up
 
 
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -84,13 +85,18 @@ class Work(Future[T]):
         """A task that is cancelled before its first step says nothing by itself."""
         if not self.done():
             self._coroutine.close()
-            self.set_exception(asyncio.CancelledError())
+            self._fail(asyncio.CancelledError())
 
     async def _main(self) -> None:
         # Whatever it raises is for the waiting thread; a KeyboardInterrupt must not end the loop.
         try:
             self.set_result(await self._coroutine)
         except BaseException as error:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        # A daemon thread that waits at the end would print a traceback: it is left waiting.
+        if not _ending:
             self.set_exception(error)
 
 
@@ -105,7 +111,12 @@ def _background() -> asyncio.AbstractEventLoop:
 
 
 def _end() -> None:
-    """Close connections when the interpreter ends; what is still on its way is given up, in silence."""
+    """Close connections when the interpreter ends; what is still on its way is given up, in silence.
+
+    Work that does not let itself be cancelled delays the end by up to two seconds.
+    """
+    global _ending
+    _ending = True
     if _loop is None or _thread is None or not _thread.is_alive():
         return
     with contextlib.suppress(Exception):
