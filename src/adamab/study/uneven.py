@@ -1,9 +1,11 @@
-"""What if some classes have five samples and the others one? Fits with even and with uneven counts.
+"""What if some classes have many samples and the others few? Fits with even and with uneven counts.
 
     python -m adamab.study.uneven demo --seeds 4
+    python -m adamab.study.uneven demo --seeds 12 --most 15 --least 2 --classes 5
 
-Development parts only: accuracy in %, with standard errors. `--folds 0` takes the weights of views that are
-not evidence, `--typical 0` evidence alone.
+Development parts only: accuracy in %, with standard errors, for no class with many samples, one, 30 %,
+60 % and all of them. `--classes` takes some of the set's classes, drawn by seed. `--folds 0` takes the
+weights of views that are not evidence, `--typical 0` evidence alone.
 """
 
 from __future__ import annotations
@@ -20,45 +22,66 @@ from adamab.providers.embedders.base import Embedder
 from adamab.run.fit import fit_task
 from adamab.run.inference import Inference
 from adamab.run.resolve import open_embedder
-from adamab.study.datasets.base import Draw, data_directory, load_data_set
+from adamab.study.datasets.base import DataSet, Draw, data_directory, load_data_set
 from adamab.task.recipe import Recipe
 
-MOST, SHARES = 5, (0.0, 0.3, 0.6, 1.0)  # samples of the richer classes, and their shares
 
-
-def accuracies(draw: Draw, embedder: Embedder, recipe: Recipe) -> Iterator[tuple[float, float]]:
-    """The share of classes with all samples of the draw, the others having one, and the accuracy."""
-    task, truth = draw.task, np.array([sample.class_name for sample in draw.test])
-    order = np.random.default_rng(draw.seed).permutation([known.name for known in task.classes]).tolist()
-    for share in SHARES:
-        rich = set(order[: round(share * len(order))])
-        kept = (task.samples_of(name)[: None if name in rich else 1] for name in order)
-        fewer = replace(task, samples=tuple(sample for of_class in kept for sample in of_class))
+def accuracies(
+    draw: Draw, embedder: Embedder, recipe: Recipe, *, least: int = 1, n_classes: int | None = None
+) -> Iterator[tuple[int, int, float]]:
+    """How many classes have all samples of the draw, the others having `least`; of how many; the accuracy."""
+    order = np.random.default_rng(draw.seed).permutation([known.name for known in draw.task.classes]).tolist()
+    order = order[:n_classes]
+    classes = tuple(known for known in draw.task.classes if known.name in order)
+    test = [sample for sample in draw.test if sample.class_name in order]
+    truth = np.array([sample.class_name for sample in test])
+    for rich in sorted({0, 1, round(0.3 * len(order)), round(0.6 * len(order)), len(order)}):
+        kept = (
+            draw.task.samples_of(name)[: None if rank < rich else least] for rank, name in enumerate(order)
+        )
+        samples = tuple(sample for of_class in kept for sample in of_class)
+        fewer = replace(draw.task, classes=classes, samples=samples)
         classifier = fit_task(fewer, embedder, recipe=recipe, seed=draw.seed).classifier
-        best = Inference(classifier, embedder).predict_proba(draw.test).argmax(axis=1)
-        yield share, float((np.array(classifier.classes)[best] == truth).mean())
+        best = Inference(classifier, embedder).predict_proba(test).argmax(axis=1)
+        yield rich, len(order), float((np.array(classifier.classes)[best] == truth).mean())
 
 
 def _main() -> None:
     parser = argparse.ArgumentParser(prog="python -m adamab.study.uneven")
     parser.add_argument("set")
-    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--seeds", type=_positive, default=4)
+    parser.add_argument("--most", type=_positive, default=5, help="samples of the richer classes")
+    parser.add_argument("--least", type=_positive, default=1, help="samples of the others")
+    parser.add_argument("--classes", type=_positive)
     parser.add_argument("--folds", type=int, default=Recipe().folds)
     parser.add_argument("--typical", type=float, default=Recipe().typical)
     parser.add_argument("--data", type=Path)
     options = parser.parse_args()
     try:
         data = load_data_set(options.set, Path() if options.set == "demo" else data_directory(options.data))
-        embedder = data.embedder() or open_embedder("local")
         recipe = Recipe().with_options(folds=options.folds, typical=options.typical)
+        _show(data, data.embedder() or open_embedder("local"), recipe, options)
     except AdamabError as error:
         parser.error(str(error))
-    found: dict[float, list[float]] = {}
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def _show(data: DataSet, embedder: Embedder, recipe: Recipe, options: argparse.Namespace) -> None:
+    found: dict[tuple[int, int], list[float]] = {}
     for seed in range(options.seeds):
-        for share, accuracy in accuracies(data.draw(seed, given=MOST, part="development"), embedder, recipe):
-            found.setdefault(share, []).append(100 * accuracy)
-    for share, figures in found.items():
-        told = f"{MOST} samples of {share:4.0%} of the classes, 1 of the others   {np.mean(figures):5.1f}"
+        draw = data.draw(seed, given=options.most, part="development")
+        fits = accuracies(draw, embedder, recipe, least=options.least, n_classes=options.classes)
+        for rich, among, accuracy in fits:
+            found.setdefault((rich, among), []).append(100 * accuracy)
+    for (rich, among), figures in found.items():
+        told = f"{options.most} samples of {rich:3} of {among} classes, {options.least} of the others"
+        told += f"   {np.mean(figures):5.1f}"
         if len(figures) > 1:
             told += f" ± {np.std(figures, ddof=1) / np.sqrt(len(figures)):.1f}"
         print(told)
