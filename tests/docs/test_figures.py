@@ -1,0 +1,59 @@
+"""Figures that the README repeats are those of the published results."""
+
+from __future__ import annotations
+
+import json
+from statistics import mean
+
+import pytest
+from docs_runner.pages import ROOT
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+METHODS = {  # heading of a column of the README: method in results/quality.json
+    "ADAMAB": "default",
+    "the same, API views": "default-api",
+    "zero-shot": "zero-shot",
+    "linear probe": "linear-probe",
+    "linear SVM": "linear-svm",
+    "SetFit": "setfit",
+}
+
+
+def table(first_heading: str) -> list[dict[str, str]]:
+    """The rows of the README's table that begins with this heading, by heading."""
+    lines = README.split(f"| {first_heading} |", 1)[1].split("\n\n", 1)[0].splitlines()
+    headings = [first_heading, *(cell.strip() for cell in lines[0].strip(" |").split("|"))]
+    body = [[cell.strip() for cell in line.strip()[1:-1].split("|")] for line in lines[2:]]
+    return [dict(zip(headings, cells, strict=True)) for cells in body]
+
+
+@pytest.fixture(scope="module")
+def accuracies() -> dict[tuple[str, str], list[float]]:
+    """Of five given samples a class and nothing else, by set and method."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for row in json.loads((ROOT / "results" / "quality.json").read_text())["rows"]:
+        if row["given"] == 5 and row["synthetic"] == 0:
+            found.setdefault((row["set"], row["method"]), []).append(row["accuracy"])
+    return found
+
+
+def test_the_table_of_eight_sets_is_that_of_the_yardstick(
+    accuracies: dict[tuple[str, str], list[float]],
+) -> None:
+    rows = table("Set")
+    assert {row["Set"].split()[0].lower() for row in rows} == {name for name, _ in accuracies}
+    for row in rows:
+        for heading, method in METHODS.items():
+            measured = accuracies.get((row["Set"].split()[0].lower(), method))
+            expected = "" if measured is None else f"{100 * mean(measured):.1f}"
+            assert row[heading] == expected, (row["Set"], heading)
+
+
+def test_the_table_of_the_demo_is_that_of_its_page() -> None:
+    page = (ROOT / "results" / "demo.md").read_text(encoding="utf-8")
+    rows = table("Method, samples by")
+    assert rows
+    for row in rows:
+        (line,) = [line for line in page.splitlines() if line.startswith(f"| {row['Method, samples by']} |")]
+        for cell in row.values():
+            assert f"| {cell} |" in line, (row, line)
