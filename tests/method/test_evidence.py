@@ -220,8 +220,9 @@ def test_difficulty_is_what_held_out_samples_miss_drawn_to_the_mean():
     expected = (missed / 0.44 + 4) / (np.array([2, 2, 1, 0]) + 4)
     with_another = np.concatenate([logits, np.full((5, 1), -50, np.float32)], axis=1)  # without samples
     np.testing.assert_allclose(held_out_of(with_another, y).difficulty(), expected, rtol=1e-4)
+    np.testing.assert_allclose(held_out_of(with_another, y).need() ** 2, expected, rtol=1e-4)
     perfect = held_out_of(100 * np.eye(3, dtype=np.float32)[y], y)
-    np.testing.assert_array_equal(perfect.difficulty(), np.ones(3))
+    np.testing.assert_array_equal(perfect.need(), np.ones(3))
 
 
 def test_rivals_are_the_classes_that_a_class_is_mistaken_for_either_way_round():

@@ -242,8 +242,8 @@ def test_a_forecast_of_a_bandit_takes_the_fewest_samples_and_the_best_score_firs
 
 
 def test_a_class_that_is_twice_as_difficult_counts_as_one_with_half_the_samples():
-    everything, difficulty = np.ones(3, dtype=bool), np.array([1.0, 2.0, 0.5])
-    hard = Arms(np.array([4, 8, 3]), everything, 5, difficulty)
+    everything, need = np.ones(3, dtype=bool), np.array([1.0, 2.0, 0.5])
+    hard = Arms(np.array([4, 8, 3]), everything, 5, need)
     plain = Arms(np.array([4, 4, 6]), everything, 5)
     policy = GradientShiftUCB(alpha=100)
     ratio = policy.bonus(hard) / policy.bonus(plain)  # the totals differ
@@ -251,22 +251,22 @@ def test_a_class_that_is_twice_as_difficult_counts_as_one_with_half_the_samples(
     shift = KnownShift(np.zeros(3), slack=np.zeros(3))
     counts, chosen = np.array([2, 2, 2]), []
     for _ in range(7):
-        arms = Arms(counts, everything, 2, difficulty)
+        arms = Arms(counts, everything, 2, need)
         chosen.append(policy.choose(arms, rng=RNG, shift=shift).arm)
         counts = counts + 2 * (np.arange(3) == chosen[-1])
     assert np.bincount(chosen).tolist() == [2, 4, 1]
     assert (
-        policy.forecast(Arms(np.array([2, 2, 2]), everything, 2, difficulty), Choice(1), rng=RNG, rounds=6)
+        policy.forecast(Arms(np.array([2, 2, 2]), everything, 2, need), Choice(1), rng=RNG, rounds=6)
         == (chosen[1:])
     )
 
 
-def choices(policy: Policy, difficulty: np.ndarray | float, rounds: int) -> np.ndarray:
+def choices(policy: Policy, need: np.ndarray | float, rounds: int) -> np.ndarray:
     """Counts of ten classes after so many rounds; the first has by far the smallest δ²."""
     counts = np.ones(10, np.int64)
     shift = KnownShift(np.r_[0.0, np.full(9, 1e6)], slack=np.zeros(10))
     for _ in range(rounds):
-        arms = Arms(counts, np.ones(10, dtype=np.bool_), 5, difficulty)
+        arms = Arms(counts, np.ones(10, dtype=np.bool_), 5, need)
         counts[policy.choose(arms, rng=RNG, shift=shift).arm] += 5
     return counts
 
@@ -278,7 +278,7 @@ def test_a_limit_keeps_a_class_from_running_away() -> None:
     assert choices(GradientShiftUCB(100, ahead=3), 1.0, 20)[0] == 21
 
 
-def test_the_limit_counts_as_difficulty_does() -> None:
+def test_the_limit_goes_by_what_classes_need() -> None:
     hard = np.r_[4.0, np.full(9, 0.5)]
     counts = choices(GradientShiftUCB(100, ahead=1), hard, 20)
     assert counts[0] / 4 < counts[1:].min() / 0.5 + 5 + 5 / 4

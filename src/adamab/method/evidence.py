@@ -146,6 +146,14 @@ class HeldOut:
         found: NDArray[np.float64] = (of_class / mean + PRIOR_SAMPLES) / (counts + PRIOR_SAMPLES)
         return found
 
+    def need(self) -> NDArray[np.float64]:
+        """(K,) samples that a class should have, in those of a class of mean difficulty.
+
+        Where the errors of a class fall with 1 / n, all together are fewest when n goes with the square
+        root of its difficulty.
+        """
+        return np.sqrt(self.difficulty())
+
     def rivals(self) -> list[int | None]:
         """The class that each class is most mistaken for, either way round; None where hardly ever."""
         n_classes = self.logits.shape[1]

@@ -38,7 +38,7 @@ class Arms:
     counts: NDArray[np.int64]  # (K,) accepted samples of each class
     open: NDArray[np.bool_]  # (K,) the class can still be generated for
     batch: int  # Δn
-    difficulty: NDArray[np.float64] | float = 1.0  # (K,) how wrong the folds are about a class; 1 on average
+    need: NDArray[np.float64] | float = 1.0  # (K,) share of all samples that a class should have, about 1
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class GradientShiftUCB(Policy):
         δ² itself is a poor guide a few rounds ahead: each batch moves it by what is in the batch.
         """
         score = np.zeros(len(arms.counts)) if last.score is None else np.nan_to_num(last.score)
-        fewest = arms.counts / arms.difficulty if self.alpha > 0 else np.zeros(len(arms.counts))
+        fewest = arms.counts / arms.need if self.alpha > 0 else np.zeros(len(arms.counts))
         order = np.lexsort((-score, fewest, ~arms.open))
         return int(order[0])
 
@@ -209,7 +209,7 @@ class Greedy(GradientShiftUCB):
 
 def _counts(arms: Arms) -> NDArray[np.float64]:
     """(K,) as the bonus counts them."""
-    return np.where(arms.counts > 0, arms.counts / arms.difficulty, np.nan)
+    return np.where(arms.counts > 0, arms.counts / arms.need, np.nan)
 
 
 def _lazy_argmax(

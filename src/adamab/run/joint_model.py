@@ -57,7 +57,7 @@ class JointModel:
         self._prepared: dict[str, PreparedView] = {}
         self._queries: dict[str, Floats] = {}
         self._growing: dict[str, GrowingRows[np.float32]] = {}  # what the queries are the filled part of
-        self.difficulty = 1.0 if held_out is None or not recipe.difficulty else held_out.difficulty()  # (K,)
+        self.need = 1.0 if held_out is None or not recipe.difficulty else held_out.need()  # (K,)
         views = samples.raw_views(recipe)
         self._weights = _weights(fitted, [view.name for view in views if not view.wide])
         self._similarity = _similarity_weights(fitted)

@@ -216,8 +216,8 @@ class Loop:
     def _choose(
         self, policy: Policy, source: Source, counts: NDArray[np.int64], size: int, round_: int
     ) -> Choice:
-        difficulty = 1.0 if self.model is None else self.model.difficulty
-        arms = Arms(counts, source.open(), size, difficulty)
+        need = 1.0 if self.model is None else self.model.need
+        arms = Arms(counts, source.open(), size, need)
         choice = self._computed(policy, arms)
         names = [spec.name for spec in source.classes]
         decided = self.trail.decided(round_)
