@@ -51,7 +51,7 @@ def test_the_command_shows_a_line_for_each_number_of_classes(monkeypatch, capsys
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"), [(["demo", "--seeds", "0"], "--seeds"), (["nothing"], "nothing")]
+    ("arguments", "told"), [(["demo", "--seeds", "0"], "--seeds"), (["nothing", "--data", "."], "nothing")]
 )
 def test_what_it_cannot_do_is_one_line(monkeypatch, capsys, arguments, told):
     monkeypatch.setattr(sys, "argv", ["uneven", *arguments])
