@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -213,10 +214,14 @@ class _Scatter:
         """
         several = self.pull < 1
         pull, weight = self.pull[several], self.weight[several]
-        own = (((self.residuals[several] @ self.directions) ** 2) / variances).sum(axis=1)
+        own = (self._turned_squares[several] / variances).sum(axis=1)
         without = own / np.maximum(1 - share * own / (self.freedom * (1 - pull)), 1e-6)
         varies = 1 - 2 * pull + self.inverses[self.of_class[several]]  # a residual, of one sample being 1
         return float(without.sum() / (weight @ varies))
+
+    @cached_property
+    def _turned_squares(self) -> NDArray[np.floating]:  # (n, r) the same for every shrinkage
+        return (self.residuals @ self.directions) ** 2
 
 
 def _told(
