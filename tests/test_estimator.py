@@ -297,3 +297,15 @@ def test_more_samples_of_some_classes_do_not_drown_the_others(more):
     found = EmbeddingCalibrator(random_state=0).fit(x, labels).predict(new)
     assert (found == true).mean() > (even == true).mean() - 0.02
     assert 0.2 < (found < 6).mean() < 0.5  # three tenths
+
+
+@pytest.mark.parametrize("noise", [0, 1e-4])
+def test_copies_do_not_make_the_estimate_better(noise):
+    """Labels are drawn, so that nothing but a copy in training could tell a held-out sample's."""
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((24, 30)), np.arange(24) % 3
+    once = EmbeddingCalibrator(recipe=FAST, random_state=0).fit(x, y).estimate_
+    copied = np.repeat(x, 4, axis=0) + noise * rng.standard_normal((96, 30))
+    told = EmbeddingCalibrator(recipe=FAST, random_state=0).fit(copied, np.repeat(y, 4)).estimate_
+    assert told.n == once.n == 24
+    assert told.low < 1 / 3 < told.high

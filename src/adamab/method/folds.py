@@ -20,22 +20,26 @@ def held_out_folds(
     counted: NDArray[np.float32],  # (n,) in evidence
     recipe: Recipe,
     seed: int,
+    originals: NDArray[np.int64] | None = None,  # (n,)
 ) -> NDArray[np.int64]:
     """(n,) the fold that holds a sample out; -1 for samples that are never held out.
 
     Given and synthetic samples are spread over the folds apart from each other, so that no fold lacks
-    those that count most. Of many samples a part of the folds is evidence enough.
+    those that count most. Of many samples a part of the folds is evidence enough. Copies of a sample are
+    held out with it: one in training would give it away.
     """
     folds = np.full(len(class_index), -1, dtype=np.int64)
-    judged = counted > 0
+    first = _first(originals, len(class_index))
+    judged = first & (counted > 0)
     most = int(np.bincount(class_index[judged], minlength=1).max())
     n_folds = min(recipe.folds, most)
     if n_folds < 2:
         return folds
     rng = np.random.default_rng(seed)
-    for of_source in (given, judged & ~given):
+    for of_source in (first & given, judged & ~given):
         folds[of_source] = stratified_folds(class_index[of_source], n_folds, rng)
-    return _enough(folds, class_index, given, counted, recipe)
+    found = _enough(folds, class_index, given, counted, recipe)
+    return found if originals is None else found[originals]
 
 
 def possible_classes(
@@ -43,29 +47,41 @@ def possible_classes(
     given: NDArray[np.bool_],  # (n,)
     counted: NDArray[np.float32],  # (n,) in evidence
     n_classes: int,
+    originals: NDArray[np.int64] | None = None,  # (n,)
 ) -> NDArray[np.bool_]:
-    """(K,) those with two samples of a source, so that one of them can be held out."""
+    """(K,) those with two samples of a source, copies aside, so that one of them can be held out."""
     found = np.zeros(n_classes, dtype=np.bool_)
-    for of_source in (given, (counted > 0) & ~given):
+    first = _first(originals, len(class_index))
+    for of_source in (first & given, first & (counted > 0) & ~given):
         found |= np.bincount(class_index[of_source], minlength=n_classes) > 1
     return found
 
 
 def judged_samples(
-    folds: NDArray[np.int64], given: NDArray[np.bool_], n_classes: int, seed: int
+    folds: NDArray[np.int64],
+    given: NDArray[np.bool_],
+    n_classes: int,
+    seed: int,
+    originals: NDArray[np.int64] | None = None,  # (n,)
 ) -> NDArray[np.bool_]:
-    """(n,) the held-out samples whose logits are looked at.
+    """(n,) the held-out samples whose logits are looked at; of copies one.
 
     Of very many classes the logits of all would not fit into memory, and the choices that they serve need
     no more than some: given ones first, drawn by chance. The others stay held out: if they were learned
     from, the few classes that lack a sample would be those of the judged ones.
     """
-    judged, out = folds >= 0, np.flatnonzero(folds >= 0)
+    judged = (folds >= 0) & _first(originals, len(folds))
+    out = np.flatnonzero(judged)
     most = max(LEAST_EVIDENCE, MOST_EVIDENCE // n_classes)
     if len(out) > most:
         drawn = np.random.default_rng(seed).permutation(out)
         judged[drawn[np.argsort(~given[drawn], kind="stable")][most:]] = False
     return judged
+
+
+def _first(originals: NDArray[np.int64] | None, n: int) -> NDArray[np.bool_]:
+    """(n,) the samples that stand for themselves."""
+    return np.ones(n, dtype=np.bool_) if originals is None else originals == np.arange(n)
 
 
 def _enough(

@@ -158,23 +158,25 @@ def fit_views(
     *,
     seed: int,
     copies: bool = False,
+    originals: NDArray[np.int64] | None = None,  # (n,)
 ) -> FittedViews:
     """Train every view's heads and weigh them by out-of-fold evidence.
 
     Where the other samples are near copies of given ones (`copies`), no fold trains on them or judges by
-    them: a copy of a held-out sample would give it away.
+    them: a copy of a held-out sample would give it away. Samples that repeat another of their class and
+    source (`originals`: one of them, by sample) are held out together and judged once.
     """
     seen = given if copies else np.ones(len(class_index), dtype=np.bool_)
     counted = np.where(given, 1.0, recipe.synthetic_evidence).astype(np.float32)
-    folds = held_out_folds(class_index, given, counted * seen, recipe, seed)
+    folds = held_out_folds(class_index, given, counted * seen, recipe, seed, originals)
     samples = _Samples(
         class_index,
         folds,
-        judged_samples(folds, given, n_classes, seed),
+        judged_samples(folds, given, n_classes, seed, originals),
         seen,
         np.where(given, 1.0, recipe.synthetic_weight).astype(np.float32),
         counted,
-        possible_classes(class_index, given, counted * seen, n_classes),
+        possible_classes(class_index, given, counted * seen, n_classes, originals),
         n_classes,
     )
     # Where nothing but one sample a class is known, there is nothing to train on.

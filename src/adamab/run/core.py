@@ -13,6 +13,7 @@ from adamab.classifier.class_side import ClassSide, Reference
 from adamab.classifier.confidence import confidence_of
 from adamab.errors import TaskError
 from adamab.method.blas_threads import one_thread_if_small
+from adamab.method.copies import originals_of
 from adamab.method.evidence import Estimate, HeldOut, in_both
 from adamab.method.heads import FittedViews, fit_views
 from adamab.method.policies import make_policy
@@ -101,6 +102,7 @@ def _fitted(samples: TrainingSet, recipe: Recipe, seed: int) -> FittedViews:
             recipe,
             seed=seed,
             copies=samples.copies,
+            originals=originals_of(samples.views[samples.pooled], samples.class_index, samples.given),
         )
 
 

@@ -53,8 +53,8 @@ class Sample:
 class Task:
     """Classes, given samples and wording; valid once constructed.
 
-    A text that is repeated within its class is kept once, unless its `id` differs: with a copy in
-    training, a held-out sample would be no evidence. `repeats` counts what was left out.
+    A text that is repeated within its class is kept once, unless its `id` differs: its vector may then
+    differ, and where it does not, folds hold the copies out together. `repeats` counts what was left out.
 
     Example:
         >>> task = Task.from_mapping({"refund": ["money back please"], "praise": ["love it"]})

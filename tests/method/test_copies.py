@@ -1,0 +1,70 @@
+import numpy as np
+import pytest
+
+from adamab.method.copies import originals_of
+from adamab.method.folds import held_out_folds, judged_samples, possible_classes
+from adamab.task.recipe import Recipe
+
+
+def drawn(n, d, seed=0):
+    return np.random.default_rng(seed).standard_normal((n, d)).astype(np.float32)
+
+
+def originals(vectors, class_index=None, given=None):
+    n = len(vectors)
+    class_index = np.zeros(n, np.int64) if class_index is None else np.asarray(class_index)
+    return originals_of(vectors, class_index, np.ones(n, bool) if given is None else np.asarray(given))
+
+
+@pytest.mark.parametrize(("n", "noise"), [(3000, 0), (50, 1e-5)])  # more than a block; a service's answers
+@pytest.mark.parametrize("offset", [0, 1000])
+def test_copies_have_one_original(n, noise, offset):
+    once = drawn(n, 8)
+    vectors = np.concatenate([once, once + noise * drawn(n, 8, 1)]) + np.float32(offset)
+    found = originals(vectors)
+    np.testing.assert_array_equal(found[:n], found[n:])
+    assert len(np.unique(found)) == n
+    np.testing.assert_array_equal(found[found], found)
+
+
+def test_different_samples_are_their_own():
+    np.testing.assert_array_equal(originals(drawn(500, 30)), np.arange(500))
+    assert originals(drawn(0, 30)).shape == (0,)
+
+
+def test_another_class_or_source_has_no_copies_of_this_one():
+    vectors = np.repeat(drawn(1, 5), 4, axis=0)
+    found = originals(vectors, [0, 0, 1, 1], [True, False, True, True])
+    assert len({found[0], found[1], found[2]}) == 3
+    assert found[2] == found[3]
+
+
+def test_a_crowd_of_neighbours_is_not_one_sample():
+    line = np.linspace(0, 1, 20_001, dtype=np.float32)[:, None]
+    assert len(np.unique(originals(line))) > 1000
+
+
+def test_copies_are_held_out_together_and_judged_once():
+    y = np.repeat(np.arange(12) % 3, 4)
+    repeated = originals(np.repeat(drawn(12, 10), 4, axis=0), y)
+    given, counted = np.ones(48, bool), np.ones(48, np.float32)
+    folds = held_out_folds(y, given, counted, Recipe(), 0, repeated)
+    assert (folds >= 0).all()
+    np.testing.assert_array_equal(folds, folds[repeated])
+    assert judged_samples(folds, given, 3, 0, repeated).sum() == 12
+
+
+def test_a_class_that_is_one_sample_again_and_again_is_not_held_out():
+    vectors = drawn(9, 10)
+    vectors[:5] = vectors[0]
+    y = np.array([0] * 5 + [1, 1, 2, 2])
+    repeated, given, counted = originals(vectors, y), np.ones(9, bool), np.ones(9, np.float32)
+    folds = held_out_folds(y, given, counted, Recipe(), 0, repeated)
+    np.testing.assert_array_equal(folds >= 0, y > 0)
+    np.testing.assert_array_equal(possible_classes(y, given, counted, 3, repeated), [False, True, True])
+
+
+def test_without_copies_folds_are_as_they_were():
+    y, given, counted = np.arange(40) % 4, np.arange(40) < 20, np.ones(40, np.float32)
+    told = held_out_folds(y, given, counted, Recipe(), 3, np.arange(40))
+    np.testing.assert_array_equal(told, held_out_folds(y, given, counted, Recipe(), 3))
