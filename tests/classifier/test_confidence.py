@@ -114,3 +114,17 @@ def test_what_it_may_not_hold(change: dict[str, Any], message: str) -> None:
 def test_plain_data_of_another_kind(data: object) -> None:
     with pytest.raises(ValueError, match="expected exactly the keys"):
         Confidence.from_json(data)
+
+
+@pytest.mark.parametrize(("lean", "shares"), [(0.0, [0.5, 0.5]), (0.5, [2 / 3, 1 / 3]), (1.0, [0.8, 0.2])])
+def test_shares_that_the_logits_assume(lean: float, shares: list[float]) -> None:
+    np.testing.assert_allclose(Confidence(seen=(8.0, 2.0), lean=lean).assumed(), shares)
+
+
+def test_files_of_before_follow_the_shares_in_training() -> None:
+    data = told([1.0]).to_json()
+    del data["lean"]
+    assert Confidence.from_json(data).lean == 1
+    for wrong in (-0.1, 1.5, math.nan, 1, "1"):
+        with pytest.raises(ValueError, match="'lean' is not a number from 0 to 1"):
+            Confidence.from_json({**data, "lean": wrong})

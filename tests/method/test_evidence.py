@@ -269,3 +269,20 @@ def test_typical_weights_count_where_a_class_cannot_be_judged():
     by_evidence = np.array(weights(some, 0.0))
     np.testing.assert_allclose(weights(some, 40.0), by_evidence / 2 + np.array([0.45, 0, 0.15]) / 2)
     np.testing.assert_allclose(weights(some, 1e9), [0.45, 0, 0.15], atol=1e-6)
+
+
+@pytest.mark.parametrize("true", [0.0, 0.4, 1.0])
+def test_how_far_logits_follow_the_shares_in_training(true):
+    rng, seen = np.random.default_rng(0), np.array([40.0, 10.0, 5.0, 1.0])
+    counts = np.array([4000, 1000, 500, 0])  # the last class is never held out
+    y = np.repeat(np.arange(4), counts)
+    fair = 2 * np.eye(4)[y] + rng.standard_normal((len(y), 4))  # log-likelihoods, up to a constant
+    logits = (2 * fair + true * np.log(seen)).astype(np.float32)
+    found = HeldOut(logits / 3, y, np.arange(len(y))).lean(seen, 3.0)
+    assert found == pytest.approx(true, abs=0.06)
+
+
+def test_equal_shares_leave_nothing_to_follow():
+    y = np.arange(20) % 2
+    logits = RNG.standard_normal((20, 3)).astype(np.float32)
+    assert HeldOut(logits, y, np.arange(20)).lean(np.array([5.0, 5.0, 1.0]), 1.0) == 0

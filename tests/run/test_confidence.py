@@ -58,9 +58,8 @@ def test_scores_of_sets_are_of_the_given_samples_alone_and_shares_of_all():
     assert told.strangeness != without.strangeness  # by folds that are as steep as the classifier
     assert without.seen == (3.0, 3.0, 3.0)
     assert told.seen == tuple(3 + 0.5 * more.synthetic_by_class[name] for name in GIVEN)
-    again = confidence_of(
-        alone.held_out.logits, alone.held_out.class_index, np.full(3, 3), alone.held_out.scale()
-    )
+    held_out = alone.held_out
+    again = confidence_of(held_out.logits, held_out.class_index, np.full(3, 3), held_out.scale(), lean=0.0)
     assert again == without  # nothing else goes into it
 
 
@@ -95,3 +94,26 @@ def test_vectors_have_a_confidence_too():
     result = fit_vectors(x, y, classes=[ClassSpec(name) for name in "abc"], recipe=FAST)
     assert result.classifier.confidence.n == 15
     assert result.held_out.logits.shape == (15, 3)
+
+
+def test_stating_what_is_true_does_no_harm_where_counts_differ():
+    """Twenty samples of one class and four of the others; new ones are as many of each."""
+    rng, better = np.random.default_rng(0), []
+    for _ in range(6):
+        centres = rng.standard_normal((4, 30))
+        y, new = np.repeat(np.arange(4), [20, 4, 4, 4]), np.repeat(np.arange(4), 100)
+        rows = [(centres[c] + 1.5 * rng.standard_normal((len(c), 30))).astype(np.float32) for c in (y, new)]
+        classes = [ClassSpec(name) for name in "abcd"]
+        model = fit_vectors(rows[0], y, classes=classes, recipe=Recipe(checkpoints=(0, 20))).classifier
+        assert 0 <= model.confidence.lean <= 1
+        plain, stated = (
+            (model.predict_proba({"pooled": rows[1]}, priors=priors).argmax(axis=1) == new).mean()
+            for priors in (None, dict.fromkeys("abcd", 0.25))
+        )
+        better.append(stated - plain)
+    assert np.mean(better) > -0.005
+
+
+def test_what_the_loss_alone_trained_follows_the_shares():
+    assert fit(recipe=Recipe.preset("paper")).classifier.confidence.lean == 1
+    assert fit().classifier.confidence.lean == 0  # as many of each class: nobody can say

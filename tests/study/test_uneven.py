@@ -27,15 +27,16 @@ def counts(monkeypatch):
 def test_some_classes_keep_all_samples_and_the_others_one(counts):
     draw = DemoSet().draw(0, given=5, part="development")
     found = list(accuracies(draw, HashEmbedder(), QUICK))
-    assert [(rich, among) for rich, among, _ in found] == [(0, 12), (1, 12), (4, 12), (7, 12), (12, 12)]
+    assert [(fit.rich, fit.among) for fit in found] == [(0, 12), (1, 12), (4, 12), (7, 12), (12, 12)]
     assert counts == [[1] * 12, [1] * 11 + [5], [1] * 8 + [5] * 4, [1] * 5 + [5] * 7, [5] * 12]
-    assert all(0 < accuracy < 1 for _, _, accuracy in found)
+    assert all(0 < fit.accuracy < 1 for fit in found)
+    assert found[0].stated == found[0].accuracy  # both are as many of each class
 
 
 def test_a_few_of_the_classes_with_other_counts(counts):
     draw = DemoSet().draw(0, given=6, part="development")
     found = list(accuracies(draw, HashEmbedder(), QUICK, least=2, n_classes=3))
-    assert [rich for rich, _, _ in found] == [0, 1, 2, 3]
+    assert [fit.rich for fit in found] == [0, 1, 2, 3]
     assert counts == [[2, 2, 2], [2, 2, 6], [2, 6, 6], [6, 6, 6]]
 
 
@@ -47,7 +48,7 @@ def test_the_command_shows_a_line_for_each_number_of_classes(monkeypatch, capsys
     assert [line[: line.index(",")] for line in lines] == [
         f"5 samples of   {n} of 2 classes" for n in (0, 1, 2)
     ]
-    assert all(" ± " in line for line in lines)
+    assert all(line.count(" ± ") == 2 for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -109,13 +109,13 @@ def joined(parts: Sequence[Answers]) -> Answers:
 def prior_offsets(
     priors: Mapping[str, float], classes: Sequence[str], confidence: Confidence | None
 ) -> Array:
-    """(K,) what stated shares of classes add to the logits: log(stated share / share in training).
+    """(K,) what stated shares of classes add to the logits: log(stated share / share that they assume).
 
-    Classes that are not named share the rest in proportion to what training saw of them.
+    Classes that are not named share the rest as before.
     """
     if confidence is None:
         raise TaskError("the model does not know the classes' shares in training; fit again to state priors")
-    seen = np.array(confidence.seen)
+    assumed = confidence.assumed()
     stated = np.full(len(classes), np.nan)
     for name, share in priors.items():
         if name not in classes:
@@ -127,9 +127,9 @@ def prior_offsets(
     rest, others = 1 - float(np.nansum(stated)), np.isnan(stated)
     if rest < -_TOLERANCE or (rest > _TOLERANCE and not others.any()):
         raise TaskError(f"the priors sum to {1 - rest:.6g}; the shares of all classes must sum to 1")
-    stated[others] = max(rest, 0) * seen[others] / seen[others].sum()
+    stated[others] = max(rest, 0) * assumed[others] / assumed[others].sum()
     with np.errstate(divide="ignore"):  # a class that does not occur
-        offsets: Array = np.log(stated / (seen / seen.sum())).astype(np.float32)
+        offsets: Array = np.log(stated / assumed).astype(np.float32)
     return offsets
 
 

@@ -31,6 +31,7 @@ MOST = 1000  # scores of a kind that are kept; of more, evenly spaced ones
 _ROUNDING = 1e-9  # 0.9 times 10 is nine, whatever floats say
 _SCORES = ("strangeness", "surprise")
 _KEYS = {"seen", "temperature", "n", *_SCORES}
+_LATER = {"lean"}  # keys that files of before lack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,14 +49,23 @@ class Confidence:
     n: int = 0  # samples that were held out; 0 without folds
     strangeness: tuple[float, ...] = ()
     surprise: tuple[float, ...] = ()  # of the true class
+    lean: float = 1.0  # how far logits follow `seen`: 0 takes classes as equally likely, 1 by their shares
 
     def __post_init__(self) -> None:
         _check_positive(self.seen, "'seen'")
         _check_positive((self.temperature,), "the temperature")
+        if type(self.lean) is not float or not 0 <= self.lean <= 1:
+            raise ValueError("'lean' is not a number from 0 to 1")
         if type(self.n) is not int or self.n < 0:
             raise ValueError("the number of held-out samples is not a count")
         for name in _SCORES:
             _check_scores(getattr(self, name), name, min(self.n, MOST))
+
+    def assumed(self) -> Numbers:
+        """(K,) the shares of the classes that the logits take for granted."""
+        weights = np.array(self.seen) ** self.lean
+        shares: Numbers = weights / weights.sum()
+        return shares
 
     def threshold(self, score: Score, share: float) -> float:
         """What a new sample's score stays at or below with probability `share`.
@@ -79,9 +89,9 @@ class Confidence:
 
     @classmethod
     def from_json(cls, data: object) -> Confidence:
-        """What `to_json` gave; a ValueError for anything else."""
-        if not isinstance(data, dict) or set(data) != _KEYS:
-            raise ValueError(f"'confidence': expected exactly the keys {', '.join(sorted(_KEYS))}")
+        """What `to_json` gave, also that of before `lean`; a ValueError for anything else."""
+        if not isinstance(data, dict) or not _KEYS <= set(data) <= _KEYS | _LATER:
+            raise ValueError(f"'confidence': expected exactly the keys {', '.join(sorted(_KEYS | _LATER))}")
         values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in data.items()}
         return cls(**values)
 
@@ -93,6 +103,7 @@ def confidence_of(
     scale: float,
     *,
     final: Numbers | None = None,
+    lean: float = 1.0,
 ) -> Confidence:
     """From the logits of held-out samples, which prediction multiplies by `scale`.
 
@@ -108,6 +119,7 @@ def confidence_of(
     return Confidence(
         seen=tuple(float(count) or 1.0 for count in seen),
         temperature=1 / scale,
+        lean=lean,
         n=len(scaled),
         strangeness=_thinned(strangeness(steep)),
         surprise=_thinned(surprise(scaled)[np.arange(len(scaled)), class_index]),

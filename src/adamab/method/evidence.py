@@ -179,6 +179,27 @@ class HeldOut:
         found = minimize_scalar(loss, bounds=np.log(SCALES[[0, -1]]), method="bounded")
         return float(np.exp(found.x))
 
+    def lean(self, seen: NDArray[np.float64], scale: float) -> float:
+        """How far the logits, times `scale`, follow the classes' shares in training, from 0 to 1.
+
+        Were inputs as many of each class, logits z - lean log(seen) would surprise least; `seen` (K,) is what
+        training saw of the classes. Classes of which no sample is held out have no say. Calibrators
+        learn the shares, discriminants and similarities do not, so it differs from task to task.
+        """
+        classes, place = np.unique(self.class_index, return_inverse=True)
+        log_seen = np.log(seen[classes])
+        if np.ptp(log_seen) < 1e-9:  # nothing to be learned, and no reason to move anything
+            return 0.0
+        logits = scale * self.logits[:, classes].astype(np.float64)
+        alike = len(place) / (len(classes) * np.bincount(place))  # all classes weigh the same
+        judged = Judged(place, alike[place].astype(np.float32))
+        target = judged.targets(len(classes))
+
+        def loss(lean: float) -> float:
+            return _cross_entropy(logits - lean * log_seen, target, judged)
+
+        return float(minimize_scalar(loss, bounds=(0, 1), method="bounded").x)
+
 
 def in_both(first: HeldOut, second: HeldOut) -> tuple[HeldOut, HeldOut]:
     """The samples that two fits have both held out."""
@@ -310,7 +331,7 @@ def _of_share(component: Component, share: Share) -> Floats:
     return scaled
 
 
-def _cross_entropy(logits: Floats, target: Floats, judged: Judged) -> float:
+def _cross_entropy(logits: NDArray[np.floating], target: Floats, judged: Judged) -> float:
     shifted = logits - logits.max(axis=1, keepdims=True)
     expected = (target * shifted).sum(axis=1)
     return judged.mean(np.log(np.exp(shifted).sum(axis=1)) - expected)

@@ -187,6 +187,9 @@ def _confidence(
     seen = np.zeros(samples.n_classes)
     np.add.at(seen, samples.class_index, np.where(samples.given, 1.0, recipe.synthetic_weight))
     if first is None or final is None:
-        return confidence_of(np.zeros((0, samples.n_classes)), np.zeros(0, np.int64), seen, scale)
+        nothing = np.zeros((0, samples.n_classes)), np.zeros(0, np.int64)
+        # Where the heads are trained by the loss alone, they learn the shares.
+        return confidence_of(*nothing, seen, scale, lean=0.0 if recipe.refit else 1.0)
+    lean = final.lean(seen, scale)
     first, final = in_both(first, final)
-    return confidence_of(first.logits, first.class_index, seen, scale, final=final.logits)
+    return confidence_of(first.logits, first.class_index, seen, scale, final=final.logits, lean=lean)

@@ -4,15 +4,16 @@
     python -m adamab.study.uneven demo --seeds 12 --most 15 --least 2 --classes 5
 
 Development parts only: accuracy in %, with standard errors, for no class with many samples, one, 30 %,
-60 % and all of them. `--classes` takes some of the set's classes, drawn by seed. `--folds 0` takes the
+60 % and all of them; first as the classifier answers, then with the shares of the classes in the part
+stated as priors. `--classes` takes some of the set's classes, drawn by seed. `--folds 0` takes the
 weights of views that are not evidence, `--typical 0` evidence alone.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,10 +27,20 @@ from adamab.study.datasets.base import DataSet, Draw, data_directory, load_data_
 from adamab.task.recipe import Recipe
 
 
+@dataclass(frozen=True)
+class Uneven:
+    """A fit in which `rich` classes of `among` have all samples of the draw and the others few."""
+
+    rich: int
+    among: int
+    accuracy: float
+    stated: float  # the accuracy where the classes' shares among the test samples are stated
+
+
 def accuracies(
     draw: Draw, embedder: Embedder, recipe: Recipe, *, least: int = 1, n_classes: int | None = None
-) -> Iterator[tuple[int, int, float]]:
-    """How many classes have all samples of the draw, the others having `least`; of how many; the accuracy."""
+) -> Iterator[Uneven]:
+    """One fit for each number of classes that have all samples of the draw, the others having `least`."""
     order = np.random.default_rng(draw.seed).permutation([known.name for known in draw.task.classes]).tolist()
     order = order[:n_classes]
     classes = tuple(known for known in draw.task.classes if known.name in order)
@@ -42,8 +53,12 @@ def accuracies(
         samples = tuple(sample for of_class in kept for sample in of_class)
         fewer = replace(draw.task, classes=classes, samples=samples)
         classifier = fit_task(fewer, embedder, recipe=recipe, seed=draw.seed).classifier
-        best = Inference(classifier, embedder).predict_proba(test).argmax(axis=1)
-        yield rich, len(order), float((np.array(classifier.classes)[best] == truth).mean())
+        model, names = Inference(classifier, embedder), np.array(classifier.classes)
+        plain, stated = (
+            float((names[model.predict_proba(test, priors=priors).argmax(axis=1)] == truth).mean())
+            for priors in (None, {name: float((truth == name).mean()) for name in classifier.classes})
+        )
+        yield Uneven(rich, len(order), plain, stated)
 
 
 def _main() -> None:
@@ -73,18 +88,23 @@ def _positive(text: str) -> int:
 
 
 def _show(data: DataSet, embedder: Embedder, recipe: Recipe, options: argparse.Namespace) -> None:
-    found: dict[tuple[int, int], list[float]] = {}
+    found: dict[tuple[int, int], list[Uneven]] = {}
     for seed in range(options.seeds):
         draw = data.draw(seed, given=options.most, part="development")
         fits = accuracies(draw, embedder, recipe, least=options.least, n_classes=options.classes)
-        for rich, among, accuracy in fits:
-            found.setdefault((rich, among), []).append(100 * accuracy)
-    for (rich, among), figures in found.items():
+        for fit in fits:
+            found.setdefault((fit.rich, fit.among), []).append(fit)
+    for (rich, among), alike in found.items():
         told = f"{options.most} samples of {rich:3} of {among} classes, {options.least} of the others"
-        told += f"   {np.mean(figures):5.1f}"
-        if len(figures) > 1:
-            told += f" ± {np.std(figures, ddof=1) / np.sqrt(len(figures)):.1f}"
-        print(told)
+        plain, stated = _mean([fit.accuracy for fit in alike]), _mean([fit.stated for fit in alike])
+        print(f"{told}   {plain}   shares stated {stated}")
+
+
+def _mean(shares: Sequence[float]) -> str:
+    """In %, with its standard error if there is one."""
+    figures = 100 * np.array(shares)
+    error = f" ± {np.std(figures, ddof=1) / np.sqrt(len(figures)):.1f}" if len(figures) > 1 else ""
+    return f"{figures.mean():5.1f}{error}"
 
 
 if __name__ == "__main__":
