@@ -199,7 +199,9 @@ def test_priors_unknown_and_sets_of_texts():
     np.testing.assert_allclose(odds, 9, rtol=1e-3)  # six of each were given
     assert set(clf.predict(new, priors={"refund": 1.0})) == {"refund"}
     assert set(clf.predict(new, unknown=0.01)) - {"refund", "praise"} == {"unknown"}
-    sets = clf.predict_sets(new, coverage=0.99)  # twelve cannot vouch for so much
+    told = "^12 held-out samples cannot vouch for a share of 0.99, so every set holds all classes; add"
+    with pytest.warns(UserWarning, match=told):
+        sets = clf.predict_sets(new, coverage=0.99)
     assert [set(found) for found in sets] == [{"refund", "praise"}] * 3
     assert [found[0] for found in clf.predict_sets(new, coverage=0.8)] == list(clf.predict(new))
     before = clf.embedder.calls
@@ -309,3 +311,40 @@ def test_copies_do_not_make_the_estimate_better(noise):
     told = EmbeddingCalibrator(recipe=FAST, random_state=0).fit(copied, np.repeat(y, 4)).estimate_
     assert told.n == once.n == 24
     assert told.low < 1 / 3 < told.high
+
+
+@pytest.mark.parametrize("vectors", [False, True])
+def test_what_is_asked_for_must_make_sense(vectors):
+    if vectors:
+        new = np.eye(2, 5)
+        clf = EmbeddingCalibrator(recipe=FAST).fit(np.repeat(new, 2, axis=0) + np.eye(4, 5), list("aabb"))
+    else:
+        new = ["money please"]
+        clf = texts_classifier().fit(TEXTS, LABELS)
+    for priors in ([0.5, 0.5], np.array([0.5, 0.5]), "a"):
+        for predict in (clf.predict, clf.predict_proba):
+            with pytest.raises(TaskError, match=r"^priors is .*; give shares by class"):
+                predict(new, priors=priors)
+    for share in ("x", True):
+        with pytest.raises(TaskError, match=r"^unknown is .*; give a share between 0 and 1"):
+            clf.predict(new, unknown=share)
+    for share in ("x", None, 1):
+        with pytest.raises(TaskError, match=r"^coverage is .*; give a share between 0 and 1"):
+            clf.predict_sets(new, coverage=share)
+    with pytest.warns(UserWarning, match="so no answer is unknown"):
+        clf.predict(new, unknown=0.99)
+
+
+@pytest.mark.parametrize("factor", [1e-11, 1e-3, 1e6, 1e11])
+def test_the_length_of_vectors_does_not_matter(factor):
+    labels = np.repeat([0, 1, 2], 6)
+    x = np.eye(3, 8)[labels] + 0.2 * np.random.default_rng(0).standard_normal((18, 8))
+    clf = EmbeddingCalibrator(recipe=FAST, random_state=0)
+    expected = clf.fit(x, labels).predict_proba(x)
+    np.testing.assert_allclose(clf.fit(factor * x, labels).predict_proba(factor * x), expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("factor", [1e-20, 1e20])
+def test_numbers_that_no_square_can_hold_are_refused(factor):
+    with pytest.raises(ValueError, match=r"^the largest number of X is .*; scale X so that it is between"):
+        EmbeddingCalibrator().fit(factor * np.eye(4), [0, 0, 1, 1])

@@ -83,7 +83,8 @@ def test_unknown_are_those_that_are_stranger_than_the_held_out(model: Classifier
     assert 0 < odd.sum() < len(X)
     assert found == [UNKNOWN if o else name for name, o in zip(plain, odd, strict=True)]
     assert model.predict({"pooled": np.zeros((1, 4))}, unknown=0.8) == [UNKNOWN]
-    assert UNKNOWN not in model.predict({"pooled": np.zeros((1, 4))}, unknown=0.995)  # 99 cannot tell
+    with pytest.warns(UserWarning, match=r"^99 held-out samples cannot vouch for a share of 0\.995, so no"):
+        assert UNKNOWN not in model.predict({"pooled": np.zeros((1, 4))}, unknown=0.995)
 
 
 def test_priors_do_not_change_what_is_unknown(model: Classifier) -> None:
@@ -101,6 +102,7 @@ def test_sets_hold_all_classes_that_are_no_more_surprising(model: Classifier) ->
         assert found == tuple(model.classes[i] for i in order[:size])
 
 
+@pytest.mark.filterwarnings("ignore:99 held-out samples cannot vouch for a share of 0.995")
 def test_more_coverage_never_makes_a_set_smaller(model: Classifier) -> None:
     sizes = [
         [len(found) for found in model.predict_sets({"pooled": X}, coverage=share)]

@@ -71,6 +71,7 @@ def test_bad_data(refused, folder, model, name, content, told):
 def test_bad_runs(refused, folder, model):
     assert "no such file" in refused("evaluate", "nowhere", "new.jsonl")
     assert "no such file" in refused("evaluate", model, "none.csv")
+    assert "none: no such file" in refused("evaluate", model, "none")
     (folder / "foreign").mkdir()
     (folder / "foreign" / "model.json").write_text("{}")
     assert "not a saved ADAMAB classifier" in refused("evaluate", "foreign", "new.jsonl")

@@ -116,6 +116,11 @@ def test_bad_input(refused, folder, model, name, content, told):
     assert (folder / "out.csv").read_text() == "before"
 
 
+def test_an_input_that_is_not_there(refused, folder, model):
+    for name in ("none", "none.csv", "none.odd"):
+        assert f"{name}: no such file" in refused("predict", model, name)
+
+
 def test_bad_stdin(refused, folder, model):
     assert "stdin: holds no rows" in refused("predict", model, "-", stdin="")
     assert "stdin:1: byte 3 (0xe9) is not UTF-8" in refused("predict", model, "-", stdin=b"caf\xe9\n")

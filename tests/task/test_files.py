@@ -120,6 +120,7 @@ def test_what_is_not_a_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.csv")
     (tmp_path / "loop.csv").symlink_to(tmp_path / "loop.csv")
     assert complaint(tmp_path / "none.csv") == "none.csv: no such file; check the path"
+    assert complaint(tmp_path / "none") == "none: no such file; check the path"
     assert complaint(tmp_path / "dir.csv") == "dir.csv: is a directory; name a file in it"
     assert complaint(tmp_path / "pipe.csv").startswith("pipe.csv: is not a regular file")
     assert complaint(tmp_path / "loop.csv").startswith("loop.csv: cannot be read")

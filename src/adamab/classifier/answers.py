@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -37,10 +38,23 @@ class Asked:
         if self.k < 1:
             raise ValueError(f"k is {self.k}; ask for one class or more")
         for name, share in (("unknown", self.unknown), ("coverage", self.coverage)):
-            if share is not None and not 0 < share < 1:
-                raise TaskError(f"{name} is {share}; give a share between 0 and 1, such as 0.9")
+            if share is not None:
+                _check_share(name, share)
         if self.coverage is not None and self.priors is not None:
             raise TaskError("prediction sets hold for the class shares of the examples; leave the priors out")
+
+    @classmethod
+    def for_sets(cls, coverage: float) -> Asked:
+        """Prediction sets, for which a share has to be named."""
+        _check_share("coverage", coverage)
+        return cls(coverage=coverage)
+
+
+def _check_share(name: str, share: object) -> None:
+    number = isinstance(share, (int, float, np.number)) and not isinstance(share, bool)
+    if not (number and 0 < share < 1):  # type: ignore[operator]
+        shown = share if number else short(share)
+        raise TaskError(f"{name} is {shown}; give a share between 0 and 1, such as 0.9")
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +108,14 @@ def too_few(confidence: Confidence | None, asked: Asked) -> Iterator[tuple[float
             yield share, result
 
 
+def warn_of_too_few(confidence: Confidence | None, asked: Asked) -> None:
+    """For people who call from Python and would see full sets, or no unknown, without a reason."""
+    for share, result in too_few(confidence, asked):
+        n = 0 if confidence is None else confidence.n
+        told = f"{n} held-out samples cannot vouch for a share of {share:g}, so {result}; add examples"
+        warnings.warn(told, UserWarning, stacklevel=4)
+
+
 def joined(parts: Sequence[Answers]) -> Answers:
     """One after the other."""
     return Answers(
@@ -115,6 +137,8 @@ def prior_offsets(
     """
     if confidence is None:
         raise TaskError("the model does not know the classes' shares in training; fit again to state priors")
+    if not isinstance(priors, Mapping):
+        raise TaskError(f"priors is {short(priors)}; give shares by class, such as {{'refund': 0.2}}")
     assumed = confidence.assumed()
     stated = np.full(len(classes), np.nan)
     for name, share in priors.items():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from adamab.classifier.answers import UNKNOWN, Answerer, Asked, joined, prior_offsets
+from adamab.classifier.answers import UNKNOWN, Answerer, Asked, joined, prior_offsets, warn_of_too_few
 from adamab.classifier.checks import check_classes, check_metadata, check_text, check_width
 from adamab.classifier.confidence import Confidence, softmax
 from adamab.errors import EmbedderError, FingerprintError, TaskError
@@ -143,7 +143,7 @@ class Classifier:
         With `unknown` the answer is "unknown" where a sample is stranger than that share of the held-out
         given samples.
         """
-        told = self.answers(views, texts, Asked(priors=priors, unknown=unknown))
+        told = self._told(views, texts, Asked(priors=priors, unknown=unknown))
         names = [self.classes[index] for index in told.indices[:, 0]]
         if told.unknown is not None:
             names = [UNKNOWN if odd else name for name, odd in zip(names, told.unknown, strict=True)]
@@ -156,8 +156,13 @@ class Classifier:
 
         True of samples drawn like the given ones. All classes where too few were held out for `coverage`.
         """
-        sets = self.answers(views, texts, Asked(coverage=coverage)).sets or ()
+        sets = self._told(views, texts, Asked.for_sets(coverage)).sets or ()
         return [tuple(self.classes[index] for index in one) for one in sets]
+
+    def _told(self, views: Mapping[str, object], texts: Sequence[str] | None, asked: Asked) -> Answers:
+        answers = self.answers(views, texts, asked)
+        warn_of_too_few(self.confidence, asked)
+        return answers
 
     def top_k(
         self, views: Mapping[str, object], k: int, texts: Sequence[str] | None = None

@@ -102,10 +102,11 @@ def many_rows(source: str, kind: str | None, modality: Modality) -> Iterator[Row
 
 
 def _check_ending(path: Path) -> None:
-    from adamab.task.files import ENDINGS
+    from adamab.task.files import ENDINGS, check_there
 
     endings = ", ".join(sorted([*ENDINGS, ".npz", ".parquet"]))
     if path.suffix.lower() not in ENDINGS:
+        check_there(path)
         raise TaskError(
             f"{place(path)}: unknown ending {short(path.suffix)}; use one of {endings}, or say --format"
         )

@@ -23,6 +23,8 @@ from adamab.task.messages import checked
 from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec, Modality, Sample, Task
 
+LARGEST = 1e12  # of a number in X: squares of many of them, or of inverses, are far from the limits
+
 
 def images_of(X: Sequence[Any]) -> list[Image]:
     """The pictures that a list of paths names."""
@@ -44,6 +46,16 @@ def texts_of(X: Sequence[Any]) -> list[str]:
             raise TaskError(f"X[{i}] is {type(text).__name__}, not a text; ADAMABClassifier takes raw texts")
         checked(text, f"X[{i}]", "the text")
     return texts
+
+
+def check_magnitude(vectors: NDArray[np.float32]) -> None:
+    """Refuse vectors whose squares a computer cannot hold in single precision."""
+    most = float(np.abs(vectors).max(initial=0))
+    if most > LARGEST or 0 < most < 1 / LARGEST:
+        raise ValueError(
+            f"the largest number of X is {most:.3g}; scale X so that it is between {1 / LARGEST:g} and "
+            f"{LARGEST:g}"
+        )
 
 
 def check_labels(labels: NDArray[Any]) -> None:
@@ -109,7 +121,9 @@ def seed_of(random_state: Any) -> int:
 
 def by_name(priors: Mapping[Any, float] | None) -> dict[str, float] | None:
     """By the names that the classifier has for the labels."""
-    return None if priors is None else {str(label): share for label, share in priors.items()}
+    if not isinstance(priors, Mapping):  # None, or something that is refused where it is asked for
+        return priors
+    return {str(label): share for label, share in priors.items()}
 
 
 def labels_of(estimator: Any, told: Answers) -> NDArray[Any]:

@@ -13,6 +13,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from adamab.classifier import Answers, Asked
+from adamab.classifier.answers import warn_of_too_few
 from adamab.classifier.classifier import WORDS
 from adamab.errors import TaskError
 from adamab.estimator.inputs import (
@@ -203,7 +204,7 @@ class ADAMABClassifier(ClassifierMixin, KeptEstimator):  # type: ignore[misc]
         self, X: Sequence[str] | Sequence[PathLike[str]], *, coverage: float = 0.9
     ) -> list[NDArray[Any]]:
         """Labels of each text or picture of which one is right with that probability, the likeliest first."""
-        return sets_of(self, self._answers(X, Asked(coverage=coverage)))
+        return sets_of(self, self._answers(X, Asked.for_sets(coverage)))
 
     def embed(self, X: Sequence[str] | Sequence[PathLike[str]]) -> dict[str, Floats]:
         """What an exported model takes: a matrix (n, d) for each of its views, rows in the order of `X`.
@@ -217,7 +218,9 @@ class ADAMABClassifier(ClassifierMixin, KeptEstimator):  # type: ignore[misc]
         return views
 
     def _answers(self, X: Sequence[str] | Sequence[PathLike[str]], asked: Asked) -> Answers:
-        return self._inference().answers(self._rows(X), asked)
+        answers = self._inference().answers(self._rows(X), asked)
+        warn_of_too_few(self.classifier_.confidence, asked)
+        return answers
 
     def _inference(self) -> Inference:
         check_is_fitted(self)

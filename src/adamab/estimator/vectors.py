@@ -11,10 +11,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from adamab.classifier import Answers, Asked, Classifier
+from adamab.classifier.answers import warn_of_too_few
 from adamab.classifier.class_side import NewClass
 from adamab.estimator.inputs import (
     by_name,
     check_labels,
+    check_magnitude,
     labels_of,
     new_label,
     recipe_of,
@@ -77,6 +79,7 @@ class EmbeddingCalibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with torch_required():
             from adamab.run.fit import fit_vectors
         vectors, labels = validate_data(self, X, y, dtype=np.float32)
+        check_magnitude(vectors)
         check_labels(labels)
         self.classes_, class_index = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
@@ -142,11 +145,13 @@ class EmbeddingCalibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_sets(self, X: ArrayLike, *, coverage: float = 0.9) -> list[NDArray[Any]]:
         """Labels of each vector of which one is right with that probability, the likeliest first."""
-        return sets_of(self, self._answers(X, Asked(coverage=coverage)))
+        return sets_of(self, self._answers(X, Asked.for_sets(coverage)))
 
     def _answers(self, X: ArrayLike, asked: Asked) -> Answers:
         classifier, views = self._ready(X)
-        return classifier.answers(views, None, asked)
+        answers = classifier.answers(views, None, asked)
+        warn_of_too_few(classifier.confidence, asked)
+        return answers
 
     def _ready(self, X: ArrayLike) -> tuple[Classifier, dict[str, Floats]]:
         check_is_fitted(self)

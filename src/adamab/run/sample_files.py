@@ -50,12 +50,13 @@ class HeldOutAnswer:
 
 
 def vectors_of(samples: TrainingSet) -> SampleVectors:
-    """Those of a training set; none where they are too many for looking."""
+    """Those of a training set; none where they are too many for looking, or too long for half precision."""
     pooled = samples.views[samples.pooled]
     side = samples.class_side(samples.given)
     nothing = pooled[:0]
     described = nothing if side is None else side.views.get(samples.pooled, nothing)
-    if pooled.size + described.size > MOST_NUMBERS:
+    longest = max(np.abs(matrix).max(initial=0) for matrix in (pooled, described))
+    if pooled.size + described.size > MOST_NUMBERS or longest > np.finfo(np.float16).max:
         return SampleVectors(*(nothing.astype(np.float16) for _ in range(3)))
     given, synthetic = pooled[samples.given], pooled[~samples.given & samples.has_texts]
     return SampleVectors(*(x.astype(np.float16) for x in (given, synthetic, described)))

@@ -114,12 +114,23 @@ def read_stream(handle: BinaryIO, name: str, kind: str) -> Iterator[Row]:
     yield from _rows(path, _decoded_lines(path, handle), kind)
 
 
+def check_there(path: Path) -> None:
+    """Before anything is said about the name of a file that may not exist."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise TaskError(f"{place(path)}: no such file; check the path") from None
+    except (OSError, ValueError):  # whoever opens it says what is wrong
+        pass
+
+
 def _kind(path: Path, plain_text: bool) -> str:
     known = {ending: kind for ending, kind in ENDINGS.items() if plain_text or kind != _PLAIN}
     kind = known.get(path.suffix.lower())
     if is_url(path):
         raise TaskError(f"{place(path)}: is a web address, and URLs are never fetched; download it first")
     if kind is None:
+        check_there(path)
         raise TaskError(
             f"{place(path)}: unknown ending {short(path.suffix)}; use one of {', '.join(sorted(known))}"
         )
