@@ -20,6 +20,11 @@ def test_rounds_follow_the_number_of_classes():
     assert Recipe(augmentation_rounds=7, rounds=3).n_rounds(12) == 7
 
 
+@pytest.mark.parametrize("name", ["paper", *(f"paper:{data_set}" for data_set in PAPER_SETTINGS)])
+def test_the_paper_trains_where_nothing_is_generated(name):
+    assert Recipe.preset(name).with_options(augmentation_rounds=0).n_rounds(64) >= 30
+
+
 def test_the_paper_has_no_gate_but_exact_repeats():
     assert Recipe().near_duplicate == 0.97
     for name in ("paper", *(f"paper:{data_set}" for data_set in PAPER_SETTINGS)):

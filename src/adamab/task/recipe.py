@@ -193,7 +193,9 @@ class Recipe(BaseModel):
         if name == "default":
             return cls()
         if name == "paper":
-            return _paper(name, {"batch_size": 32, "rounds": None, "batch": 5, "passes": 3, "alpha": 100.0})
+            # Rounds as for TREC and Pets: with those that generate alone, nothing would be trained where
+            # nothing is generated.
+            return _paper(name, {"batch_size": 32, "rounds": 100, "batch": 5, "passes": 3, "alpha": 100.0})
         family, _, data_set = name.partition(":")
         if family == "paper" and data_set in PAPER_SETTINGS:
             return _paper(name, PAPER_SETTINGS[data_set])
