@@ -248,6 +248,26 @@ def test_wordings_that_quote_examples_lack_what_their_fold_holds_out():
     assert not np.array_equal(side(learned).views["pooled"], side(np.ones(9, dtype=bool)).views["pooled"])
 
 
+def test_wordings_that_quote_examples_give_no_held_out_sample_away():
+    """Labels are drawn: whoever words the classes with what a fold holds out is far above chance."""
+    topics, told = ["sun sea sand", "law court judge", "goal match team", "soup salt oven"], []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        texts = [
+            f"{' '.join(rng.permutation(topic.split()))} {rng.integers(900)} {rng.integers(900)}"
+            for topic in topics
+            for _ in range(12)
+        ]
+        labels = rng.permutation(np.repeat(np.arange(4), 12))
+        task = Task.from_mapping(
+            {f"c{c}": np.array(texts)[labels == c].tolist() for c in range(4)},
+            descriptions={f"c{c}": topic for c, topic in enumerate(topics)},
+            prompts=Prompts(with_examples=True),
+        )
+        told.append(fit_task(task, HashEmbedder(), recipe=FAST, seed=0).estimate.accuracy)
+    assert np.mean(told) < 0.4
+
+
 def test_the_words_of_a_held_out_text_are_unknown_to_its_fold():
     samples = SampleSide(make_task(), HashEmbedder(), FAST).training_set()
     (words,) = [view for view in samples.raw_views(FAST) if view.name == "words"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adamab.run.public_names import is_of_this_machine, public_fingerprint, tells_a_place, without_place
+from adamab.run.public_names import is_of_this_machine, public_fingerprint, without_place
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,6 @@ from adamab.run.public_names import is_of_this_machine, public_fingerprint, tell
 def test_places_are_left_out(spec, public):
     assert without_place(spec) == public
     assert is_of_this_machine(spec)
-    assert tells_a_place(spec, "")
 
 
 @pytest.mark.parametrize(
@@ -58,7 +57,6 @@ def test_places_are_left_out(spec, public):
 def test_names_that_others_can_use_stay(spec):
     assert without_place(spec) == spec
     assert not is_of_this_machine(spec)
-    assert not tells_a_place(spec, "")
 
 
 def test_a_folder_that_is_here_is_no_id_of_the_hub(tmp_path, monkeypatch):
@@ -83,7 +81,6 @@ def test_a_folder_that_is_here_is_no_id_of_the_hub(tmp_path, monkeypatch):
 )
 def test_fingerprints_lose_their_server(fingerprint, public):
     assert public_fingerprint(fingerprint) == public
-    assert tells_a_place("local", fingerprint)
 
 
 @pytest.mark.parametrize(
@@ -92,4 +89,3 @@ def test_fingerprints_lose_their_server(fingerprint, public):
 )
 def test_other_fingerprints_stay(fingerprint):
     assert public_fingerprint(fingerprint) == fingerprint
-    assert not tells_a_place("local", fingerprint)

@@ -150,6 +150,18 @@ def test_each_bar_can_fail(wanted, changes, failing):
     assert {number for number, passed in enumerate(found) if passed is False} == failing
 
 
+def test_cells_with_the_same_results_are_no_tests():
+    def evenly(found, sets, accuracy):
+        theirs = "default-round-robin"
+        return changed(found, lambda s: s.method == theirs and s.place.set in sets, accuracy=accuracy)
+
+    even = evenly(good_scores(), TEXT_SETS, 0.62)
+    bar = bars(summarise(even))[POLICY]
+    assert (bar.found, bar.passed) == ("0 of 3 cells; the same results in 5 more", True)
+    bar = bars(summarise(evenly(even, IMAGE_SETS, 0.52)))[POLICY]
+    assert (bar.found, bar.passed) == ("no cells; the same results in 8 more", True)
+
+
 def test_a_loss_of_exactly_one_point_is_allowed_and_one_that_is_noise_is_not_significant():
     found = good_scores()
     place = Place("forbidden", 5, 0, "none")
@@ -383,7 +395,7 @@ def a_yardstick(embedder, work, name=FULL, part=None, amounts=(0, 5), given=5):
 
 
 def test_a_run_from_data_to_page(embedder, tmp_path):
-    (tmp_path / "quality-story.md").write_text("## What was tried\n\nThis and that.\n")
+    (tmp_path / "quality-story.md").write_text("A caveat.\n\n## What was tried\n\nThis and that.\n")
     told = []
     yardstick = a_yardstick(embedder, tmp_path)
     scores = yardstick.run(engine=HERE, on_cell=lambda *cell: told.append(cell))
@@ -404,7 +416,8 @@ def test_a_run_from_data_to_page(embedder, tmp_path):
     assert len(written["bars"]) == 9
     page = (tmp_path / "quality-part.md").read_text()
     assert "of 9 bars hold." in page.splitlines()[2]
-    for part in ("This and that.", quality.commit(), "| demo 5 + 5 recorded |"):
+    assert page.splitlines()[2].endswith(" A caveat.")
+    for part in ("\n\n## What was tried\n\nThis and that.\n", quality.commit(), "| demo 5 + 5 recorded |"):
         assert part in page
     assert told[-1][:2] == (18, 18)  # with zero-shot once a draw
 

@@ -9,7 +9,6 @@ from adamab.study.theory import (
     adamab_bound,
     balanced_radius,
     biased_descent_bound,
-    check_rates,
     class_radius,
     mean_radius,
     norm_alpha,
@@ -149,12 +148,6 @@ def test_bound_of_the_first_theorem_by_steps():
     # T=1: (6 + 0.5) / 0.5 = 13; T=2: (6 + 1) / 0.75 = 9.3333; T=3: (6 + 2) / 1 = 8
     found = biased_descent_bound(3.0, [0.5, 0.25, 0.25], [1.0, 2.0, 4.0])
     assert found == pytest.approx([13, 28 / 3, 8])
-
-
-def test_rates_above_the_condition_are_named():
-    check_rates([0.5, 0.25], 2.0)
-    with pytest.raises(ValueError, match=r"0\.6 is above 1/β = 0\.5"):
-        check_rates([0.6, 0.25], 2.0)
 
 
 def test_bound_of_the_second_theorem_term_by_term():

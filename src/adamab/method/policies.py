@@ -123,7 +123,7 @@ class RoundRobin(Policy):
 class GradientShiftUCB(Policy):
     """The paper's confidence-relaxed bound: argmax of a(C) = −δ²(C) + α / sqrt((n+Δn) n_C).
 
-    A class that is w times as difficult as the average counts as one with n_C / w samples. With
+    A class that needs w times the samples of an average one counts as one with n_C / w of them. With
     `relative`, δ² is divided by the shift's own scale of the round, so that α has no unit: δ² grows with
     the square of the logit scale, the bonus does not. With `ahead`, a class must be less than so many batches
     ahead of the open one with the fewest samples, both counted like that: the bonus falls with n, and among

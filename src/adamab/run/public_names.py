@@ -57,11 +57,6 @@ def is_of_this_machine(spec: str) -> bool:
     return not spec or local or without_place(spec) != spec
 
 
-def tells_a_place(spec: str, fingerprint: str) -> bool:
-    """Whether an embedder's name or fingerprint says where something of this machine is."""
-    return without_place(spec) != spec or public_fingerprint(fingerprint) != fingerprint
-
-
 def _named(scheme: str, rest: str) -> str:
     """What may follow the colon."""
     if scheme in _FILES or _PATH.match(rest):

@@ -112,8 +112,9 @@ def _sections(
     yardstick: Yardstick, summary: Summary, checked: Sequence[Bar], directory: Path, command: str
 ) -> Iterator[str]:
     plan = yardstick.plan
+    caveat, story = _by_hand(directory) if plan.name == FULL else ("", "")
     yield f"# {TITLES[plan.name]}"
-    yield in_words(checked)
+    yield f"{in_words(checked)} {caveat}".strip()
     yield _made_by(yardstick, command)
     if summary.duels:
         yield f"![Lead over the best rival and mean ranks]({plan.results_name}.svg)"
@@ -123,15 +124,21 @@ def _sections(
     if choices := _choice_table(summary):
         yield f"## The choice of classes\n\n{_CHOICES}\n\n{choices.markdown()}"
     yield f"{INTERVALS.format(samples='samples')} {TESTS.format(n=len(summary.duels))}"
-    story = directory / STORY
-    if plan.name == FULL and story.exists():
-        yield story.read_text(encoding="utf-8").strip()
+    if story:
+        yield story
     yield f"## Every cell\n\n{_CELLS}\n\n{_cell_table(summary).markdown()}"
     if setfit := _setfit_table(summary):
         yield f"## SetFit\n\nOn its own seeds; times are medians of training.\n\n{setfit.markdown()}"
     yield f"## Left out\n\n{_listed(yardstick.left_out)}"
     if yardstick.notes:
         yield f"## Notes\n\n{_listed(yardstick.notes)}"
+
+
+def _by_hand(directory: Path) -> tuple[str, str]:
+    """What the file of the story says before its first heading, which belongs to the bars; and the rest."""
+    file = directory / STORY
+    caveat, heading, story = (file.read_text(encoding="utf-8") if file.exists() else "").partition("## ")
+    return caveat.strip(), f"{heading}{story}".strip()
 
 
 def _made_by(yardstick: Yardstick, command: str) -> str:

@@ -145,6 +145,10 @@ class Scores:
         found: NDArray[np.float64] = ours.hits[mine] - theirs.hits[others]
         return found
 
+    def differ(self, pair: Pair) -> bool:
+        """Whether any test sample of any seed was hit by one of both alone."""
+        return bool(np.nan_to_num(self.differences(pair)).any())
+
     def duels(self, pairs: Sequence[Pair]) -> list[Duel]:
         """Each with its interval and its p-value, which is corrected for their number."""
         p_values = [paired_p(self.differences(pair)) for pair in pairs]

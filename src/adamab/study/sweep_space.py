@@ -14,7 +14,7 @@ from adamab.task.recipe import Recipe
 # Options that change nothing where nothing is generated; `name` is not even one.
 _OF_GENERATION = frozenset(
     {
-        "name", "batch", "augmentation_rounds", "passes", "alpha", "relative_shift", "difficulty",
+        "name", "batch", "augmentation_rounds", "passes", "alpha", "relative_shift", "difficulty", "ahead",
         "synthetic_weight", "near_duplicate", "consistent", "temperature", "shown", "contrast", "image_size",
         "image_quality", "max_refusals", "synthetic_evidence"
     }

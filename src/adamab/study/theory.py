@@ -10,7 +10,6 @@ silent or wrong the docstring says how it is read; `docs/theory.md` has the list
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -246,12 +245,6 @@ def biased_descent_bound(first_loss: float, rates: ArrayLike, shifts: ArrayLike)
     steps = np.asarray(rates, dtype=np.float64)
     biases = np.asarray(shifts, dtype=np.float64)
     return np.asarray((2 * first_loss + np.cumsum(steps * biases)) / np.cumsum(steps))
-
-
-def check_rates(rates: Sequence[float], smoothness: float) -> None:
-    """Raise ValueError where a rate is above 1/β, the first theorem's condition."""
-    if max(rates) * smoothness > 1 + 1e-12:
-        raise ValueError(f"the rate {max(rates):g} is above 1/β = {1 / smoothness:g}")
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from adamab.study.statistics import Bootstrap, Interval, holm, paired_p
 from adamab.task import Sample
 
 OURS, PROBE = "adamab", "linear-probe"
-BANDITS_OWN = ("alpha", "difficulty")  # options that other policies do not read
+BANDITS_OWN = ("alpha", "difficulty", "ahead")  # options that other policies do not read
 POLICY_NAMES = {
     NONE: "given only",
     "random": "random",
