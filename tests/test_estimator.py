@@ -199,7 +199,7 @@ def test_priors_unknown_and_sets_of_texts():
     np.testing.assert_allclose(odds, 9, rtol=1e-3)  # six of each were given
     assert set(clf.predict(new, priors={"refund": 1.0})) == {"refund"}
     assert set(clf.predict(new, unknown=0.01)) - {"refund", "praise"} == {"unknown"}
-    told = "^12 held-out samples cannot vouch for a share of 0.99, so every set holds all classes; add"
+    told = "^the 12 held-out samples cannot vouch for a share of 0.99, so every set holds all classes; add"
     with pytest.warns(UserWarning, match=told):
         sets = clf.predict_sets(new, coverage=0.99)
     assert [set(found) for found in sets] == [{"refund", "praise"}] * 3
@@ -348,3 +348,10 @@ def test_the_length_of_vectors_does_not_matter(factor):
 def test_numbers_that_no_square_can_hold_are_refused(factor):
     with pytest.raises(ValueError, match=r"^the largest number of X is .*; scale X so that it is between"):
         EmbeddingCalibrator().fit(factor * np.eye(4), [0, 0, 1, 1])
+
+
+def test_one_long_vector_does_not_silence_the_estimate():
+    labels = np.repeat([0, 1, 2], 10)
+    x = 3 * np.eye(3, 16)[labels] + np.random.default_rng(0).standard_normal((30, 16))
+    x[0] *= 1e5
+    assert EmbeddingCalibrator(recipe=FAST, random_state=0).fit(x, labels).estimate_.n == 30

@@ -22,7 +22,7 @@ def model() -> Classifier:
     return Classifier(
         classes=("a", "b", "c", "d"),
         heads=(Head(view="pooled", linear=np.eye(4, dtype=np.float32)),),
-        confidence=confidence_of(HELD_OUT, TRUTH, np.array([4.0, 2.0, 1.0, 1.0]), 1.0),
+        confidence=confidence_of(HELD_OUT, TRUTH, np.array([4.0, 2.0, 1.0, 1.0]), 1.0, lean=1.0),
     )
 
 
@@ -83,7 +83,7 @@ def test_unknown_are_those_that_are_stranger_than_the_held_out(model: Classifier
     assert 0 < odd.sum() < len(X)
     assert found == [UNKNOWN if o else name for name, o in zip(plain, odd, strict=True)]
     assert model.predict({"pooled": np.zeros((1, 4))}, unknown=0.8) == [UNKNOWN]
-    with pytest.warns(UserWarning, match=r"^99 held-out samples cannot vouch for a share of 0\.995, so no"):
+    with pytest.warns(UserWarning, match=r"^the 99 held-out samples cannot vouch for a share of 0\.995"):
         assert UNKNOWN not in model.predict({"pooled": np.zeros((1, 4))}, unknown=0.995)
 
 
@@ -102,7 +102,7 @@ def test_sets_hold_all_classes_that_are_no_more_surprising(model: Classifier) ->
         assert found == tuple(model.classes[i] for i in order[:size])
 
 
-@pytest.mark.filterwarnings("ignore:99 held-out samples cannot vouch for a share of 0.995")
+@pytest.mark.filterwarnings("ignore:the 99 held-out samples cannot vouch for a share of 0.995")
 def test_more_coverage_never_makes_a_set_smaller(model: Classifier) -> None:
     sizes = [
         [len(found) for found in model.predict_sets({"pooled": X}, coverage=share)]
@@ -123,7 +123,7 @@ def test_sets_cover_what_they_promise() -> None:
         model = Classifier(
             classes=("a", "b", "c", "d"),
             heads=(Head(view="pooled", linear=np.eye(4, dtype=np.float32)),),
-            confidence=confidence_of(logits[:39], truth[:39], np.ones(4), 1.0),
+            confidence=confidence_of(logits[:39], truth[:39], np.ones(4), 1.0, lean=1.0),
         )
         sets = model.predict_sets({"pooled": logits[39:]}, coverage=0.9)
         covered += [model.classes[t] in found for t, found in zip(truth[39:], sets, strict=True)]

@@ -43,7 +43,7 @@ def test_thinned_scores_never_promise_too_much(monkeypatch: pytest.MonkeyPatch) 
     for n in (7, 8, 20, 101):
         logits = RNG.standard_normal((n, 3))
         truth = np.arange(n) % 3
-        thin = confidence_of(logits, truth, np.ones(3), 1.0)
+        thin = confidence_of(logits, truth, np.ones(3), 1.0, lean=1.0)
         assert (thin.n, len(thin.surprise), len(thin.strangeness)) == (n, 7, 7)
         scores = np.sort(surprise(logits)[np.arange(n), truth])
         for share in (0.05, 0.3, 0.5, 0.8, n / (n + 1)):
@@ -65,14 +65,14 @@ def test_scores_by_hand_and_without_a_common_number() -> None:
 
 def test_held_out_logits_are_taken_as_prediction_makes_them() -> None:
     logits, truth = RNG.standard_normal((5, 3)).astype(np.float32), np.array([0, 1, 2, 0, 1])
-    found = confidence_of(logits, truth, np.array([2.0, 0.0, 1.5]), 4.0)
+    found = confidence_of(logits, truth, np.array([2.0, 0.0, 1.5]), 4.0, lean=1.0)
     assert (found.temperature, found.seen, found.n) == (0.25, (2.0, 1.0, 1.5), 5)
     expected = np.sort(surprise(4 * logits.astype(np.float64))[np.arange(5), truth])
     np.testing.assert_allclose(found.surprise, expected)
-    steep = confidence_of(logits, truth, np.ones(3), 4.0, final=2 * logits)
+    steep = confidence_of(logits, truth, np.ones(3), 4.0, final=2 * logits, lean=1.0)
     assert steep.surprise == found.surprise
     np.testing.assert_allclose(steep.strangeness, np.sort(strangeness(8 * logits.astype(np.float64))))
-    nothing = confidence_of(logits[:0], truth[:0], np.ones(3), 1.0)
+    nothing = confidence_of(logits[:0], truth[:0], np.ones(3), 1.0, lean=1.0)
     assert (nothing.n, nothing.surprise, nothing.enough_for(0.5)) == (0, (), False)
 
 

@@ -32,6 +32,20 @@ def test_different_samples_are_their_own():
     assert originals(drawn(0, 30)).shape == (0,)
 
 
+@pytest.mark.parametrize("factor", [1e4, 1e6])
+def test_a_sample_far_away_does_not_make_the_others_copies(factor):
+    vectors = drawn(60, 32)
+    vectors[0] *= factor
+    np.testing.assert_array_equal(originals(vectors), np.arange(60))
+
+
+def test_nearly_all_copies_of_many_samples_are_found():
+    once = drawn(1000, 384)
+    found = originals(np.concatenate([once, once + np.float32(1e-4) * drawn(1000, 384, 1)]))
+    assert (found[:1000] == found[1000:]).mean() > 0.97
+    np.testing.assert_array_equal(found[found], found)
+
+
 def test_another_class_or_source_has_no_copies_of_this_one():
     vectors = np.repeat(drawn(1, 5), 4, axis=0)
     found = originals(vectors, [0, 0, 1, 1], [True, False, True, True])
@@ -62,6 +76,19 @@ def test_a_class_that_is_one_sample_again_and_again_is_not_held_out():
     folds = held_out_folds(y, given, counted, Recipe(), 0, repeated)
     np.testing.assert_array_equal(folds >= 0, y > 0)
     np.testing.assert_array_equal(possible_classes(y, given, counted, 3, repeated), [False, True, True])
+
+
+def test_copies_of_synthetic_samples_count_as_one():
+    vectors = np.concatenate([drawn(6, 10), np.repeat(drawn(4, 10, 1), 3, axis=0)])
+    y, given = np.array([0, 1] * 3 + [0] * 6 + [1] * 6), np.arange(18) < 6
+    repeated = originals(vectors, y, given)
+    counted = np.where(given, 1, 0.2).astype(np.float32)
+    folds = held_out_folds(y, given, counted, Recipe(folds=2), 0, repeated)
+    np.testing.assert_array_equal(folds, folds[repeated])
+    assert judged_samples(folds, given, 2, 0, repeated).sum() == 10
+    few = held_out_folds(y, given, counted, Recipe(folds=5, evidence=2), 0, repeated)
+    np.testing.assert_array_equal(few, few[repeated])
+    assert 0 < (few >= 0).sum() < 18
 
 
 def test_without_copies_folds_are_as_they_were():

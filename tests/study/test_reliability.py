@@ -43,7 +43,7 @@ def test_auroc_counts_pairs():
 
 def test_unknown_keeps_what_is_asked_for_and_catches_what_is_flat():
     held_out, truth = drawn(1999)
-    confidence = confidence_of(held_out, truth, np.ones(4), 1.0)
+    confidence = confidence_of(held_out, truth, np.ones(4), 1.0, lean=1.0)
     known, flat = drawn(5000)[0], drawn(500, steepness=0.05)[0]
     found = judge_unknown(known, flat, confidence, 0.9)
     assert found.kept == pytest.approx(0.9, abs=0.03)
@@ -55,7 +55,7 @@ def test_unknown_keeps_what_is_asked_for_and_catches_what_is_flat():
 
 def test_sets_of_exchangeable_samples_cover():
     held_out, truth = drawn(1999)
-    confidence = confidence_of(held_out, truth, np.ones(4), 1.0)
+    confidence = confidence_of(held_out, truth, np.ones(4), 1.0, lean=1.0)
     logits, classes = drawn(5000)
     before = logits.copy()
     found = judge_sets(logits, classes, confidence, 0.9)

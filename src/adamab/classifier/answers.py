@@ -51,7 +51,7 @@ class Asked:
 
 
 def _check_share(name: str, share: object) -> None:
-    number = isinstance(share, (int, float, np.number)) and not isinstance(share, bool)
+    number = isinstance(share, (int, float, np.integer, np.floating)) and not isinstance(share, bool)
     if not (number and 0 < share < 1):  # type: ignore[operator]
         shown = share if number else short(share)
         raise TaskError(f"{name} is {shown}; give a share between 0 and 1, such as 0.9")
@@ -111,8 +111,8 @@ def too_few(confidence: Confidence | None, asked: Asked) -> Iterator[tuple[float
 def warn_of_too_few(confidence: Confidence | None, asked: Asked) -> None:
     """For people who call from Python and would see full sets, or no unknown, without a reason."""
     for share, result in too_few(confidence, asked):
-        n = 0 if confidence is None else confidence.n
-        told = f"{n} held-out samples cannot vouch for a share of {share:g}, so {result}; add examples"
+        n = confidence.n if confidence else 0
+        told = f"the {n} held-out samples cannot vouch for a share of {share:g}, so {result}; add examples"
         warnings.warn(told, UserWarning, stacklevel=4)
 
 
@@ -136,7 +136,7 @@ def prior_offsets(
     Classes that are not named share the rest as before.
     """
     if confidence is None:
-        raise TaskError("the model does not know the classes' shares in training; fit again to state priors")
+        raise TaskError("the model does not know what class shares it assumes; fit again to state priors")
     if not isinstance(priors, Mapping):
         raise TaskError(f"priors is {short(priors)}; give shares by class, such as {{'refund': 0.2}}")
     assumed = confidence.assumed()

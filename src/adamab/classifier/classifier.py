@@ -118,8 +118,8 @@ class Classifier:
     ) -> Array:
         """One row of K probabilities a sample, in the order of `classes`.
 
-        `priors` are the classes' shares where the classifier is used, if they differ from those in
-        training; classes that it does not name share the rest.
+        `priors` are the classes' shares where the classifier is used, in place of those that it assumes:
+        see `Confidence.assumed`. Classes that it does not name share the rest.
         """
         offsets = None if priors is None else prior_offsets(priors, self.classes, self.confidence)
         batch = self._batch(views, texts)

@@ -103,7 +103,7 @@ def confidence_of(
     scale: float,
     *,
     final: Numbers | None = None,
-    lean: float = 1.0,
+    lean: float,
 ) -> Confidence:
     """From the logits of held-out samples, which prediction multiplies by `scale`.
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 BLOCK = 1024  # rows at a time
-ALIKE = 1e-3  # of the typical distance from the mean: what a service answers twice differs by less
+NEIGHBOURS = 3  # on the direction
+ALIKE = 1e-3  # of the typical distance from the middle: what a service answers twice differs by less
 
 
 def originals_of(
@@ -19,28 +19,40 @@ def originals_of(
 ) -> NDArray[np.int64]:
     """(n,) one of the samples of the same class and source that a sample repeats; itself if none.
 
-    Copies have the same projection on any direction, so only neighbours on one need to be compared: a drawn
-    one, on which samples that differ hardly ever meet.
+    Copies have the same projection on any direction, so only those that are near each other on a drawn one
+    are compared. Of exact copies none is missed; of copies that differ a little, a few are, where a class
+    has thousands of samples and others come between.
     """
     n, width = vectors.shape
-    centre, direction = vectors.mean(axis=0, dtype=np.float64) if n else 0.0, _direction(width)
-    projection, squares = np.empty(n), 0.0
+    centre = np.median(vectors, axis=0).astype(np.float64) if n else 0.0  # a mean follows the longest ones
+    direction = _direction(width)
+    projection, distance = np.empty(n), np.empty(n)
     for rows in _blocks(n):
         centred = vectors[rows] - centre
-        projection[rows], squares = centred @ direction, squares + float(np.square(centred).sum())
+        projection[rows], distance[rows] = centred @ direction, np.linalg.norm(centred, axis=1)
     order = np.lexsort((projection, given, class_index))
-    after, before = order[1:], order[:-1]
-    apart = (class_index[after] != class_index[before]) | (given[after] != given[before])
-    least = ALIKE * math.sqrt(squares / max(n, 1))
-    for rows in _blocks(len(apart)):
-        steps = vectors[after[rows]].astype(np.float64) - vectors[before[rows]]
-        apart[rows] |= np.linalg.norm(steps, axis=1) > least
+    least = ALIKE * _typical(distance)
     originals = np.arange(n)
-    for i, j in zip(before[~apart], after[~apart], strict=True):  # in order, so runs are followed
-        first = originals[i]  # not the neighbour: else a crowd of neighbours would be one sample
-        if np.linalg.norm(vectors[j].astype(np.float64) - vectors[first]) <= least:
-            originals[j] = first
+    for step in range(1, min(NEIGHBOURS, n - 1) + 1):
+        before, after = order[:-step], order[step:]
+        near = (class_index[after] == class_index[before]) & (given[after] == given[before])
+        for rows in _blocks(len(near)):
+            apart = vectors[after[rows]].astype(np.float64) - vectors[before[rows]]
+            near[rows] &= np.linalg.norm(apart, axis=1) <= least
+        for i, j in zip(before[near], after[near], strict=True):  # in order, so runs are followed
+            first = originals[i]  # not the neighbour: else a crowd of neighbours would be one sample
+            if originals[j] == j and np.linalg.norm(vectors[j].astype(np.float64) - vectors[first]) <= least:
+                originals[j] = first
+    for _ in range(NEIGHBOURS):  # a first one may have found another before it
+        originals = originals[originals]
     return originals
+
+
+def _typical(distance: NDArray[np.float64]) -> float:
+    """Of the samples from their middle. A few that are far away must not make the others look alike."""
+    if not len(distance):
+        return 0.0
+    return float(np.median(distance)) or float(np.sqrt(np.square(distance).mean()))
 
 
 def _direction(width: int) -> NDArray[np.float64]:

@@ -132,7 +132,7 @@ class _Samples:
 
     @cached_property
     def lone(self) -> bool:
-        """Whether no class has more than one sample, so that there are no folds either."""
+        """Whether no class has more than one sample; there are no folds then."""
         return 0 < len(self.class_index) == len(np.unique(self.class_index))
 
     def judged(self) -> Judged:

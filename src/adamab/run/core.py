@@ -190,6 +190,7 @@ def _confidence(
         nothing = np.zeros((0, samples.n_classes)), np.zeros(0, np.int64)
         # Where the heads are trained by the loss alone, they learn the shares.
         return confidence_of(*nothing, seen, scale, lean=0.0 if recipe.refit else 1.0)
-    lean = final.lean(seen, scale)
+    # Folds never train on near copies of given samples, so their logits cannot follow how many there are.
+    lean = 0.0 if samples.copies else final.lean(seen, scale)
     first, final = in_both(first, final)
     return confidence_of(first.logits, first.class_index, seen, scale, final=final.logits, lean=lean)

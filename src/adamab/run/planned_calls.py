@@ -130,7 +130,7 @@ class PlannedCalls:
             ]
 
     def _folds(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """As the evidence makes them, but for tasks so large that it takes fewer."""
+        """As the evidence makes them; it takes fewer of large tasks, and of copies, which vectors tell."""
         from adamab.method.evidence import stratified_folds
 
         index = {name: c for c, name in enumerate(self._order.task.class_names)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -137,8 +138,9 @@ def _sections(
 def _by_hand(directory: Path) -> tuple[str, str]:
     """What the file of the story says before its first heading, which belongs to the bars; and the rest."""
     file = directory / STORY
-    caveat, heading, story = (file.read_text(encoding="utf-8") if file.exists() else "").partition("## ")
-    return caveat.strip(), f"{heading}{story}".strip()
+    written = file.read_text(encoding="utf-8") if file.exists() else ""
+    caveat, *story = re.split(r"^(?=## )", written, maxsplit=1, flags=re.MULTILINE)
+    return caveat.strip(), "".join(story).strip()
 
 
 def _made_by(yardstick: Yardstick, command: str) -> str:

@@ -115,7 +115,9 @@ def read_stream(handle: BinaryIO, name: str, kind: str) -> Iterator[Row]:
 
 
 def check_there(path: Path) -> None:
-    """Before anything is said about the name of a file that may not exist."""
+    """Before anything is said about the name of a file: it may not exist, or be no file."""
+    if is_url(path):
+        raise TaskError(f"{place(path)}: is a web address, and URLs are never fetched; download it first")
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -127,10 +129,8 @@ def check_there(path: Path) -> None:
 def _kind(path: Path, plain_text: bool) -> str:
     known = {ending: kind for ending, kind in ENDINGS.items() if plain_text or kind != _PLAIN}
     kind = known.get(path.suffix.lower())
-    if is_url(path):
-        raise TaskError(f"{place(path)}: is a web address, and URLs are never fetched; download it first")
+    check_there(path)
     if kind is None:
-        check_there(path)
         raise TaskError(
             f"{place(path)}: unknown ending {short(path.suffix)}; use one of {', '.join(sorted(known))}"
         )
