@@ -355,3 +355,11 @@ def test_one_long_vector_does_not_silence_the_estimate():
     x = 3 * np.eye(3, 16)[labels] + np.random.default_rng(0).standard_normal((30, 16))
     x[0] *= 1e5
     assert EmbeddingCalibrator(recipe=FAST, random_state=0).fit(x, labels).estimate_.n == 30
+
+
+@pytest.mark.parametrize("each", [1, 2, 3])
+def test_vectors_that_are_all_the_same_cannot_be_told_apart(each):
+    """An embedder may have one vector for all that it does not know, such as emoji."""
+    clf = EmbeddingCalibrator(random_state=0).fit(np.ones((2 * each, 600)), [0] * each + [1] * each)
+    np.testing.assert_allclose(clf.predict_proba(np.ones((1, 600))), [[0.5, 0.5]], atol=1e-3)
+    assert clf.estimate_ is None

@@ -219,3 +219,28 @@ def test_batches_of_some_classes_are_no_evidence_for_all():
     y = np.concatenate([np.arange(3), np.arange(6) % 3])
     judged = held_out_folds(y, given, counted, Recipe(), 0) >= 0
     np.testing.assert_array_equal(judged, ~given)
+
+
+def one_of_each(described, n_classes=8):
+    """Shares of a fit on one sample a class, which lies near the unit vector of its class."""
+    rng, y = np.random.default_rng(0), np.arange(n_classes)
+    x = (np.eye(n_classes, 20) + 0.1 * rng.standard_normal((n_classes, 20))).astype(np.float32)
+    view = described_view(x, described.astype(np.float32))
+    fitted = fit_views([view], y, np.ones(n_classes, bool), n_classes, FAST, seed=0)
+    return {share.kind for share in fitted.shares if share.weight}, fitted
+
+
+def test_descriptions_that_speak_against_the_only_samples_are_left_out():
+    true = np.eye(8, 20)
+    assert one_of_each(true)[0] == {"calibrator", "similarity"}
+    kinds, fitted = one_of_each(np.roll(true, 1, axis=0))  # each class is called like another
+    assert "similarity" not in kinds
+    (closed,) = fitted.discriminants  # as if there were no descriptions
+    states = [state.logits(closed.prepared.queries) for state in closed.states.values()]
+    assert all((logits.argmax(axis=1) == np.arange(8)).all() for logits in states)
+
+
+def test_one_odd_sample_does_not_speak_against_all_descriptions():
+    swapped = np.eye(8, 20)
+    swapped[[0, 1]] = swapped[[1, 0]]
+    assert "similarity" in one_of_each(swapped)[0]

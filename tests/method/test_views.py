@@ -115,3 +115,9 @@ def test_nothing_to_learn_from_leaves_descriptions():
     prepared = in_its_span(X[:0], DESCRIBED, Y[:0], ALL[:0], Recipe(max_width=20))
     assert prepared.queries.shape[0] == 0
     assert np.isfinite(prepared.classes).all()
+
+
+def test_rows_that_are_all_alike_span_nothing():
+    basis = span_basis(np.zeros((3, 10), np.float32), 4)
+    assert basis.shape == (10, 1)
+    assert not basis.any()

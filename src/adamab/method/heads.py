@@ -10,6 +10,7 @@ from typing import TypeGuard
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from adamab.method.calibrator import Calibrator
 from adamab.method.devices import as_array, as_tensor
@@ -47,6 +48,8 @@ PATIENCE = 1  # checkpoints without a gain after which a training stops
 PRIOR_SCALE = {"pooled": 0.9, "words": 0.6}
 PRIOR_SCALE_WIDE = 0.15
 PRIOR_SCALE_SIMILARITY = 2.0
+SURPRISES = 0.1  # share of samples that descriptions need not foretell: no single one speaks against them
+MISTRUST = -4.0  # logarithm of the odds, 1 to 55, at which descriptions are not believed any more
 
 
 @dataclass(frozen=True)
@@ -179,6 +182,8 @@ def fit_views(
         possible_classes(class_index, given, counted * seen, n_classes, originals),
         n_classes,
     )
+    if not samples.held:
+        views = [view if _trusted(view, samples, given, recipe) else _Undescribed(view) for view in views]
     # Where nothing but one sample a class is known, there is nothing to train on.
     lone = samples.lone and not any(_described(view, seen) for view in views)
     heads, closed, components = [], [], []
@@ -199,6 +204,43 @@ def fit_views(
             components.append(component)
     shares, held_out = _weighed(components, samples, given, recipe)
     return FittedViews(tuple(heads), tuple(closed), tuple(shares), held_out)
+
+
+@dataclass(frozen=True)
+class _Undescribed:
+    """A view without the descriptions of the classes."""
+
+    view: RawView
+
+    @property
+    def name(self) -> str:
+        return self.view.name
+
+    @property
+    def wide(self) -> bool:
+        return self.view.wide
+
+    def rows(self, learned_from: NDArray[np.bool_]) -> tuple[Rows, Rows | None]:
+        return self.view.rows(learned_from)[0], None
+
+
+def _trusted(view: RawView, samples: _Samples, given: NDArray[np.bool_], recipe: Recipe) -> bool:
+    """Whether the descriptions of the classes, if the view has some, do not speak against the given samples.
+
+    Where nothing can be held out, they are trusted for what names and sentences usually say. But similarity
+    is untrained, so it can be judged by samples that it has not seen: by the odds at which it foretells
+    their classes, against those of a guess. Codes and numbers as names foretell worse than that.
+    """
+    if not given.any() or not _described(view, given):
+        return True
+    member = _FoldedView(view, samples, recipe).members(recipe.max_width)[-1]
+    if member.described is None:
+        return True
+    scale, own = PRIOR_SCALE_SIMILARITY * recipe.similarity_scale, samples.class_index[given][:, None]
+    logits = scale * (member.queries[given] @ member.described.T).astype(np.float64)
+    foretold = np.take_along_axis(softmax(logits, axis=1), own, axis=1)
+    odds = (1 - SURPRISES) * foretold * samples.n_classes + SURPRISES
+    return float(np.log(odds).sum()) > MISTRUST
 
 
 def _described(view: RawView, seen: NDArray[np.bool_]) -> bool:

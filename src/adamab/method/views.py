@@ -18,6 +18,7 @@ from adamab.task.recipe import Recipe
 Floats: TypeAlias = NDArray[np.float32]
 Rows: TypeAlias = Any  # Floats or a scipy CSR matrix of float32, which has no static type
 RELATIVE_RANK = 1e-6  # directions with less of the largest variance are rounding
+TINY = 1e-30  # less is nothing
 SPAN_ROWS = 1000  # rows that a span is learned from: with more, its strongest directions hardly change
 
 
@@ -143,7 +144,8 @@ def span_basis(rows: Floats, width: int) -> Floats:  # (n, d) -> (d, r), r <= wi
     if len(rows) < rows.shape[1]:
         values, vectors = eigen(_gram(rows))
         keep = _strongest(values, width)
-        basis = rows.T @ (vectors[:, keep] / np.sqrt(values[keep]))
+        # Rows that are all alike are zero once they are centred; they span nothing, and stay zero.
+        basis = rows.T @ (vectors[:, keep] / np.sqrt(np.maximum(values[keep], TINY)))
     else:
         values, vectors = eigen(_gram(rows.T))
         basis = vectors[:, _strongest(values, width)]
@@ -161,7 +163,7 @@ def isometric(x: Rows, described: Rows | None) -> tuple[Rows, Rows | None]:
         return x, described
     values, vectors = eigen(_dense(together @ together.T).astype(np.float64))
     keep = _strongest(values, len(values))
-    rotated = (vectors[:, keep] * np.sqrt(values[keep])).astype(np.float32)
+    rotated = (vectors[:, keep] * np.sqrt(np.maximum(values[keep], 0))).astype(np.float32)
     n = x.shape[0]
     return rotated[:n], None if described is None else rotated[n:]
 
@@ -188,7 +190,7 @@ def _gram(rows: NDArray[np.float32]) -> NDArray[np.float64]:
 
 def _strongest(values: NDArray[np.float64], width: int) -> NDArray[np.intp]:
     order = np.argsort(-values, kind="stable")[:width]
-    strong: NDArray[np.intp] = order[values[order] > RELATIVE_RANK**2 * max(values.max(), 1e-30)]
+    strong: NDArray[np.intp] = order[values[order] > RELATIVE_RANK**2 * max(values.max(), TINY)]
     return strong if len(strong) else order[:1]
 
 
