@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import TypeGuard
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from adamab.method.calibrator import Calibrator
+from adamab.method.descriptions import TYPICAL_SIMILARITY, is_described, without_misleading_descriptions
 from adamab.method.devices import as_array, as_tensor
 from adamab.method.discriminant import LinearState, discriminants, lone_discriminant
 from adamab.method.evidence import (
@@ -26,18 +24,11 @@ from adamab.method.evidence import (
     honest_logits,
     typical_weights,
 )
+from adamab.method.folded_views import FitSamples, FoldedView
 from adamab.method.folds import held_out_folds, judged_samples, possible_classes
 from adamab.method.tiny_numbers import tiny_is_zero
 from adamab.method.training import train_heads
-from adamab.method.views import (
-    PreparedView,
-    RawView,
-    Rows,
-    isometric,
-    learned_span,
-    prepare,
-    too_wide,
-)
+from adamab.method.views import PreparedView, RawView
 from adamab.task.recipe import Recipe
 
 Floats = NDArray[np.float32]
@@ -47,9 +38,6 @@ PATIENCE = 1  # checkpoints without a gain after which a training stops
 # of what folds choose where there are many: trained logits of few samples are too steep.
 PRIOR_SCALE = {"pooled": 0.9, "words": 0.6}
 PRIOR_SCALE_WIDE = 0.15
-PRIOR_SCALE_SIMILARITY = 2.0
-SURPRISES = 0.1  # share of samples that descriptions need not foretell: no single one speaks against them
-MISTRUST = -4.0  # logarithm of the odds, 1 to 55, at which descriptions are not believed any more
 
 
 @dataclass(frozen=True)
@@ -110,47 +98,6 @@ class FittedViews:
         return {share.view: share.weight for share in self.shares if share.kind == kind}
 
 
-@dataclass(frozen=True)
-class _Samples:
-    """What all views of a fit share."""
-
-    class_index: NDArray[np.int64]  # (n,)
-    folds: NDArray[np.int64]  # (n,) the fold that holds a sample out; -1 where none does
-    asked: NDArray[np.bool_]  # (n,) held-out samples that are judged
-    seen: NDArray[np.bool_]  # (n,) what folds may train on
-    weight: Floats  # (n,) in training
-    counted: Floats  # (n,) in evidence
-    possible: NDArray[np.bool_]  # (K,) classes of which samples can be held out
-    n_classes: int
-
-    @cached_property
-    def held(self) -> list[NDArray[np.bool_]]:
-        """(n,) what each fold holds out."""
-        return [self.folds == k for k in range(self.folds.max(initial=-1) + 1)]
-
-    @cached_property
-    def asked_of(self) -> list[NDArray[np.bool_]]:
-        """(n,) what each fold is judged by."""
-        return [held & self.asked for held in self.held]
-
-    @cached_property
-    def lone(self) -> bool:
-        """Whether no class has more than one sample; there are no folds then."""
-        return 0 < len(self.class_index) == len(np.unique(self.class_index))
-
-    def judged(self) -> Judged:
-        """The samples that are judged, each by the fold that holds it out."""
-        return Judged(self.class_index[self.asked], self.counted[self.asked], self.possible)
-
-    def learned_from(self) -> list[NDArray[np.bool_]]:
-        """(n,) what each fold may learn from."""
-        return [self.seen & ~out for out in self.held]
-
-    def weights(self) -> Floats:  # (folds + 1, n)
-        """Weights in every fold, and of the final member, which sees every sample."""
-        return np.stack([self.weight * learned for learned in self.learned_from()] + [self.weight])
-
-
 @tiny_is_zero()
 def fit_views(
     views: Sequence[RawView],
@@ -172,7 +119,7 @@ def fit_views(
     seen = given if copies else np.ones(len(class_index), dtype=np.bool_)
     counted = np.where(given, 1.0, recipe.synthetic_evidence).astype(np.float32)
     folds = held_out_folds(class_index, given, counted * seen, recipe, seed, originals)
-    samples = _Samples(
+    samples = FitSamples(
         class_index,
         folds,
         judged_samples(folds, given, n_classes, seed, originals),
@@ -183,12 +130,12 @@ def fit_views(
         n_classes,
     )
     if not samples.held:
-        views = [view if _trusted(view, samples, given, recipe) else _Undescribed(view) for view in views]
+        views = [without_misleading_descriptions(view, samples, given, recipe) for view in views]
     # Where nothing but one sample a class is known, there is nothing to train on.
-    lone = samples.lone and not any(_described(view, seen) for view in views)
+    lone = samples.lone and not any(is_described(view, seen) for view in views)
     heads, closed, components = [], [], []
     for view in views:
-        folded = _FoldedView(view, samples, recipe)
+        folded = FoldedView(view, samples, recipe)
         trained = not ((view.wide or lone) and recipe.discriminants)
         if trained:
             head, of_view = _fit_calibrator(folded, samples, recipe, seed)
@@ -206,50 +153,8 @@ def fit_views(
     return FittedViews(tuple(heads), tuple(closed), tuple(shares), held_out)
 
 
-@dataclass(frozen=True)
-class _Undescribed:
-    """A view without the descriptions of the classes."""
-
-    view: RawView
-
-    @property
-    def name(self) -> str:
-        return self.view.name
-
-    @property
-    def wide(self) -> bool:
-        return self.view.wide
-
-    def rows(self, learned_from: NDArray[np.bool_]) -> tuple[Rows, Rows | None]:
-        return self.view.rows(learned_from)[0], None
-
-
-def _trusted(view: RawView, samples: _Samples, given: NDArray[np.bool_], recipe: Recipe) -> bool:
-    """Whether the descriptions of the classes, if the view has some, do not speak against the given samples.
-
-    Where nothing can be held out, they are trusted for what names and sentences usually say. But similarity
-    is untrained, so it can be judged by samples that it has not seen: by the odds at which it foretells
-    their classes, against those of a guess. Codes and numbers as names foretell worse than that.
-    """
-    if not given.any() or not _described(view, given):
-        return True
-    member = _FoldedView(view, samples, recipe).members(recipe.max_width)[-1]
-    if member.described is None:
-        return True
-    scale, own = PRIOR_SCALE_SIMILARITY * recipe.similarity_scale, samples.class_index[given][:, None]
-    logits = scale * (member.queries[given] @ member.described.T).astype(np.float64)
-    foretold = np.take_along_axis(softmax(logits, axis=1), own, axis=1)
-    odds = (1 - SURPRISES) * foretold * samples.n_classes + SURPRISES
-    return float(np.log(odds).sum()) > MISTRUST
-
-
-def _described(view: RawView, seen: NDArray[np.bool_]) -> bool:
-    """Whether it has vectors of the class descriptions."""
-    return view.rows(seen)[1] is not None
-
-
 def _weighed(
-    components: Sequence[Component], samples: _Samples, given: NDArray[np.bool_], recipe: Recipe
+    components: Sequence[Component], samples: FitSamples, given: NDArray[np.bool_], recipe: Recipe
 ) -> tuple[list[Share], HeldOut | None]:
     """Shares by evidence and the honest logits of given samples; fixed shares where nothing is held out."""
     if not samples.held:
@@ -264,56 +169,8 @@ def _weighed(
     return shares, HeldOut(honest[given[out]], judged.class_index[given[out]], position)
 
 
-class _FoldedView:
-    """A view's rows as each fold may see them, and last as the final member does."""
-
-    def __init__(self, view: RawView, samples: _Samples, recipe: Recipe) -> None:
-        self.name = view.name
-        self._samples, self._recipe = samples, recipe
-        self._rows: list[tuple[Rows, Rows | None]] = []
-        raw: tuple[Rows, Rows | None] | None = None
-        for learned in samples.learned_from():
-            rows = view.rows(learned)
-            # Rotated once where all folds start from the same rows.
-            if raw is None or rows[0] is not raw[0] or rows[1] is not raw[1]:
-                raw, rotated = rows, isometric(*rows)
-            self._rows.append(rotated)
-        everything = np.ones(len(samples.class_index), dtype=np.bool_)
-        self._rows.append(view.rows(everything))
-        self._learned = [*samples.learned_from(), everything]
-
-    def members(self, width: int | None) -> list[PreparedView]:
-        """The view prepared for heads of at most `width` columns, fold by fold; the last for all samples."""
-        bases = self._spans if self._must_shrink(width) else [None] * len(self._rows)
-        return [
-            prepare(
-                *rows,
-                self._samples.class_index,
-                learned,
-                self._samples.n_classes,
-                self._recipe,
-                None if basis is None else np.ascontiguousarray(basis[:, :width]),
-            )
-            for basis, rows, learned in zip(bases, self._rows, self._learned, strict=True)
-        ]
-
-    def _must_shrink(self, width: int | None) -> TypeGuard[int]:
-        """As the final member must, whatever the rotation has saved the folds."""
-        return width is not None and too_wide(self._rows[-1][0], width)
-
-    @cached_property
-    def _spans(self) -> list[Floats]:
-        """For the widest head that does not take the view as it is; narrower ones have its first columns."""
-        widths = filter(self._must_shrink, (self._recipe.max_width, self._recipe.discriminant_width))
-        widest = max(widths)
-        return [
-            learned_span(*rows, learned, self._recipe, widest)
-            for rows, learned in zip(self._rows, self._learned, strict=True)
-        ]
-
-
 def _fit_calibrator(
-    view: _FoldedView, samples: _Samples, recipe: Recipe, seed: int
+    view: FoldedView, samples: FitSamples, recipe: Recipe, seed: int
 ) -> tuple[TrainedHead, list[Component]]:
     """Train one view's members as one batch; the last one sees every sample and becomes the head."""
     members, held = view.members(recipe.max_width), samples.asked_of
@@ -346,7 +203,7 @@ def _fit_calibrator(
 
 
 def _fit_discriminant(
-    view: _FoldedView, samples: _Samples, recipe: Recipe, *, beside: bool
+    view: FoldedView, samples: FitSamples, recipe: Recipe, *, beside: bool
 ) -> tuple[TrainedDiscriminant, Component]:
     members = view.members(recipe.discriminant_width)
     states = [
@@ -373,7 +230,7 @@ def _fit_discriminant(
 
 
 def _fit_lone_discriminant(
-    view: _FoldedView, samples: _Samples, recipe: Recipe
+    view: FoldedView, samples: FitSamples, recipe: Recipe
 ) -> tuple[TrainedDiscriminant, Component]:
     (prepared,) = view.members(recipe.discriminant_width)
     state = lone_discriminant(prepared, samples.class_index, samples.n_classes)
@@ -414,7 +271,7 @@ def _similarity(
         if m.described is not None
     ]
     ordered = _in_order(logits, held, len(members[-1].classes))
-    yield Component(view, "similarity", (0,), ordered[None], PRIOR_SCALE_SIMILARITY)
+    yield Component(view, "similarity", (0,), ordered[None], TYPICAL_SIMILARITY)
 
 
 def _in_order(
