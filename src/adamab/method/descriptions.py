@@ -56,7 +56,8 @@ def without_misleading_descriptions(
     it can be judged by samples that it has not seen: by the odds at which it foretells their classes,
     against those of a guess. Codes and numbers as names foretell worse than that.
     """
-    if not given.any() or not is_described(view, given):
+    # Of all samples, as the final heads see them: other wordings would have to be embedded, perhaps paid for.
+    if not given.any() or not is_described(view, np.ones_like(given)):
         return view
     member = FoldedView(view, samples, recipe).members(recipe.max_width)[-1]
     if member.described is None:
