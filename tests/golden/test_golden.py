@@ -1,0 +1,151 @@
+"""What must not change while the code moves: decisions, predictions, probabilities, printed JSON.
+
+`values/` was made by the code before the move. Decisions and predictions must be the same, numbers to
+1e-6. Names are compared through `names.json`: whoever renames an option, a JSON key or a kind of record,
+or removes one, says so there. Where behaviour is meant to change,
+
+    ADAMAB_RECORD_GOLDEN=1 python -m pytest tests/golden
+
+writes the values anew; `-k` with a case's name runs that case alone. The difference
+belongs in the commit that causes it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+VALUES = HERE / "values"
+CASES = sorted(path.stem for path in VALUES.glob("*.json"))
+NAMES = json.loads((HERE / "names.json").read_text(encoding="utf-8"))
+RECORDING = os.environ.get("ADAMAB_RECORD_GOLDEN") == "1"
+PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "sentence-transformers")  # whose arithmetic it is
+# One thread and the kernels of every x86-64 machine of the last ten years, so that numbers agree.
+KERNELS = {
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "DNNL_MAX_CPU_ISA": "AVX2",
+    "MKL_CBWR": "COMPATIBLE",
+    "OPENBLAS_CORETYPE": "Haswell",
+    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+}
+# Times, versions and places; and sentences, of which only whether there is one counts.
+PASSING = {"seconds", "fit_seconds", "predict_seconds", "packages", "python", "adamab", "sha256", "scores"}
+PROSE = {"closed", "ended", "ends_early", "lacking", "sends", "notes", "failed", "command", "binning"}
+TOLERANCE = 1e-6
+MISSING = "(nothing)"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("golden"),
+    pytest.mark.skipif(platform.machine() != "x86_64", reason="the golden numbers are those of x86-64"),
+]
+
+
+@pytest.fixture(scope="session")
+def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the cases of this session come to now, from one process with fixed kernels."""
+    adamab = pytest.importorskip("adamab")
+    if not all(map(find_spec, ("torch", "sentence_transformers"))):
+        pytest.skip("the extra local is not installed")
+    made_with = json.loads((HERE / "made_with.json").read_text(encoding="utf-8"))
+    versions = {package: metadata.version(package) for package in PACKAGES}
+    if versions != made_with and not RECORDING:
+        pytest.skip(f"the golden numbers were made with {made_with}, here is {versions}")
+    folder = tmp_path_factory.mktemp("golden")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "ADAMAB_"))}
+    environment = {**kept, **KERNELS, "PYTHONPATH": str(Path(adamab.__file__).parents[1])}
+    calls = [item.callspec for item in request.session.items if hasattr(item, "callspec")]
+    wanted = [call.params["case"] for call in calls if call.params.get("case") in CASES]
+    command = [sys.executable, str(HERE / "cases.py"), str(folder / "results.json")]
+    command += wanted if set(wanted) != set(CASES) else []
+    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    cases: dict[str, Any] = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    if RECORDING:
+        assert not [case for case, result in cases.items() if "error" in result], done.stderr
+        (HERE / "made_with.json").write_text(json.dumps(versions, indent=1) + "\n", encoding="utf-8")
+        VALUES.mkdir(exist_ok=True)
+        for case, result in cases.items():
+            (VALUES / f"{case}.json").write_text(lines(lasting(result)), encoding="utf-8")
+    return cases
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_nothing_has_changed(results, case):
+    golden = json.loads((VALUES / f"{case}.json").read_text(encoding="utf-8"))
+    changes = list(differences(renamed(golden), renamed(lasting(results[case]))))
+    assert not changes, "\n".join(changes)
+
+
+@pytest.mark.parametrize("case", ["resumed"])
+def test_a_resumed_run_is_the_whole_one(results, case):
+    whole, resumed = (lasting(results[case][way]) for way in ("whole", "resumed"))
+    changes = list(differences(whole, resumed))
+    assert not changes, "\n".join(changes)
+
+
+def lasting(value: Any) -> Any:
+    """Without what differs from run to run, and rounded."""
+    if isinstance(value, dict):
+        passing, prose = ({NAMES["keys"].get(key, key) for key in keys} for keys in (PASSING, PROSE))
+        return {
+            key: bool(member) if key in prose else lasting(member)
+            for key, member in value.items()
+            if key not in passing
+        }
+    if isinstance(value, list):
+        return [lasting(member) for member in value]
+    return round(value, 8) if isinstance(value, float) else value
+
+
+def renamed(value: Any, keys: str = "keys") -> Any:
+    """With the names of today. Names that are already today's stay."""
+    if isinstance(value, dict):
+        pairs = ((key, NAMES[keys].get(key, key), member) for key, member in value.items())
+        return {
+            name: renamed(member, "recipe" if key == "recipe" else "keys")
+            for key, name, member in pairs
+            if name is not None and name not in NAMES["new_keys"]
+        }
+    if isinstance(value, list):
+        return [renamed(member) for member in value]
+    return NAMES["values"].get(value, value) if isinstance(value, str) else value
+
+
+def differences(golden: Any, present: Any, place: str = "") -> Any:
+    """Where the two differ, in words."""
+    if isinstance(golden, dict) and isinstance(present, dict):
+        for key in {**golden, **present}:
+            yield from differences(golden.get(key, MISSING), present.get(key, MISSING), f"{place}/{key}")
+    elif isinstance(golden, list) and isinstance(present, list) and len(golden) == len(present):
+        for number, (old, new) in enumerate(zip(golden, present, strict=True)):
+            yield from differences(old, new, f"{place}/{number}")
+    elif isinstance(golden, float) and isinstance(present, float):
+        if abs(golden - present) > TOLERANCE * max(1.0, abs(golden)):
+            yield f"{place}: {golden} was, {present} is"
+    elif type(golden) is not type(present) or golden != present:
+        yield f"{place}: {golden!r} was, {present!r} is"
+
+
+def lines(value: Any) -> str:
+    """JSON with a line for each member of the outer two levels."""
+    return _broken(value, 2) + "\n"
+
+
+def _broken(value: Any, levels: int) -> str:
+    if levels and isinstance(value, dict) and value:
+        members = [f"{json.dumps(key)}: {_broken(member, levels - 1)}" for key, member in value.items()]
+        return "{\n" + ",\n".join(members) + "\n}"
+    if levels and isinstance(value, list) and value:
+        return "[\n" + ",\n".join(_broken(member, levels - 1) for member in value) + "\n]"
+    return json.dumps(value)
