@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEMO := $(VENV)/.installed-demo
+PIP := $(BIN)/python -m pip install --quiet -c constraints.txt
 E2E := $(VENV)/e2e
 
 .DEFAULT_GOAL := help
@@ -11,13 +13,19 @@ E2E := $(VENV)/e2e
 help:  ## show the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-$(STAMP): pyproject.toml constraints.txt
+$(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip -c constraints.txt
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+
+$(DEMO): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[local,plots]'
 	@touch $@
 
-demo: $(STAMP)  ## the whole method on the built-in task, offline, in about two minutes
+$(STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[dev]'
+	@touch $@ $(DEMO)
+
+demo: $(DEMO)  ## the whole method on the built-in task, offline, in about two minutes
 	$(BIN)/adamab demo
 
 test: lint  ## lint, types, import contract, all tests; COVERAGE=1 measures coverage, two minutes more
@@ -27,8 +35,8 @@ test-slow: $(STAMP)  ## what takes longer than a developer wants to wait
 	$(BIN)/python -m pytest -q -m slow
 
 lint: $(STAMP)  ## ruff, mypy, import contract
-	$(BIN)/ruff check src tests benchmarks examples docs_hooks
-	$(BIN)/ruff format --check src tests benchmarks examples docs_hooks
+	$(BIN)/ruff check src tests experiments benchmarks examples docs_hooks
+	$(BIN)/ruff format --check src tests experiments benchmarks examples docs_hooks
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -36,12 +44,12 @@ bench: $(STAMP)  ## the figures of results/benchmarks.md, measured anew
 	$(BIN)/python -m benchmarks
 
 quality: $(STAMP)  ## a subset of the quality table in half an hour, development parts, into build/quality
-	$(BIN)/adamab reproduce quality --output build/quality
+	$(BIN)/python -m experiments quality --output build/quality
 
 quality-full: $(STAMP)  ## the quality table of results/quality.md, test parts: half a day; goes on where it stopped
-	$(BIN)/adamab reproduce quality-full
+	$(BIN)/python -m experiments quality-full
 
-e2e: $(STAMP) $(E2E)/.installed  ## fits against a real server (llama.cpp, 135M) and on pictures with a real network
+e2e: $(STAMP) $(E2E)/.installed  ## fits against a real server (llama.cpp, 135M) and on images with a real network
 	$(BIN)/python e2e/check.py $(E2E)/bin/python
 	$(BIN)/python e2e/images.py $(E2E)/bin/python
 

@@ -95,8 +95,8 @@ def _prepare(place: Path) -> None:
 
 def _measured(place: Path, rows: int, out: str, *more: str) -> tuple[float, float]:
     """Peak in MB and seconds of a prediction."""
-    told = _command(place, "predict", "run", f"{rows}.jsonl", "-o", out, "--no-cache", *more)
-    megabytes, seconds = told.split()[-2:]
+    output = _command(place, "predict", "run", f"{rows}.jsonl", "-o", out, "--no-cache", *more)
+    megabytes, seconds = output.split()[-2:]
     return float(megabytes), float(seconds)
 
 

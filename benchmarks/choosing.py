@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from adamab.method.calibrator import Architecture, Calibrator
+from adamab.method.calibrator import Calibrator
 from adamab.method.gradient_shift import GradientShift, ViewTerms
 from adamab.method.policies import Arms, Choice, GradientShiftUCB
+from adamab.task.recipe import Recipe
 from benchmarks.memory import peak_extra_megabytes
 from benchmarks.report import Figure, Group, Table, alternating, seconds
 
@@ -28,12 +29,13 @@ DENORMAL = "gradient after training is slowed by denormal numbers; to the one at
 
 
 class Setting:
-    """A calibrator with the paper's start unless `shape` says otherwise, unit vectors around their class."""
+    """A calibrator with the paper's start unless `recipe` says otherwise, unit vectors around their class."""
 
-    def __init__(self, n_classes: int, width: int, n: int, shape: Architecture | None = None) -> None:
+    def __init__(self, n_classes: int, width: int, n: int, recipe: Recipe | None = None) -> None:
         self.generator = torch.Generator().manual_seed(0)
         self.n_classes = n_classes
-        self.model = Calibrator(width, n_classes, shape or Architecture(), generator=self.generator)
+        recipe = recipe or Recipe.preset("paper")
+        self.model = Calibrator(width, n_classes, recipe, generator=self.generator)
         self.classes = self._unit(torch.randn(n_classes, width, generator=self.generator))
         self.y = torch.arange(n) % n_classes
         noise = self._unit(torch.randn(n, width, generator=self.generator))

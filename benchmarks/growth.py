@@ -19,9 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from adamab.classifier import Asked, Classifier, Head
 from adamab.method.gradient_shift import ViewTerms
-from adamab.method.training import RoundTrainer, architecture
+from adamab.method.training import RoundTrainer
+from adamab.model import Asked, Classifier, Head
 from adamab.task.recipe import Recipe
 from benchmarks.choosing import Setting
 from benchmarks.growth_figure import ACTIONS, draw
@@ -95,8 +95,8 @@ def run() -> Group:
 
 
 def _point(n_classes: int, n: int, width: int) -> Point:
-    found = {action: _measured(action, n_classes, n, width) for action in ACTIONS}
-    parts = [{action: numbers[i] for action, numbers in found.items()} for i in range(3)]
+    measured = {action: _measured(action, n_classes, n, width) for action in ACTIONS}
+    parts = [{action: numbers[i] for action, numbers in measured.items()} for i in range(3)]
     return Point((n_classes, n, width), *parts)
 
 
@@ -153,7 +153,7 @@ def _bare(setting: Setting) -> Callable[[], object]:
 
 
 def _main(action: str, n_classes: int, n: int, width: int) -> None:
-    setting = Setting(n_classes, width, n, architecture(Recipe()))
+    setting = Setting(n_classes, width, n, Recipe())
     setting.tiny_gradient()
     make = {"scoring": _scoring, "epoch": _epoch, "prediction": _prediction}[action]
     act = make(setting)

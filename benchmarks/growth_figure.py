@@ -23,7 +23,7 @@ def draw(tables: Sequence[Sequence[Sequence[str]]], path: Path = FIGURE) -> None
     import matplotlib
 
     matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "adamab"  # the same picture gives the same file
+    matplotlib.rcParams["svg.hashsalt"] = "adamab"  # the same image gives the same file
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(2, len(tables), figsize=(10, 6), sharey="row", layout="constrained")

@@ -25,12 +25,12 @@ from unittest import mock
 import numpy as np
 
 from adamab.providers.generators.base import Batch, Generator, Request
-from adamab.run.fit_run import Order, fit_run
+from adamab.run.fit import resume_run
 from adamab.run.loop import Loop
-from adamab.run.reading import RunReader
 from adamab.run.records import RoundRecord
+from adamab.run.settings import FitSettings, FitSetup, set_up
 from adamab.serving.report import report_html
-from adamab.serving.run_figures import RunFigures
+from adamab.serving.run_reader import RunReader
 from adamab.task.recipe import Recipe
 from adamab.task.spec import Task
 from adamab.testing import HashEmbedder
@@ -51,17 +51,18 @@ class Setting:
     policy: str
     recipe: Recipe
 
-    def order(self) -> Order:
+    def set_up(self, run: Path) -> FitSetup:
         """What is fitted; one round more than are measured, so that there is something to take up."""
         names = [f"class{c}" for c in range(self.classes)]
-        return Order(
-            task=Task.from_mapping({name: [f"{name} one", f"{name} other"] for name in names}),
+        settings = FitSettings(
             embedder=HashEmbedder(width=WIDTH),
-            embedder_spec="hash",
             generator=Writer(),
             policy=self.policy,
             recipe=self.recipe.with_options(rounds=self.rounds + 1, augmentation_rounds=self.rounds + 1),
+            run_dir=run,
         )
+        task = Task.from_mapping({name: [f"{name} one", f"{name} other"] for name in names})
+        return set_up(task, settings)
 
 
 SETTINGS = {
@@ -95,10 +96,10 @@ def run() -> Group:
     for name, setting in SETTINGS.items():
         command = [sys.executable, "-m", "benchmarks.long_run", name]
         output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        found = json.loads(output)
+        report = json.loads(output)
         what = f"{setting.rounds:,} rounds, {setting.classes} classes, {setting.policy}"
-        figures += _figures(what, setting, found)
-        rows += [[what, *(_rounded(end[key]) for key in COLUMNS)] for end in found["ends"]]
+        figures += _figures(what, setting, report)
+        rows += [[what, *(_rounded(end[key]) for key in COLUMNS)] for end in report["ends"]]
     table = Table("At the end of the first and of the last block of rounds", ["run", *COLUMNS.values()], rows)
     return Group(figures, [table])
 
@@ -119,8 +120,8 @@ COLUMNS = {
 }
 
 
-def _figures(what: str, setting: Setting, found: dict[str, list[dict[str, float]]]) -> list[Figure]:
-    first, last = found["ends"]
+def _figures(what: str, setting: Setting, report: dict[str, list[dict[str, float]]]) -> list[Figure]:
+    first, last = report["ends"]
     longer = last["round"] / first["round"]
     trained = (last["whole"] - last["other"]) / max(first["whole"] - first["other"], 1e-9)
     figures = [
@@ -192,7 +193,7 @@ def _go_on(setting: Setting, run: Path, until: int, costs: list[tuple[float, flo
 
     try:
         with of_method:
-            fit_run(setting.order(), run, on_round=on_round)
+            resume_run(setting.set_up(run), on_round=on_round)
     except BrokenOff:
         return first
     raise RuntimeError("the run ended before its last round")
@@ -235,7 +236,7 @@ def _seconds(action: Callable[[], object]) -> float:
 
 def _read(run: Path) -> None:
     with RunReader(run) as reader:
-        RunFigures(reader).follow().growth()
+        reader.growth()
         reader.samples()
 
 

@@ -7,10 +7,10 @@ import time
 import numpy as np
 
 from adamab.providers.generators.base import Batch, Generator, Request
-from adamab.run.core import fit_samples
+from adamab.run._arrays import fit_arrays
 from adamab.run.fit import vector_source
 from adamab.run.records import History
-from adamab.run.training_set import DescribedClasses, TrainingSet
+from adamab.run.samples import DescribedClasses, TrainingSet
 from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec
 from benchmarks.report import Figure, Group, Table
@@ -54,7 +54,7 @@ def one_run(policy: str, seed: int) -> tuple[float, History]:
     recipe = Recipe.preset("paper:cub200")
     source = vector_source(Around(classes), [ClassSpec(str(c)) for c in range(N_CLASSES)], samples, recipe)
     start = time.perf_counter()
-    outcome = fit_samples(samples, recipe, source, policy, seed=seed)
+    outcome = fit_arrays(samples, recipe, source, policy, seed=seed)
     return time.perf_counter() - start, outcome.history
 
 

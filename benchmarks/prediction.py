@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adamab.classifier import Classifier, Head
+from adamab.model import Classifier, Head
 from benchmarks.report import Figure, Group, alternating
 
 N_CLASSES, WIDTH, N = 200, 768, 100_000

@@ -82,14 +82,18 @@ def figures_table(figures: list[Figure]) -> str:
     rows = [
         [
             f.name,
-            f"{f.value:.3g}",
-            f"{'≤' if f.at_most else '≥'} {f.bar:g}",
+            _number(f.value),
+            f"{'≤' if f.at_most else '≥'} {_number(f.bar)}",
             "yes" if f.holds else "**no**",
             f.note,
         ]
         for f in figures
     ]
     return table(["figure", "value", "bar", "holds", "note"], rows)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def write(name: str, group: Group, folder: Path = RESULTS) -> None:

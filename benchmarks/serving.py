@@ -25,10 +25,10 @@ from urllib.request import urlopen
 
 import numpy as np
 
-from adamab.classifier import save
+from adamab.demo.task import load_demo
+from adamab.model import save
+from adamab.providers.registry import open_embedder
 from adamab.run.fit import fit_task
-from adamab.run.resolve import open_embedder
-from adamab.study.datasets.demo import load_demo
 from benchmarks.report import Figure, Group, Table
 
 CLIENTS, TURNS, SECONDS = 32, 5, 5.0
@@ -56,27 +56,27 @@ def load(url: str, texts: list[str], seconds: float) -> dict[str, Any]:
     lines = "".join(json.dumps(text) + "\n" for text in texts)
     before = counters(url)
     done = subprocess.run(command, input=lines, check=True, capture_output=True, text=True, env=ENVIRONMENT)
-    told: dict[str, Any] = json.loads(done.stdout)
+    figures: dict[str, Any] = json.loads(done.stdout)
     change = {name: value - before[name] for name, value in counters(url).items()}
-    told["batch"] = change["adamab_batch_items_sum"] / change["adamab_batch_items_count"]
-    told["cpu_a_text"] = change["process_cpu_seconds_total"] / change["adamab_batch_items_sum"]
-    told["client_cpus"] = told["cpu_seconds"] / change["time"]
-    told["rate"] = told["requests"] / told["seconds"]
-    return told
+    figures["batch"] = change["adamab_batch_items_sum"] / change["adamab_batch_items_count"]
+    figures["cpu_a_text"] = change["process_cpu_seconds_total"] / change["adamab_batch_items_sum"]
+    figures["client_cpus"] = figures["cpu_seconds"] / change["time"]
+    figures["rate"] = figures["requests"] / figures["seconds"]
+    return figures
 
 
 def counters(url: str) -> dict[str, float]:
     """What the server counts, without labels."""
     with urlopen(f"{url}/metrics") as answer:
         page = answer.read().decode()
-    found = {name: float(value) for name, value in re.findall(r"^(\w+) (\S+)$", page, flags=re.M)}
-    return found | {"time": time.perf_counter()}
+    metrics = {name: float(value) for name, value in re.findall(r"^(\w+) (\S+)$", page, flags=re.M)}
+    return metrics | {"time": time.perf_counter()}
 
 
 def bare(loop: subprocess.Popen[str], size: float, seconds: float) -> dict[str, float]:
     """What the loop reaches with batches of that size."""
-    told = said(loop, f"{max(round(size), 1)} {seconds}")
-    answer: dict[str, float] = json.loads(told)
+    line = said(loop, f"{max(round(size), 1)} {seconds}")
+    answer: dict[str, float] = json.loads(line)
     return answer
 
 
@@ -112,10 +112,10 @@ def _measured(url: str, loop: subprocess.Popen[str], texts: list[str]) -> Group:
     bare(loop, CLIENTS / 2, 1.0)
     turns = []
     for _ in range(TURNS):
-        told = load(url, texts, SECONDS)
-        alone = bare(loop, told["batch"], SECONDS)
-        ratio = told["rate"] / alone["rate"]
-        turns.append(told | {"bare": alone["rate"], "bare_cpu_a_text": alone["cpu_a_text"], "ratio": ratio})
+        served = load(url, texts, SECONDS)
+        alone = bare(loop, served["batch"], SECONDS)
+        ratio = served["rate"] / alone["rate"]
+        turns.append(served | {"bare": alone["rate"], "bare_cpu_a_text": alone["cpu_a_text"], "ratio": ratio})
 
     def median(name: str) -> float:
         return float(np.median([turn[name] for turn in turns]))

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from adamab.run.inference import Inference
+from adamab.model.predictor import Inference
 
 
 def loop(model: Inference, texts: Iterator[str], size: int, seconds: float) -> dict[str, float]:

@@ -47,8 +47,8 @@ async def _all(url: str, clients: int, seconds: float, texts: list[str]) -> list
     start = time.perf_counter() + RAMP
     window = (start, start + seconds)
     step = max(len(requests) // clients, 1)
-    told = await asyncio.gather(*(_client(host, port, requests, n * step, window) for n in range(clients)))
-    return [one for times in told for one in times]
+    each = await asyncio.gather(*(_client(host, port, requests, n * step, window) for n in range(clients)))
+    return [one for times in each for one in times]
 
 
 def _request(host: str, text: str) -> bytes:
@@ -62,14 +62,14 @@ def _main() -> None:
     texts = [json.loads(line) for line in sys.stdin]
     cpu = time.process_time()
     times = asyncio.run(_all(url, clients, seconds, texts))
-    told = {
+    figures = {
         "requests": len(times),
         "seconds": seconds,
         "cpu_seconds": time.process_time() - cpu,
         "p50_ms": float(np.percentile(times, 50)) * 1e3,
         "p99_ms": float(np.percentile(times, 99)) * 1e3,
     }
-    print(json.dumps(told))
+    print(json.dumps(figures))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from adamab.classifier import Classifier, Head, save
+from adamab.model import Classifier, Head, save
 from benchmarks.report import Figure, Group, alternating
 
 REPEAT = 9
@@ -50,7 +50,7 @@ def _vectors(folder: Path) -> Path:
 
 
 def _model(folder: Path) -> Path:
-    from adamab.providers.embedders.npz import read_npz
+    from adamab.providers.embedders.stored import read_npz
 
     rng = np.random.default_rng(0)
     linear = rng.standard_normal((N_CLASSES, WIDTH)).astype(np.float32)

@@ -17,15 +17,15 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
+from adamab.compare._setfit import SetFit
+from adamab.compare.base import TrainingData
 from adamab.errors import TaskError
 from adamab.providers.cache import CachedEmbedder, VectorCache
-from adamab.providers.embedders.local import LocalEmbedder
+from adamab.providers.embedders.sentence_transformers import LocalEmbedder
 from adamab.run.fit import fit_task
-from adamab.study.baselines.base import TrainingData
-from adamab.study.baselines.setfit import SetFit
-from adamab.study.datasets.base import data_directory, load_data_set
 from adamab.task.spec import Task
 from benchmarks.report import Figure, Group
+from experiments.datasets.base import data_directory, load_data_set
 
 SAMPLES = 15  # of each class
 REPEAT = 3

@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-from adamab.providers.embedders.openai import OpenAIEmbedder
-from adamab.providers.generators.openai import OpenAIGenerator
-from adamab.run.fit_run import Order, fit_run
+from adamab.run.fit import resume_run
+from adamab.run.settings import FitSettings, FitSetup, set_up
 from adamab.task.recipe import Recipe
 from adamab.task.spec import Task
 from benchmarks.report import Figure, Group, Table
@@ -62,9 +61,9 @@ def provider() -> Iterator[str]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            found = re.search(r"http://[\w.]+:\d+", process.stdout.readline())
-            assert found is not None, "the server did not say where it serves"
-            yield found[0]
+            address = re.search(r"http://[\w.]+:\d+", process.stdout.readline())
+            assert address is not None, "the server did not say where it serves"
+            yield address[0]
         finally:
             process.terminate()
 
@@ -75,7 +74,7 @@ def one_fit(url: str, prefetch: int, rounds: int = ROUNDS) -> Fit:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
         start = time.perf_counter()
-        summary = fit_run(_order(url, prefetch, rounds), path)
+        summary = resume_run(_set_up(url, prefetch, rounds, path))
         seconds = time.perf_counter() - start
         lines = (path / "history.jsonl").read_text(encoding="utf-8").splitlines()
         weights = (path / "model.safetensors").read_bytes()
@@ -113,17 +112,16 @@ def _row(fit: Fit) -> list[str]:
     ]
 
 
-def _order(url: str, prefetch: int, rounds: int) -> Order:
+def _set_up(url: str, prefetch: int, rounds: int, run: Path) -> FitSetup:
     base = f"{url}/v1"
-    return Order(
-        task=_task(),
-        embedder=OpenAIEmbedder("text-embedding-local", base_url=base),
-        embedder_spec=f"openai:text-embedding-local?base_url={base}",
-        generator=OpenAIGenerator("chat-local", base_url=base),
-        generator_spec=f"openai:chat-local?base_url={base}",
+    settings = FitSettings(
+        embedder=f"openai:text-embedding-local?base_url={base}",
+        generator=f"openai:chat-local?base_url={base}",
         recipe=Recipe().with_options(augmentation_rounds=rounds, batch=BATCH),
         prefetch=prefetch,
+        run_dir=run,
     )
+    return set_up(_task(), settings)
 
 
 def _task() -> Task:

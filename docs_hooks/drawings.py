@@ -1,6 +1,6 @@
 """A hook of mkdocs: drawings become part of the page, so that they follow its light and dark colours.
 
-Elsewhere, as on a code host, the same files are ordinary pictures that follow the reader's system.
+Elsewhere, as on a code host, the same files are ordinary images that follow the reader's system.
 """
 
 from __future__ import annotations

@@ -61,9 +61,9 @@ class Server:
     def written(self) -> int:
         """Tokens that it has written so far, by its own count."""
         with urlopen(f"{self.url}/metrics") as reply:
-            found = re.search(r"^llamacpp:tokens_predicted_total (\d+)", reply.read().decode(), re.MULTILINE)
-        assert found is not None, "the server counts no tokens"
-        return int(found[1])
+            count = re.search(r"^llamacpp:tokens_predicted_total (\d+)", reply.read().decode(), re.MULTILINE)
+        assert count is not None, "the server counts no tokens"
+        return int(count[1])
 
     def spec(self, **options: object) -> str:
         """As --generator or --embedder wants it."""
@@ -137,8 +137,8 @@ def answers(run: Path) -> dict[tuple[Any, ...], float]:
 
 def calls(run: Path) -> int:
     """Calls for texts that were begun."""
-    found = rows(run, "SELECT count(*) FROM spending WHERE reservation IS NULL AND purpose = 'generate'")
-    return int(found[0][0]) if found else 0
+    counts = rows(run, "SELECT count(*) FROM spending WHERE reservation IS NULL AND purpose = 'generate'")
+    return int(counts[0][0]) if counts else 0
 
 
 def show(run: Path, summary: dict[str, Any]) -> None:
@@ -179,9 +179,10 @@ def start_again(run: Path, chat: Server, embedder: str) -> None:
 def predict(run: Path) -> None:
     """Let the model loose on texts of ours."""
     lines = adamab("predict", str(run), "-", "--json", stdin="\n".join(TEXTS) + "\n").splitlines()
-    told = [json.loads(line) for line in lines]
-    print("  predicted:", ", ".join(f"{row['text']!r} {row['class']}" for row in told))
-    check([row["class"] in CLASSES for row in told] == [True] * len(TEXTS), "predict names a class for each")
+    predicted = [json.loads(line) for line in lines]
+    print("  predicted:", ", ".join(f"{row['text']!r} {row['class']}" for row in predicted))
+    named = [row["class"] in CLASSES for row in predicted]
+    check(named == [True] * len(TEXTS), "predict names a class for each")
 
 
 def killed_fit(run: Path, chat: Server) -> None:

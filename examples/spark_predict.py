@@ -16,11 +16,11 @@ from functools import cache
 import numpy as np
 import pandas as pd
 
-from adamab.classifier import Asked, Classifier, load
 from adamab.errors import TaskError
-from adamab.run.inference import Inference
+from adamab.model import Asked, Classifier, load
+from adamab.model.predictor import Inference
 from adamab.task import Sample
-from adamab.task.messages import checked
+from adamab.task.words import checked
 
 RESULT = "class string, probability double, error string"
 ROWS = 512  # a batch: with all views of the local embedder 14,000 numbers a row are in memory

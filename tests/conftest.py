@@ -4,6 +4,7 @@ import os
 import secrets
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,9 @@ def _private_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("ADAMAB_CACHE", str(tmp_path / "cache" / "vectors.sqlite"))
 
 
-@pytest.fixture
-def paint(tmp_path):
-    """Writes pictures: `paint(folder, {"red": 3})` makes three reddish ones in folder/red."""
+@pytest.fixture(scope="session")
+def paint():
+    """Writes images: `paint(folder, {"red": 3})` makes three reddish ones in folder/red."""
     import numpy as np
     from PIL import Image
 
@@ -93,7 +94,8 @@ def ray_address():
 
     A process that ends takes its pipe with it, so the cluster ends even when this process is killed.
     """
-    pytest.importorskip("ray", reason="the extra ray is not installed")
+    if find_spec("ray") is None:  # not imported: it reads the token when it is
+        pytest.skip("the extra ray is not installed")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
         head = [sys.executable, str(Path(__file__).parent / "ray_support" / "head.py")]

@@ -11,8 +11,8 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 import adamab
 from adamab import ADAMABClassifier, EmbeddingCalibrator, Recipe
-from adamab.errors import AdamabError, FingerprintError, RecipeError, TaskError
-from adamab.testing import HashEmbedder
+from adamab.errors import AdamabError, ApiError, FingerprintError, RecipeError, TaskError
+from adamab.testing import Fault, HashEmbedder, ProviderServer
 
 FAST = Recipe(checkpoints=(0, 5, 20))
 TEXTS = [
@@ -101,6 +101,31 @@ def test_it_works_inside_a_running_event_loop():
 def test_estimators_are_picklable():
     clf = texts_classifier().fit(TEXTS, LABELS)
     again = pickle.loads(pickle.dumps(clf))
+    np.testing.assert_array_equal(again.predict_proba(TEXTS), clf.predict_proba(TEXTS))
+
+
+def test_an_interrupted_fit_with_a_run_directory_resumes_and_buys_nothing_twice(tmp_path):
+    with ProviderServer() as server:
+        paid = {
+            "generator": f"openai:m?base_url={server.url}/v1",
+            "recipe": FAST.with_options(folds=2, batch=2, rounds_per_class=2),
+            "budget": "8 samples, 30 calls",
+            "cache": False,
+            "prefetch": 0,
+        }
+        ADAMABClassifier(HashEmbedder(), **paid, run_dir=tmp_path / "whole").fit(TEXTS, LABELS)
+        bought = server.count()
+        server.add_fault(Fault("status", status=401, path="chat", after=2, times=1))
+        clf = ADAMABClassifier(HashEmbedder(), **paid, run_dir=tmp_path / "run")
+        with pytest.raises(ApiError):
+            clf.fit(TEXTS, LABELS)
+        clf = clone(clf).set_params(budget=None).fit(TEXTS, LABELS)  # under the budget that the run has
+        assert server.count() == 2 * bought + 1  # the refused call
+    whole = adamab.load(tmp_path / "whole", embedder=HashEmbedder())
+    np.testing.assert_array_equal(clf.predict_proba(TEXTS), whole.predict_proba(TEXTS))
+    assert (len(clf.synthetic_), clf.spent_["calls"]) == (8, bought + 1)
+    assert [record.round for record in clf.history_] == [1, 2, 3, 4]
+    again = pickle.loads(pickle.dumps(clone(clf).fit(TEXTS, LABELS)))  # the run is complete
     np.testing.assert_array_equal(again.predict_proba(TEXTS), clf.predict_proba(TEXTS))
 
 

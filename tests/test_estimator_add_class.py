@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 import adamab
-import adamab.classifier.files
-import adamab.estimator.keeping
 from adamab import ADAMABClassifier, EmbeddingCalibrator, Recipe
 from adamab.errors import ModelFileError, TaskError
 from adamab.testing import HashEmbedder, PixelEmbedder
@@ -95,13 +93,13 @@ def test_a_saved_model_without_its_class_side(tmp_path):
     assert not (tmp_path / "copy" / "classes.safetensors").exists()
 
 
-def test_pictures(tmp_path, paint):
+def test_images(tmp_path, paint):
     paths = paint(tmp_path / "given", {"red": 3, "green": 3, "blue": 4})
     clf = ADAMABClassifier(PixelEmbedder(), recipe=FAST, random_state=0, modality="image", cache=False)
     clf.fit(paths[:6], ["red"] * 3 + ["green"] * 3)
     assert clf.add_class("blue", examples=paths[6:9]).predict(paths[9:]).tolist() == ["blue"]
     with pytest.raises(TaskError, match="by their examples only"):
-        clf.add_class("grey", "grey pictures")
+        clf.add_class("grey", "grey images")
 
 
 @pytest.mark.parametrize("described", [False, True])
@@ -130,7 +128,7 @@ def test_killed_between_its_two_files_a_save_leaves_a_pair_that_works(tmp_path, 
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(adamab.estimator.keeping, "save", die)
+        patched.setattr(adamab.estimator, "save", die)
         with pytest.raises(KeyboardInterrupt):
             clf.save(tmp_path / "model")
     left = adamab.load(tmp_path / "model", embedder=HashEmbedder())
@@ -145,7 +143,7 @@ def test_what_adds_classes_is_never_said_to_be_of_another_fit(tmp_path, monkeypa
     fitted().save(tmp_path / "model")
     other = ADAMABClassifier(HashEmbedder(), recipe=FAST, random_state=1, cache=False)
     other.fit(TEXTS[1:], LABELS[1:])
-    monkeypatch.setattr(adamab.estimator.keeping, "save", lambda *_: None)
+    monkeypatch.setattr(adamab.estimator, "save", lambda *_: None)
     other.save(tmp_path / "model")
     with pytest.raises(ModelFileError, match="belongs to another model"):
         adamab.load(tmp_path / "model", embedder=HashEmbedder()).add_class("question", "asks how")
@@ -158,9 +156,9 @@ def test_a_full_disk_is_told(tmp_path, monkeypatch):
     clf = fitted()
     clf.save(tmp_path / "model")
     before = (tmp_path / "model" / "model.json").read_bytes()
-    monkeypatch.setattr(adamab.classifier.files, "_replace", full)
+    monkeypatch.setattr("adamab.model.new_class.replace_file", full)
     clf.add_class("question", "asks how")
-    monkeypatch.setattr(adamab.estimator.keeping, "save", lambda *_: None)  # there is room for the model
+    monkeypatch.setattr(adamab.estimator, "save", lambda *_: None)  # there is room for the model
     with pytest.raises(ModelFileError, match="No space left on device"):
         clf.save(tmp_path / "model")
     assert (tmp_path / "model" / "model.json").read_bytes() == before

@@ -61,7 +61,7 @@ def test_a_classifier_predicts_without_torch():
     statement = (
         "import numpy as np\n"
         "from adamab import Classifier\n"
-        "from adamab.classifier import Head\n"
+        "from adamab.model import Head\n"
         "head = Head(view='pooled', linear=np.eye(2, dtype=np.float32))\n"
         "assert Classifier(classes=('a', 'b'), heads=(head,)).predict({'pooled': np.eye(2)}) == ['a', 'b']"
     )

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 from adamab.version import __version__
 
 if TYPE_CHECKING:
-    from adamab.classifier import Classifier
     from adamab.errors import AdamabError
     from adamab.estimator import ADAMABClassifier, EmbeddingCalibrator, load
+    from adamab.model import Classifier
     from adamab.run.fit import FitResult, fit_task
     from adamab.task.prompts import Prompts
-    from adamab.task.readers import load_task
     from adamab.task.recipe import Recipe
     from adamab.task.spec import ClassSpec, Sample, Task
+    from adamab.task.task_file import load_task
 
 _PLACES = {
     "ADAMABClassifier": "adamab.estimator",
     "AdamabError": "adamab.errors",
     "ClassSpec": "adamab.task.spec",
-    "Classifier": "adamab.classifier",
+    "Classifier": "adamab.model",
     "EmbeddingCalibrator": "adamab.estimator",
     "FitResult": "adamab.run.fit",
     "Prompts": "adamab.task.prompts",
@@ -34,7 +34,7 @@ _PLACES = {
     "Task": "adamab.task.spec",
     "fit_task": "adamab.run.fit",
     "load": "adamab.estimator",
-    "load_task": "adamab.task.readers",
+    "load_task": "adamab.task.task_file",
 }
 
 __all__ = [

@@ -2,7 +2,7 @@
 
     AdamabError
     ├── TaskError                 the task file, its examples, a data file
-    │   └── ImageError            a picture that cannot be read, or is refused
+    │   └── ImageError            an image that cannot be read, or is refused
     ├── RecipeError               a hyperparameter out of range, an unknown preset
     ├── MissingExtraError         an optional package is not installed; names its pip line
     ├── ProviderError
@@ -17,8 +17,21 @@
     └── RunError                  a run directory cannot be used as asked
 
 Each message is one line: what is wrong, where, and what to do. The command line
-prints it and exits with code 2; a traceback is a bug.
+prints it and exits with code 2; a traceback is a bug. The functions at the end word
+places and what a user wrote, so that no message breaks a line or a terminal.
 """
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from os import PathLike
+
+_SHOWN_NAMES = 8
+_EMOJI = "\u2190-\u2bff\U0001f000-\U0001faff"
+_JOINER = re.compile(f"(?<=[{_EMOJI}\ufe0f])\u200d(?=[{_EMOJI}])")
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffe\uffff]")  # a file of HTML must not hold these
 
 
 class AdamabError(Exception):
@@ -30,7 +43,7 @@ class TaskError(AdamabError, ValueError):
 
 
 class ImageError(TaskError):
-    """A picture is broken, too large, or no picture; the message names its file."""
+    """An image is broken, too large, or no image; the message names its file."""
 
 
 class RecipeError(AdamabError, ValueError):
@@ -45,7 +58,7 @@ class MissingExtraError(AdamabError, ImportError):
         self.what = what
         self.extra = extra
 
-    def __reduce__(self) -> tuple[type["MissingExtraError"], tuple[str, str]]:
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
         # BaseException pickles by `args`, which hold the finished message; worker
         # processes need the two words it was made from.
         return type(self), (self.what, self.extra)
@@ -110,3 +123,58 @@ class ModelFileError(AdamabError, ValueError):
 
 class RunError(AdamabError):
     """A run directory cannot be used as asked."""
+
+
+def one_line(text: object) -> str:
+    """`text` with everything that could break a line or a terminal written as an escape.
+
+    What joins two emoji into one breaks neither.
+    """
+    shown = str(text)
+    joiners = {match.start() for match in _JOINER.finditer(shown)}
+    return "".join(
+        c if c.isprintable() or number in joiners else c.encode("unicode_escape").decode()
+        for number, c in enumerate(shown)
+    )
+
+
+def short(text: object, width: int = 40) -> str:
+    """`text` quoted, escaped and cut, for use inside a message."""
+    shown = str(text)
+    return repr(shown if len(shown) <= width else shown[: width - 1] + "…")
+
+
+def place(path: str | PathLike[str], line: int | None = None) -> str:
+    """`file` or `file:line`, the form that editors open."""
+    return one_line(path) if line is None else f"{one_line(path)}:{line}"
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """The nearest known word, or the first few if none is near."""
+    names = list(known)
+    near = difflib.get_close_matches(word[:80], names, n=1)
+    if near:
+        return f"did you mean {short(near[0])}?"
+    more = ", …" if len(names) > _SHOWN_NAMES else ""
+    return f"known: {', '.join(one_line(n[:40]) for n in names[:_SHOWN_NAMES])}{more}"
+
+
+def storable(name: str) -> str:
+    """`name` as SQLite takes it, which is UTF-8 only: a name may hold half a character."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def clean(value: object, width: int | None = None) -> str:
+    """The text of a value as every browser can show it, cut to `width` characters.
+
+    Halves of characters and control characters become the replacement character.
+
+    Example:
+        >>> clean("caf\\ud83d\\x00"), clean("long", 3)
+        ('caf��', 'lo…')
+    """
+    text = str(value)
+    if width is not None and len(text) > width:
+        text = text[: width - 1] + "…"
+    whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return _CONTROL.sub("�", whole)

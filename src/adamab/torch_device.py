@@ -24,7 +24,7 @@ def find_device(wanted: str = AUTO) -> torch.device | None:
         mps = "mps" if torch.backends.mps.is_available() else "cpu"
         return torch.device("cuda" if torch.cuda.is_available() else mps)
     try:
-        found = torch.empty(0, device=wanted).device
+        device = torch.empty(0, device=wanted).device
     except (RuntimeError, AssertionError, NotImplementedError):
         return None
-    return found if found.type in _KINDS else None
+    return device if device.type in _KINDS else None

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from adamab.cli.app import app
-from adamab.providers.sync import run_sync
+from adamab.providers.async_bridge import run_sync
 from adamab.testing import HashEmbedder, ProviderServer
 
 CLASSES = {"refund": "money back", "login": "cannot sign in", "praise": "likes it"}

@@ -10,9 +10,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from adamab.cli import bulk_predict as bulk_command
-from adamab.cli import predict as predict_command
-from adamab.serving.bulk_parts import PartsFolder
+from adamab.predict.parts import PartsFolder
 from adamab.testing import Fault
 
 
@@ -118,20 +116,12 @@ def test_a_second_start_makes_what_is_missing(adamab, refused, folder, model, ta
     assert "another input" in refused("predict", model, "new.jsonl", "-o", "out", "--part-rows", "4")
 
 
-def test_a_part_that_was_removed_is_made_again(adamab, folder, model, table_of):
-    command = ("predict", model, "new.jsonl", "-o", "out", "--part-rows", "4")
-    assert adamab(*command).exit_code == 0
-    whole = table_of(folder / "out")
-    (folder / "out" / "part-00000-000001.parquet").unlink()
-    assert adamab(*command).stderr == "out: 9 rows in 3 parts, 2 of them finished before\n"
-    assert table_of(folder / "out").equals(whole)
-
-
-@pytest.mark.parametrize("size", [0, 3, 100])
-def test_a_part_that_was_cut_off_is_made_again(adamab, folder, model, table_of, size):
+@pytest.mark.parametrize("size", [None, 0, 100])
+def test_a_part_that_was_removed_or_cut_off_is_made_again(adamab, folder, model, table_of, size):
     adamab("predict", model, "new.jsonl", "-o", "out", "--part-rows", "4")
     before = table_of(folder / "out")
-    os.truncate(folder / "out" / "part-00000-000001.parquet", size)
+    part = folder / "out" / "part-00000-000001.parquet"
+    part.unlink() if size is None else os.truncate(part, size)
     result = adamab("predict", model, "new.jsonl", "-o", "out", "--part-rows", "4")
     assert result.stderr == "out: 9 rows in 3 parts, 2 of them finished before\n"
     assert table_of(folder / "out").equals(before)
@@ -160,14 +150,6 @@ def test_what_is_mended_is_asked_again_where_no_row_had_an_answer(
     assert table_of(folder / "out")["error"].to_pylist() == [None]
 
 
-def test_a_folder_without_a_part_is_free_for_another_job(adamab, refused, folder, model, table_of):
-    (folder / "bad.txt").write_text("unheard of\n")
-    refused("predict", model, "bad.txt", "-o", "out")
-    assert adamab("predict", model, "new.jsonl", "-o", "out").exit_code == 0
-    assert len(table_of(folder / "out")) == 9
-    assert "another input" in refused("predict", model, "bad.txt", "-o", "out")
-
-
 def test_two_jobs_do_not_write_one_folder(adamab, refused, folder, model):
     """The second would remove what the first is about to give its name."""
     parts = PartsFolder(folder / "out")
@@ -180,7 +162,7 @@ def test_two_jobs_do_not_write_one_folder(adamab, refused, folder, model):
     assert sorted(os.listdir(folder / "out")) == ["_manifest.json", "part-00000-000000.parquet"]
 
 
-@pytest.mark.parametrize("after", [0, 2, 3, 4])
+@pytest.mark.parametrize("after", [0, 2, 4])
 def test_one_file_is_whole_whenever_the_process_is_killed(adamab, folder, model, monkeypatch, after):
     """Three parts and their manifest are removed when the file has its name."""
     command = ("predict", model, "new.jsonl", "-o", "one.parquet", "--part-rows", "4")
@@ -214,7 +196,7 @@ def test_damaged_parts_never_become_a_file(adamab, refused, folder, model, monke
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(bulk_command, "_join", killed)
+        patch.setattr(PartsFolder, "join", killed)
         adamab(*command)
     part = folder / ".one.parquet.parts" / "part-00000-000001.parquet"
     pq.write_table(pq.read_table(part).slice(0, 1), part)
@@ -247,57 +229,6 @@ def test_the_fields_of_the_input_stay_whatever_comes_first(adamab, folder, model
     ours = ["source"] * (len(files) > 1) + ["row", "class", "probability", "error"]
     assert table.column_names == columns + ours
     assert table["text"].to_pylist()[-1] == "money please"
-
-
-def test_what_has_no_parts_is_refused(refused, folder, model, write_npz):
-    assert "-o FOLDER" in refused("predict", model, "new.jsonl", "-o", "out.csv", "--engine", "ray")
-    assert "-o FOLDER" in refused("predict", model, "new.jsonl", "--engine", "ray")
-    assert "-o FOLDER" in refused("predict", model, "new.jsonl", "-o", "o.parquet", "--engine", "ray")
-    assert "choose local or ray" in refused("predict", model, "new.jsonl", "-o", "out", "--engine", "spark")
-    assert "save it as a file" in refused("predict", model, "-", "-o", "out", stdin="a\n")
-    assert "into one file" in refused("predict", model, "vectors.npz", "-o", "out")
-    assert "makes no samples" in refused("predict", model, "new.jsonl", "--budget", "3 samples")
-    assert not (folder / "out").exists()
-
-
-@pytest.mark.parametrize("ending", ["csv", "jsonl"])
-def test_one_file_goes_on_where_it_was_stopped(adamab, folder, model, monkeypatch, ending):
-    monkeypatch.setattr(predict_command, "CHUNK", 2)
-    whole = folder / f"whole.{ending}"
-    assert adamab("predict", model, "new.jsonl", "-o", whole).exit_code == 0
-    asked = []
-    answers = predict_command._answers
-
-    def stopped(inference, rows, *more):
-        asked.append(rows[0].text)
-        if len(asked) == 3:
-            raise KeyboardInterrupt
-        return answers(inference, rows, *more)
-
-    monkeypatch.setattr(predict_command, "_answers", stopped)
-    target = folder / f"out.{ending}"
-    assert adamab("predict", model, "new.jsonl", "-o", target).exit_code != 0
-    assert not target.exists()
-    with open(folder / f".out.{ending}.partial", "ab") as stream:
-        stream.write(b"torn")  # a process that dies while it writes leaves half a row
-    result = adamab("predict", model, "new.jsonl", "-o", target)
-    assert result.exit_code == 0, result.output
-    assert "going on after 4 rows" in result.stderr
-    assert target.read_bytes() == whole.read_bytes()
-    assert len(asked) == 3 + 3  # five chunks: two before, one that was stopped, three now
-    assert not list(folder.glob(".out*"))
-
-
-def test_an_unfinished_file_of_another_question_is_begun_anew(adamab, folder, model, monkeypatch):
-    monkeypatch.setattr(predict_command, "CHUNK", 2)
-    (folder / ".out.jsonl.partial").write_text("old\n")
-    (folder / ".out.jsonl.partial.json").write_text(
-        json.dumps({"identity": {}, "done": 2, "bytes": 4, "columns": []})
-    )
-    result = adamab("predict", model, "new.jsonl", "-o", "out.jsonl")
-    assert "begun anew" in result.stderr
-    assert len((folder / "out.jsonl").read_text().splitlines()) == 9
-    assert not list(folder.glob(".out*"))
 
 
 @pytest.fixture
@@ -367,11 +298,3 @@ def test_a_header_without_texts_is_told_before_the_first_part(refused, folder, m
         (folder / "data" / f"{name}.csv").write_text(f"{header}\nmoney please\n")
     assert "c.csv:1: no column 'text'" in refused("predict", model, "data", "-o", "out")
     assert not (folder / "out").exists()
-
-
-@pytest.mark.parametrize("output", ["out", "out.csv", "out.parquet"])
-def test_parquet_without_rows_is_named(refused, folder, model, output):
-    pq.write_table(pa.table({"text": pa.array([], pa.string())}), folder / "none.parquet")
-    line = refused("predict", model, "none.parquet", "-o", output)
-    assert line.endswith("none.parquet: holds no rows; add at least one\n")
-    assert not (folder / "out.csv").exists()

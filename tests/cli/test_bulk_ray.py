@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import pytest
 
-from adamab.providers.ray_cluster import ray_cluster
+from adamab.predict.ray import ray_cluster
 
 pytestmark = pytest.mark.xdist_group("ray")
 
@@ -42,6 +40,3 @@ def test_two_workers_beside_another_job_say_the_same_as_one_process(
         path.name for path in (folder / "local").iterdir()
     )
     assert table_of(folder / "out").equals(expected)
-    settings = import_module("ray.data").DataContext.get_current()
-    assert settings.target_max_block_size != 1  # what we set is taken back
-    assert settings.enable_progress_bars

@@ -6,13 +6,11 @@ from importlib import metadata
 import pytest
 
 from adamab.cli import cache as cache_command
-from adamab.cli import examination
+from adamab.cli import doctor as examination
 from adamab.cli.console import size
 from adamab.errors import MissingExtraError
-from adamab.providers.cache import CachedEmbedder, VectorCache
-from adamab.providers.replies import Ask, Reply
-from adamab.providers.reply_cache import CachedReplies
-from adamab.providers.sync import run_sync
+from adamab.providers.async_bridge import run_sync
+from adamab.providers.cache import Ask, CachedEmbedder, CachedReplies, Reply, VectorCache
 from adamab.testing import HashEmbedder
 
 
@@ -105,7 +103,7 @@ def test_a_machine_without_the_extras(monkeypatch):
 
     monkeypatch.setattr(examination.metadata, "version", gone)
     monkeypatch.setattr(examination, "find_spec", lambda name: None)
-    monkeypatch.setattr("adamab.providers.embedders.local.LocalEmbedder", Lacking)
+    monkeypatch.setattr("adamab.providers.embedders.sentence_transformers.LocalEmbedder", Lacking)
     found = examination.examine()
     assert found["extras"]["local"]["installed"] is False
     assert found["torch"] is None
@@ -114,7 +112,7 @@ def test_a_machine_without_the_extras(monkeypatch):
 
 
 def test_wrong_weights_are_told(monkeypatch):
-    monkeypatch.setattr("adamab.providers.embedders.local.WEIGHTS_SHA256", "0" * 64)
+    monkeypatch.setattr("adamab.providers.embedders.sentence_transformers.WEIGHTS_SHA256", "0" * 64)
     assert "force-reinstall" in examination.examine()["local_embedder"]["state"]
 
 

@@ -1,4 +1,4 @@
-"""`adamab compare` on the toy task, on pictures, and with methods behind an API."""
+"""`adamab compare` on the toy task, on images, and with methods behind an API."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import json
 import numpy as np
 import pytest
 
+from adamab.compare.base import Baseline
+from adamab.compare.bench import Setup, compare, paired_difference, unseen
+from adamab.compare.methods import ON_GIVEN, WITH_GENERATOR, Method, chosen_methods
+from adamab.providers.async_bridge import run_sync
 from adamab.providers.registry import resolve_generator
-from adamab.providers.sync import run_sync
-from adamab.study.baselines.base import Baseline
-from adamab.study.comparison import compare, paired_difference, unseen
-from adamab.study.comparison_bench import Setup
-from adamab.study.comparison_methods import ON_GIVEN, WITH_GENERATOR, Method, chosen_methods
 from adamab.task import Prompts, Sample, Task
 from adamab.task.recipe import Recipe
 from adamab.testing import HashEmbedder, PixelEmbedder, ProviderServer
@@ -124,7 +123,7 @@ def test_output_files(adamab, folder, refused):
 
 
 def test_a_method_that_fails_is_named_and_the_others_go_on(adamab, folder, refused, monkeypatch):
-    monkeypatch.setattr("adamab.study.baselines.setfit.import_module", _missing)
+    monkeypatch.setattr("adamab.compare._setfit.import_module", _missing)
     result = adamab(*TASK, "--methods", "setfit,knn")
     assert result.exit_code == 0
     assert "knn " in result.stdout
@@ -179,11 +178,11 @@ def test_without_vectors_of_the_wordings_the_samples_stand_alone(adamab, folder)
     assert "no vectors of the classes' wordings" in failed["centred"]
 
 
-def test_pictures(adamab, tmp_path, monkeypatch, paint):
+def test_images(adamab, tmp_path, monkeypatch, paint):
     monkeypatch.chdir(tmp_path)
     paint(tmp_path / "given", {"red": 2, "green": 2, "blue": 2})
     paint(tmp_path / "test", {"red": 3, "green": 3, "blue": 3}, seed=1)
-    monkeypatch.setattr("adamab.run.resolve.resolve_embedder", lambda spec, **options: PixelEmbedder())
+    monkeypatch.setattr("adamab.providers.registry.resolve_embedder", lambda spec, **options: PixelEmbedder())
     options = (
         "--embedder",
         "pixels",
@@ -201,7 +200,7 @@ def test_pictures(adamab, tmp_path, monkeypatch, paint):
 
 def test_long_texts_are_told(adamab, folder, monkeypatch):
     toy = HashEmbedder(width=16, max_words=3)
-    monkeypatch.setattr("adamab.run.resolve.resolve_embedder", lambda spec, **options: toy)
+    monkeypatch.setattr("adamab.providers.registry.resolve_embedder", lambda spec, **options: toy)
     told = adamab(*TASK[:3], "--embedder", "toy", *FAST, "--methods", "knn").stderr
     assert "longer than the embedder takes" in told
 
@@ -231,9 +230,7 @@ def test_methods_behind_an_api_share_one_budget(adamab, folder, server):
 
 
 def test_an_answer_that_names_no_class_is_wrong(adamab, folder, server, monkeypatch):
-    from adamab.study.baselines import chat
-
-    monkeypatch.setattr(chat, "chosen", lambda reply, count: "none")
+    monkeypatch.setattr("adamab.compare._chat.chosen", lambda reply, count: "none")
     name = f"chat:gpt-4o-mini?base_url={server.url}/v1&first_wait=0.01"
     result = adamab(*TASK, "--methods", name, "--json")
     assert rows_of(result)[name]["accuracy"]["value"] == 0
@@ -287,7 +284,7 @@ class Seen(Baseline):
 
 @pytest.mark.parametrize("quoting", [False, True])
 def test_baselines_know_the_wordings_without_examples_too(monkeypatch, quoting):
-    monkeypatch.setattr("adamab.study.comparison_bench.make_baseline", lambda spec, **options: Seen())
+    monkeypatch.setattr("adamab.compare.bench.make_baseline", lambda spec, **options: Seen())
     given = {"refund": ["money back please", "send it back"], "praise": ["likes it", "so happy"]}
     task = Task.from_mapping(given, prompts=Prompts(with_examples=quoting))
     compare(Setup(task, HashEmbedder(width=16), [Sample("my money", "refund")]), [Method("knn")])
@@ -320,7 +317,7 @@ def test_a_chat_model_is_shown_given_samples_and_no_generated_ones(server, tmp_p
         Task.from_mapping(given, prompts=Prompts(with_examples=True)),
         HashEmbedder(width=16),
         [Sample("where is my money", "refund")],
-        Recipe(folds=2, checkpoints=(0, 6), batch=1, passes=1),
+        Recipe(folds=2, checkpoints=(0, 6), batch=1, rounds_per_class=1),
         new_generator=lambda: resolve_generator(f"replay:{tmp_path / 'new.jsonl'}"),
     )
     found = compare(setup, [Method.parse(f"chat:m?base_url={server.url}/v1+round-robin")])

@@ -2,19 +2,7 @@ from __future__ import annotations
 
 import sys
 
-import pytest
-
-from adamab import cli
 from adamab.cli import console, errors
-from adamab.version import __version__
-
-
-def test_main_takes_the_arguments_of_the_process(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["adamab", "--version"])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code == 0
-    assert capsys.readouterr().out == f"adamab {__version__}\n"
 
 
 def test_a_bar_only_for_people(monkeypatch, capsys):

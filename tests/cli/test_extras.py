@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from adamab.cli import extras
+from adamab.cli import errors as extras
 from adamab.errors import MissingExtraError
 
 ALL = "run: pip install 'adamab[local,plots]'"
@@ -13,8 +13,8 @@ def without(monkeypatch):
     """Pretends that a module is not installed."""
 
     def hide(module: str) -> None:
-        found = extras.find_spec
-        monkeypatch.setattr(extras, "find_spec", lambda name: None if name == module else found(name))
+        find_spec = extras.find_spec
+        monkeypatch.setattr(extras, "find_spec", lambda name: None if name == module else find_spec(name))
 
     return hide
 
@@ -24,11 +24,7 @@ def test_fit_without_torch_names_one_line(refused, folder, without, options):
     without("torch")
     told = refused("fit", "task.yaml", "--run", "run", *options)
     assert told.endswith("is not installed; run: pip install 'adamab[local]'\n")
-
-
-def test_other_embedders_need_training_alone(without):
-    without("torch")
-    extras.need_torch_for("npz:vectors.npz")
+    extras.need_torch_for("npz:vectors.npz")  # needs it for training alone
 
 
 @pytest.mark.parametrize("module", ["torch", "sentence_transformers", "matplotlib"])

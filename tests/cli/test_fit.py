@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from adamab.classifier import load
-from adamab.cli.fit_summary import long_text_warning
-from adamab.cli.recipe_options import recipe_of
+from adamab.cli.options import settings_of
+from adamab.cli.summaries import long_text_warning
 from adamab.errors import RecipeError
+from adamab.model import load
 from adamab.run.directory import RESULTS
 from adamab.testing import HashEmbedder
 
@@ -119,11 +119,13 @@ def test_missing_task_and_taken_directories(refused, folder):
 
 
 def test_recipe_options():
-    recipe = recipe_of("default", ["views=pooled, layers", "words=false", "batch_size=none", "alpha=3"])
+    options = {"embedder": "local", "recipe": "default", "budget": None, "price": None}
+    settings = ["views=pooled, layers", "words=false", "batch_size=none", "alpha=3"]
+    recipe = settings_of(settings=settings, **options).recipe
     assert recipe.views == ("pooled", "layers")
     assert (recipe.words, recipe.batch_size, recipe.alpha) == (False, None, 3.0)
     with pytest.raises(RecipeError, match="checkpoints"):
-        recipe_of("default", ["checkpoints=a,b"])
+        settings_of(settings=["checkpoints=a,b"], **options)
 
 
 def test_long_texts_are_never_cut_in_silence():
@@ -136,7 +138,7 @@ def test_long_texts_are_never_cut_in_silence():
 
 def test_long_texts_are_told_by_every_command(adamab, folder, monkeypatch):
     toy = HashEmbedder(width=16, max_words=3)
-    monkeypatch.setattr("adamab.run.resolve.resolve_embedder", lambda spec, **options: toy)
+    monkeypatch.setattr("adamab.providers.registry.resolve_embedder", lambda spec, **options: toy)
     fitted = adamab("fit", "task.yaml", "--run", "run", "--embedder", "toy", "--set", "words=false", *FAST)
     assert fitted.stderr.startswith("warning: ")
     assert "texts are longer than the embedder takes" in fitted.stderr

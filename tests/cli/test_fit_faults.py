@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from adamab.cli.app import app
-from adamab.run.journal import ROUND, Journal
+from adamab.run.run_log import ROUND, Journal
 from adamab.testing import Fault, ProviderServer
 
 QUICK = ("--set", "folds=0", "--set", "checkpoints=0,6", "--set", "augmentation_rounds=6", "--no-cache")
@@ -79,25 +79,19 @@ def server():
 
 PASSING = [
     ("slow", {"seconds": 0.1}, (EMBED, CHAT)),
-    ("status", {"status": 429}, (EMBED, CHAT)),
     ("status", {"status": 429, "retry_after": 0.05}, (EMBED, CHAT)),
     ("status", {"status": 503, "retry_after": "Thu, 01 Jan 2015 00:00:00 GMT"}, (EMBED, CHAT)),
     ("status", {"status": 500}, (EMBED, CHAT)),
-    ("status", {"status": 408}, (EMBED, CHAT)),
     ("status", {"status": 409}, (EMBED, CHAT)),
     ("reset", {}, (EMBED, CHAT)),
-    ("reset", {"sent": 0}, (EMBED, CHAT)),
     ("truncate", {}, (EMBED, CHAT)),
-    ("truncate", {"how": "length"}, (EMBED, CHAT)),
     ("garbage", {}, (EMBED, CHAT)),
     ("no_usage", {}, (EMBED, CHAT)),
     ("overcharge", {}, (EMBED, CHAT)),
     ("few_vectors", {}, (EMBED,)),
-    ("many_vectors", {}, (EMBED,)),
     ("wrong_width", {}, (EMBED,)),
     ("wrong_width", {"how": "last"}, (EMBED,)),
     ("nan", {}, (EMBED,)),
-    ("nan", {"how": "null"}, (EMBED,)),
     ("empty", {}, (EMBED,)),
     ("shuffled", {}, (EMBED,)),
     ("too_large", {"items": 4, "times": None, "after": 0}, (EMBED,)),
@@ -126,7 +120,6 @@ def test_a_server_that_hangs_is_asked_again(adamab, place, server, undisturbed):
 
 
 LASTING = [
-    ("status", {"status": 429}, EMBED, "no answer after 4 attempts (last: 429 rate_limit_exceeded)"),
     ("status", {"status": 429, "retry_after": 0.02}, CHAT, "no answer after 4 attempts (last: 429 "),
     ("status", {"status": 429, "retry_after": 7200}, CHAT, "asks to wait 120 minutes"),
     ("status", {"status": 429, "how": "quota"}, CHAT, "quota is used up (429 insufficient_quota)"),
@@ -135,14 +128,10 @@ LASTING = [
     ("status", {"status": 404}, CHAT, "no model 'm' at "),
     ("status", {"status": 402}, CHAT, "out of credit"),
     ("reset", {}, EMBED, "no answer after 4 attempts (last: the connection broke)"),
-    ("reset", {"sent": 0}, CHAT, "no answer after 4 attempts (last: the connection broke)"),
     ("truncate", {}, CHAT, "no answer after 4 attempts (last: an answer that is no JSON)"),
-    ("garbage", {}, EMBED, "no answer after 4 attempts (last: an answer that is no JSON)"),
     ("few_vectors", {}, EMBED, "no usable answer after 3 attempts (last: 4 vectors for 5 texts)"),
-    ("many_vectors", {}, EMBED, "no usable answer after 3 attempts (last: 6 vectors for 5 texts)"),
     ("wrong_width", {}, EMBED, "no usable answer after 3 attempts (last: vectors of another width than 64)"),
     ("nan", {}, EMBED, "no usable answer after 3 attempts (last: a vector that is not finite)"),
-    ("empty", {}, EMBED, "no usable answer after 3 attempts (last: 0 vectors for 5 texts)"),
     ("refusal_status", {}, EMBED, "declines on grounds of content (400 content_policy_violation)"),
     ("too_large", {}, CHAT, "the request is too large (413 "),
 ]
@@ -223,10 +212,9 @@ def test_a_server_without_structured_output(adamab, place):
 
 
 @pytest.mark.parametrize(
-    ("kind", "how"),
-    [("refusal", ""), ("refusal", "text"), ("refusal", "filter"), ("refusal_status", "")],
+    ("kind", "how", "prefetch"),
+    [("refusal", "", 0), ("refusal", "text", 4), ("refusal", "filter", 0), ("refusal_status", "", 4)],
 )
-@pytest.mark.parametrize("prefetch", [0, 4])
 def test_a_refused_class_is_closed_and_the_others_go_on(adamab, place, server, kind, how, prefetch):
     server.add_fault(Fault(kind, path=CHAT, contains="money returned", times=None, how=how))
     more = ("--policy", "round-robin", "--set", "augmentation_rounds=15", "--prefetch", str(prefetch))
@@ -263,8 +251,7 @@ class Parrot(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(raw)
 
-    def log_message(self, *_):
-        pass
+    def log_message(self, *_): ...
 
 
 @pytest.fixture
@@ -280,7 +267,7 @@ def parrot():
 
 
 @pytest.mark.parametrize("debug", ["", "1"])
-@pytest.mark.parametrize("status", [200, 400, 401, 403, 404, 413, 422, 429, 500, 302])
+@pytest.mark.parametrize("status", [200, 400, 401, 429, 500, 302])
 def test_neither_key_nor_prompt_is_told(adamab, place, server, parrot, monkeypatch, status, debug):
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     monkeypatch.setenv("ADAMAB_DEBUG", debug)

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from adamab.run.journal import STOPPED, Journal
+from adamab.run.run_log import STOPPED, Journal
 from adamab.testing import Fault, ProviderServer
 
 QUICK = ("--set", "folds=0", "--set", "checkpoints=0,6", "--set", "augmentation_rounds=6", "--no-cache")

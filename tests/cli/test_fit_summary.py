@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from adamab.cli.fit_summary import likeness_warning, print_summary
-from adamab.providers.budget import Spend
+from adamab.cli.summaries import likeness_warning, print_summary
+from adamab.providers.metering import Spend
 from adamab.run.directory import spending
 
 NOWHERE = "base_url=http://127.0.0.1:9/v1"
@@ -105,23 +105,11 @@ def test_calls_without_a_price_are_not_called_free(said: Any) -> None:
     assert "0.000005 usd (generate without a price)" in said(spent=spending(some))[0]
 
 
-@pytest.mark.parametrize(
-    ("count", "line"),
-    [
-        (1, "1 call was cut off; it is counted at the full price"),
-        (2, "2 calls were cut off; they are counted at the full price"),
-    ],
-)
-def test_calls_of_unknown_outcome_are_told(said: Any, count: int, line: str) -> None:
-    calls = {("generate", "refund"): Spend(5, 10, 10, 1, unsettled=count)}
-    assert line in said(spent=spending(calls))[0]
-
-
-def test_what_was_fetched_ahead_for_nothing_is_told(said: Any) -> None:
-    calls = {("generate", "refund"): Spend(5, 10, 10, 1)}
+def test_calls_of_unknown_outcome_and_batches_for_nothing_are_told(said: Any) -> None:
+    calls = {("generate", "refund"): Spend(5, 10, 10, 1, unsettled=2)}
     out, _ = said(spent=spending(calls), unused_batches=4)
+    assert "2 calls were cut off; they are counted at the full price" in out
     assert "4 batches fetched ahead were not needed; they stay in the run" in out
-    assert "1 batch fetched ahead was not needed" in said(spent=spending(calls), unused_batches=1)[0]
 
 
 def test_rejections_are_told_by_reason_and_class(said: Any) -> None:

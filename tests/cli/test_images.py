@@ -1,4 +1,4 @@
-"""fit, evaluate and predict on folders of pictures, with a small real ONNX network as the embedder."""
+"""fit, evaluate and predict on folders of images, with a small real ONNX network as the embedder."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def write_network(path: Path) -> Path:
     from onnx import TensorProto, helper
 
     graph = helper.make_graph(
-        [helper.make_node("AveragePool", ["picture"], ["features"], kernel_shape=[4, 4], strides=[4, 4]),
+        [helper.make_node("AveragePool", ["image"], ["features"], kernel_shape=[4, 4], strides=[4, 4]),
          helper.make_node("Flatten", ["features"], ["flat"])],
         "grid",
-        [helper.make_tensor_value_info("picture", TensorProto.FLOAT, ["N", 3, 16, 16])],
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["N", 3, 16, 16])],
         [helper.make_tensor_value_info("flat", TensorProto.FLOAT, ["N", 48])],
     )  # fmt: skip
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=9)
@@ -45,7 +45,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paint: Paint) -> Path
 
 
 @pytest.mark.parametrize("generator", ["none", "transform", "pool:more"])
-def test_from_a_folder_of_pictures_to_predictions(place: Path, adamab: Call, generator: str) -> None:
+def test_from_a_folder_of_images_to_predictions(place: Path, adamab: Call, generator: str) -> None:
     fitted = adamab(
         "fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", "--generator", generator, *FAST
     )
@@ -54,7 +54,7 @@ def test_from_a_folder_of_pictures_to_predictions(place: Path, adamab: Call, gen
     judged = adamab("evaluate", "run", "test", "--json")
     assert judged.exit_code == 0, judged.output
     assert json.loads(judged.stdout)["accuracy"]["value"] == 1.0
-    assert "9 pictures" in adamab("evaluate", "run", "test").stdout
+    assert "9 images" in adamab("evaluate", "run", "test").stdout
     predicted = adamab("predict", "run", "test", "-o", "out.csv")
     assert predicted.exit_code == 0, predicted.output
     rows = list(csv.DictReader((place / "out.csv").read_text().splitlines()))
@@ -62,7 +62,7 @@ def test_from_a_folder_of_pictures_to_predictions(place: Path, adamab: Call, gen
     assert len(rows) == 9
 
 
-def test_parts_of_pictures_have_an_error_beside_a_broken_one(place: Path, adamab: Call) -> None:
+def test_parts_of_images_have_an_error_beside_a_broken_one(place: Path, adamab: Call) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -85,7 +85,7 @@ def test_parts_of_pictures_have_an_error_beside_a_broken_one(place: Path, adamab
     assert [row["class"] for row in again] == [row["class"] for row in told]
 
 
-def test_unknown_pictures_sets_and_priors(place: Path, adamab: Call, paint: Paint) -> None:
+def test_unknown_images_sets_and_priors(place: Path, adamab: Call, paint: Paint) -> None:
     adamab("fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", *FAST)
     paint(place / "other", {"red": 2, "green": 1}, seed=9)
     options = ("--unknown", "0.8", "--out-of-scope", "other", "--coverage", "0.8", "--json")
@@ -94,30 +94,27 @@ def test_unknown_pictures_sets_and_priors(place: Path, adamab: Call, paint: Pain
     answer = json.loads(judged.stdout)
     assert answer["unknown"]["n_out_of_scope"] == 3
     assert answer["sets"]["covered"] > 0.5
-    rows = [
-        json.loads(line)
-        for line in adamab("predict", "run", "test", "--json", "--coverage", "0.8").stdout.splitlines()
-    ]
+    predicted = adamab("predict", "run", "test", "--json", "--coverage", "0.8").stdout
+    rows = [json.loads(line) for line in predicted.splitlines()]
     assert all(row["set"][0] == row["class"] for row in rows)
     moved = adamab("predict", "run", "test", "--json", "--prior", "red=1").stdout.splitlines()
     assert {json.loads(line)["class"] for line in moved} == {"red"}
 
 
-def test_pictures_listed_in_a_file(place: Path, adamab: Call) -> None:
+def test_images_come_from_a_list_or_alone_and_not_from_stdin(
+    place: Path, adamab: Call, refused: Call
+) -> None:
     adamab("fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", *FAST)
     (place / "list.csv").write_text("image,size\ntest/red/1-0.png,small\ntest/blue/1-1.png,large\n")
     result = adamab("predict", "run", "list.csv", "--json")
     assert [json.loads(line)["class"] for line in result.stdout.splitlines()] == ["red", "blue"]
     assert json.loads(result.stdout.splitlines()[0])["size"] == "small"
-
-
-def test_a_single_picture_and_a_wrong_path(place: Path, adamab: Call, refused: Call) -> None:
-    adamab("fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", *FAST)
     assert ",red," in adamab("predict", "run", "test/red/1-0.png").stdout
     assert "gone: no such file or folder" in refused("predict", "run", "gone")
+    assert "not read from stdin" in refused("predict", "run", "-", stdin="a.png\n")
 
 
-def test_a_broken_picture_stops_or_is_left_out(place: Path, adamab: Call, refused: Call) -> None:
+def test_a_broken_image_stops_or_is_left_out(place: Path, adamab: Call, refused: Call) -> None:
     adamab("fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", *FAST)
     whole = (place / "test" / "red" / "1-0.png").read_bytes()
     (place / "test" / "red" / "1-0.png").write_bytes(whole[: len(whole) // 2])
@@ -126,11 +123,11 @@ def test_a_broken_picture_stops_or_is_left_out(place: Path, adamab: Call, refuse
     assert not (place / "out.csv").exists()
     result = adamab("predict", "run", "test", "-o", "out.csv", "--skip-broken")
     assert result.exit_code == 0, result.output
-    assert "left out 2 broken pictures: " in result.stderr
+    assert "left out 2 broken images: " in result.stderr
     assert len((place / "out.csv").read_text().splitlines()) == 1 + 7
 
 
-def test_a_picture_that_was_held_out_does_not_enter(place: Path, adamab: Call) -> None:
+def test_an_image_that_was_held_out_does_not_enter(place: Path, adamab: Call) -> None:
     result = adamab(
         "fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", "--generator", "pool:more",
         "--holdout", "more/red", *FAST,
@@ -158,11 +155,6 @@ def test_what_cannot_work_is_one_line(
     assert not (place / "run" / "model.json").exists()
 
 
-def test_pictures_do_not_come_from_stdin(place: Path, adamab: Call, refused: Call) -> None:
-    adamab("fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", *FAST)
-    assert "not read from stdin" in refused("predict", "run", "-", stdin="a.png\n")
-
-
 def test_the_estimator_takes_paths(place: Path, tmp_path: Path) -> None:
     from adamab import ADAMABClassifier, load
 
@@ -179,22 +171,6 @@ def test_the_estimator_takes_paths(place: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(again.predict_proba(test), clf.predict_proba(test), atol=1e-6)
 
 
-def test_pictures_that_an_index_names_and_the_folder_lacks_are_told(
-    place: Path, adamab: Call, paint: Paint
-) -> None:
-    folder = place / "set"
-    paint(folder / "images", {"red": 2, "blue": 2}, ending="jpg")
-    files = [f"{colour}/0-{i}.jpg" for colour in ("red", "blue") for i in range(3)]
-    (folder / "classes.txt").write_text("1 001.Red\n2 002.Blue\n")
-    (folder / "images.txt").write_text("".join(f"{i} {file}\n" for i, file in enumerate(files, 1)))
-    (folder / "image_class_labels.txt").write_text("1 1\n2 1\n3 1\n4 2\n5 2\n6 2\n")
-    (folder / "train_test_split.txt").write_text("".join(f"{i} 1\n" for i in range(1, 7)))
-    fitted = adamab("fit", "cub200:set", "--run", "run", "--embedder", "onnx:network.onnx", *FAST)
-    assert "note: cub200:set: 2 pictures that its index names are not in the folder" in fitted.stderr
-    judged = adamab("evaluate", "run", "cub200:set", "--json")
-    assert json.loads(judged.stdout)["missing"] == 2
-
-
 def test_a_pool_may_mix_absolute_and_relative_paths(place: Path, adamab: Call) -> None:
     rows = [("more/red/2-0.png", "red"), (str(place / "more" / "blue" / "2-0.png"), "blue")]
     (place / "pool.csv").write_text("image,label\n" + "".join(f"{path},{name}\n" for path, name in rows))
@@ -204,40 +180,30 @@ def test_a_pool_may_mix_absolute_and_relative_paths(place: Path, adamab: Call) -
     assert "2 synthetic ones" in fitted.stdout
 
 
-def test_a_run_in_the_folder_of_its_pictures_is_refused_and_never_a_class(
+def test_a_run_in_the_folder_of_its_images_is_refused_and_never_a_class(
     place: Path, adamab: Call, refused: Call
 ) -> None:
     fit = ("--embedder", "onnx:network.onnx", "--generator", "transform", *FAST)
-    assert "lies in the folder of the pictures" in refused("fit", "given", "--run", "given/run", *fit)
+    assert "lies in the folder of the images" in refused("fit", "given", "--run", "given/run", *fit)
     assert adamab("fit", "given", "--run", "run", *fit).exit_code == 0
     (place / "run").rename(place / "given" / "run")
     again = adamab("fit", "given", "--run", "other", *fit)
     assert "3 classes, 6 given samples" in again.stdout
 
 
-def test_files_that_may_be_pictures_are_not_passed_over_in_silence(place: Path, adamab: Call) -> None:
+def test_files_that_may_be_images_are_not_passed_over_in_silence(place: Path, adamab: Call) -> None:
     for name in ("a.heic", "b.heic", "noending", "notes.txt"):
         (place / "given" / "red" / name).write_bytes(b"x")
     fitted = adamab("fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", *FAST)
-    assert "passed over 3 files that may be pictures (.heic 2, no ending 1)" in fitted.stderr
+    assert "passed over 3 files that may be images (.heic 2, no ending 1)" in fitted.stderr
 
 
-def test_pictures_are_rejected_by_path_or_reference(place: Path, adamab: Call) -> None:
-    fit = (
-        "fit",
-        "given",
-        "--run",
-        "run",
-        "--embedder",
-        "onnx:network.onnx",
-        "--generator",
-        "transform",
-        *FAST,
-    )
+def test_images_are_rejected_by_path_or_reference(place: Path, adamab: Call) -> None:
+    providers = ("--embedder", "onnx:network.onnx", "--generator", "transform")
+    fit = ("fit", "given", "--run", "run", *providers, *FAST)
     adamab(*fit)
-    first, second = [
-        json.loads(line) for line in (place / "run" / "synthetic.jsonl").read_text().splitlines()
-    ][:2]
+    lines = (place / "run" / "synthetic.jsonl").read_text().splitlines()
+    first, second = map(json.loads, lines[:2])
     (place / "bad.txt").write_text(f"{first['text']}\nrun/{second['image']}\n")
     again = adamab(*fit, "--reject", "bad.txt")
     assert again.exit_code == 0, again.output
@@ -247,19 +213,14 @@ def test_pictures_are_rejected_by_path_or_reference(place: Path, adamab: Call) -
     assert second["text"] not in left
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("fit", "https://example.org/photos", "--run", "run"),
-        ("fit", "given", "--run", "https://example.org/run", "--embedder", "onnx:network.onnx"),
-    ],
-)
-def test_web_addresses_are_never_paths(place: Path, refused: Call, arguments: tuple[str, ...]) -> None:
-    assert "is a web address" in refused(*arguments)
+def test_web_addresses_are_never_paths(place: Path, refused: Call) -> None:
+    run = ("--run", "https://example.org/run", "--embedder", "onnx:network.onnx")
+    assert "is a web address" in refused("fit", "https://example.org/photos", "--run", "run")
+    assert "is a web address" in refused("fit", "given", *run)
     assert not (place / "https:").exists()
 
 
-def test_a_recipe_is_searched_on_pictures(place: Path, adamab: Call) -> None:
+def test_a_recipe_is_searched_on_images(place: Path, adamab: Call) -> None:
     command = ["sweep", "given", "--embedder", "onnx:network.onnx", "--trials=2", "--folds=2", "--jobs=0"]
     result = adamab(*command, "--set", "folds=2", "--json")
     assert result.exit_code == 0, result.output

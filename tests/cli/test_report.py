@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 
 def test_a_report_is_written_where_one_stands(adamab, model, tmp_path, monkeypatch):
@@ -20,15 +19,6 @@ def test_path_and_size_as_json(adamab, model, tmp_path):
     assert json.loads(adamab("report", model, "-o", file, "--json").stdout)["replaced"]
 
 
-def test_what_cannot_be_done_is_one_line(refused, model, tmp_path):
-    run = tmp_path / "run"
-    shutil.copytree(model, run)
-    assert "name the directory of adamab fit --run" in refused("report", tmp_path)
-    assert "lies among the run's own files" in refused("report", run, "-o", run / "report.html")
-    (tmp_path / "mine.html").write_text("mine")
-    assert "is there and is no report" in refused("report", run, "-o", tmp_path / "mine.html")
-
-
 def test_a_report_on_standard_output(adamab, refused, model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = adamab("report", model, "-o", "-")
@@ -36,4 +26,5 @@ def test_a_report_on_standard_output(adamab, refused, model, tmp_path, monkeypat
     assert result.stdout.startswith("<!doctype html>")
     assert result.stdout.rstrip().endswith("</html>")
     assert list(tmp_path.iterdir()) == []
+    assert "name the directory of adamab fit --run" in refused("report", tmp_path)
     assert "leave --json out" in refused("report", model, "-o", "-", "--json")

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from adamab.run.inference import Inference
+from adamab.model.predictor import Inference
 from adamab.task import Sample
 
 ROOT = Path(__file__).parents[2]

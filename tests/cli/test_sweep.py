@@ -11,7 +11,7 @@ from adamab.testing import ProviderServer
 SWEEP = (
     "sweep", "task.yaml", "--embedder=npz:vectors.npz", "--trials=3", "--folds=2", "--jobs=0", "-o", "out",
     "--set", "folds=2", "--set", "checkpoints=0,6",
-    "--search", "pull=0.3:30:log", "--search", "words=true,false",
+    "--search", "weight_ridge=0.3:30:log", "--search", "words=true,false",
 )  # fmt: skip
 
 
@@ -24,7 +24,7 @@ def test_a_sweep_tells_what_it_found_and_how_to_use_it(adamab, folder):
     assert "Written to out: sweep.json, best.yaml" in result.stdout
     assert result.stderr == ""
     assert sorted(path.name for path in (folder / "out").iterdir()) == [
-        "best.yaml", "inputs.json", "optuna.jsonl", "rows.jsonl", "sweep.json", "writer.lock"
+        "best.yaml", "optuna.jsonl", "sweep.json", "writer.lock"
     ]  # fmt: skip
     again = adamab(*SWEEP, "--json")
     assert again.exit_code == 0, again.output
@@ -37,11 +37,19 @@ def test_a_sweep_tells_what_it_found_and_how_to_use_it(adamab, folder):
 
 
 def test_the_options_it_prints_are_those_that_fit_takes(adamab, folder):
-    from adamab.cli.recipe_options import recipe_of
-    from adamab.study.sweep_report import _settings
+    from adamab.cli import options as commands
+    from adamab.sweep import settings_of
 
-    options = {"views": ("pooled", "first"), "max_width": None, "pull": 0.3, "words": False, "layers": 2}
-    recipe = recipe_of("default", _settings(options)[1::2])
+    options = {
+        "views": ("pooled", "first"),
+        "max_width": None,
+        "weight_ridge": 0.3,
+        "words": False,
+        "layers": 2,
+    }
+    settings = settings_of(options)[1::2]
+    fit = commands.settings_of(embedder="local", recipe="default", settings=settings, budget=None, price=None)
+    recipe = fit.recipe
     assert {name: getattr(recipe, name) for name in options} == options
 
 
@@ -49,7 +57,7 @@ def test_a_dry_run_leaves_nothing(adamab, folder):
     result = adamab(*SWEEP, "--dry-run")
     assert result.exit_code == 0, result.output
     assert "3 trials: at most 6 fits, and 20 to examine the best" in result.stdout
-    assert "--search pull=0.3:30:log\n--search words=true,false" in result.stdout
+    assert "--search weight_ridge=0.3:30:log\n--search words=true,false" in result.stdout
     assert not (folder / "out").exists()
     read = json.loads(adamab(*SWEEP, "--dry-run", "--json").stdout)
     assert read["fits"] == {"search": 6, "examination": 20}
@@ -90,7 +98,7 @@ def test_an_api_is_asked_under_one_budget_and_only_before_the_fits(
     def in_this_process(*_):
         raise AssertionError("--jobs 1 is a process of its own")
 
-    monkeypatch.setattr("adamab.study.engines._one_by_one", in_this_process)
+    monkeypatch.setattr("adamab.engines._one_by_one", in_this_process)
     result = adamab(*command, "--budget=4 calls", "--jobs=1")
     assert result.exit_code == 0, result.output
     assert result.stderr == ""

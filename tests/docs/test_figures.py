@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from statistics import mean
-from typing import Any
 
 import pytest
 from docs_runner.pages import ROOT
 
+from experiments.quality import by_place
+from experiments.quality_plan import Place
+from experiments.rows import Row, read_parquet
+
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-METHODS = {  # heading of a column of the README: method in results/quality.json
+METHODS = {  # heading of a column of the README: method in results/quality.rows.parquet
     "ADAMAB": "default",
     "the same, API views": "default-api",
     "zero-shot": "zero-shot",
@@ -29,25 +31,28 @@ def table(first_heading: str) -> list[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def accuracies() -> dict[tuple[str, str], list[float]]:
-    """Of five given samples a class and nothing else, by set and method."""
-    found: dict[tuple[str, str], list[float]] = {}
-    for row in json.loads((ROOT / "results" / "quality.json").read_text())["rows"]:
-        if row["given"] == 5 and row["synthetic"] == 0:
-            found.setdefault((row["set"], row["method"]), []).append(row["accuracy"])
-    return found
+def rows() -> list[Row]:
+    return list(read_parquet(ROOT / "results" / "quality.rows.parquet"))
+
+
+@pytest.fixture(scope="module")
+def accuracies(rows: list[Row]) -> dict[tuple[Place, str], dict[int, float]]:
+    """By cell and method, and within it by seed."""
+    return {place: {row.cell.seed: row.accuracy for row in of} for place, of in by_place(rows).items()}
 
 
 def test_the_table_of_eight_sets_is_that_of_the_yardstick(
-    accuracies: dict[tuple[str, str], list[float]],
+    accuracies: dict[tuple[Place, str], dict[int, float]],
 ) -> None:
-    rows = table("Set")
-    assert {row["Set"].split()[0].lower() for row in rows} == {name for name, _ in accuracies}
-    for row in rows:
+    lines = table("Set")
+    names = {line["Set"].split()[0].lower() for line in lines}
+    assert names == {place.set for place, _ in accuracies}
+    for line in lines:
+        place = Place(line["Set"].split()[0].lower(), 5, 0, "none")
         for heading, method in METHODS.items():
-            measured = accuracies.get((row["Set"].split()[0].lower(), method))
-            expected = "" if measured is None else f"{100 * mean(measured):.1f}"
-            assert row[heading] == expected, (row["Set"], heading)
+            measured = accuracies.get((place, method))
+            expected = "" if measured is None else f"{100 * mean(measured.values()):.1f}"
+            assert line[heading] == expected, (line["Set"], heading)
 
 
 def test_the_table_of_the_demo_is_that_of_its_page() -> None:
@@ -60,30 +65,27 @@ def test_the_table_of_the_demo_is_that_of_its_page() -> None:
             assert f"| {cell} |" in line, (row, line)
 
 
-def test_the_same_samples_have_the_same_results_whoever_chose_them() -> None:
+def test_the_same_samples_have_the_same_results_whoever_chose_them(rows: list[Row]) -> None:
     """Else one side of the comparison with round-robin is of older code than the other."""
-    found: dict[tuple[object, ...], dict[str, dict[str, Any]]] = {}
-    for line in (ROOT / "results" / "quality.rows.jsonl").read_text(encoding="utf-8").splitlines():
-        row = json.loads(line)
-        if row["method"] == "calibrator" and row["recipe"] == "default" and "views" not in row["options"]:
-            place = (row["set"], row["given"], row["generator"], row["amount"], row["seed"])
-            found.setdefault(place, {})[row["policy"]] = row
-    pairs = [(p["adamab"], p["round-robin"]) for p in found.values() if {"adamab", "round-robin"} <= set(p)]
-    same = [(a, b) for a, b in pairs if a["counts"] == b["counts"]]
+    places: dict[tuple[object, ...], dict[str, Row]] = {}
+    for row in rows:
+        cell = row.cell
+        if cell.method == "calibrator" and cell.recipe == "default" and "views" not in cell.settings:
+            place = (cell.set, cell.given, cell.generator, cell.amount, cell.seed)
+            places.setdefault(place, {})[cell.policy] = row
+    pairs = [(p["adamab"], p["round-robin"]) for p in places.values() if {"adamab", "round-robin"} <= set(p)]
+    same = [(a.measured, b.measured) for a, b in pairs if a.measured.counts == b.measured.counts]
     assert len(same) > 100
     for ours, theirs in same:
-        hits = (int(row["correct"], 16) for row in (ours, theirs))
-        differing = (next(hits) ^ next(hits)).bit_count()
-        assert differing <= 0.005 * ours["n_test"], (ours["set"], ours["given"], ours["amount"], ours["seed"])
+        assert (ours.correct != theirs.correct).mean() <= 0.005
 
 
-def test_what_the_bars_are_without_the_demo() -> None:
-    cells: dict[tuple[object, ...], dict[str, dict[int, float]]] = {}
-    for row in json.loads((ROOT / "results" / "quality.json").read_text())["rows"]:
-        place = tuple(row[key] for key in ("set", "given", "synthetic", "generator"))
-        cells.setdefault(place, {}).setdefault(row["method"], {})[row["seed"]] = row["accuracy"]
-    cells = {place: found for place, found in cells.items() if place[0] != "demo" and "default" in found}
-    texts = [c for place, c in cells.items() if not place[2] and "zero-shot" in c]
+def test_what_the_bars_are_without_the_demo(accuracies: dict[tuple[Place, str], dict[int, float]]) -> None:
+    cells: dict[Place, dict[str, dict[int, float]]] = {}
+    for (place, method), by_seed in accuracies.items():
+        cells.setdefault(place, {})[method] = by_seed
+    cells = {place: of for place, of in cells.items() if place.set != "demo" and "default" in of}
+    texts = [c for place, c in cells.items() if not place.synthetic and "zero-shot" in c]
     rivals = ("paper", "zero-shot", "linear-probe", "linear-svm", "class-mean", "cache-adapter")
 
     def of(cell: dict[str, dict[int, float]], method: str) -> float:
@@ -98,8 +100,8 @@ def test_what_the_bars_are_without_the_demo() -> None:
         mean(over_setfit(c) for c in texts if "setfit" in c),
         mean(of(c, "default") - max(of(c, m) for m in rivals if m in c) for c in cells.values()),
     )
-    told = (
+    sentence = (
         "Without the demo the text bars read {:+.1f} over the probe, {:+.1f} by API views and {:+.1f} over "
         "SetFit, and the lead over the best rival of all other cells {:+.1f}"
     ).format(*(100 * lead for lead in leads))
-    assert told in (ROOT / "docs" / "quality.md").read_text(encoding="utf-8")
+    assert sentence in (ROOT / "docs" / "quality.md").read_text(encoding="utf-8")

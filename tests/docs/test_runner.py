@@ -82,7 +82,7 @@ def test_blocks_without_a_dollar_are_no_commands(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "printed", "found"),
+    ("wanted", "printed", "matches"),
     [
         ("took 1.5 seconds", "took 12.25 seconds", True),
         ("12 samples", "13 samples", False),
@@ -93,5 +93,5 @@ def test_blocks_without_a_dollar_are_no_commands(tmp_path: Path) -> None:
         ("-10.8 (-15.2, -6.5)", "+1.0 (-0.2, +2.2)", True),
     ],
 )
-def test_lines_are_compared_by_words_and_whole_numbers(wanted: str, printed: str, found: bool) -> None:
-    assert (missing_line([wanted], printed, exact=False) is None) == found
+def test_lines_are_compared_by_words_and_whole_numbers(wanted: str, printed: str, matches: bool) -> None:
+    assert (missing_line([wanted], printed, exact=False) is None) == matches

@@ -1,4 +1,4 @@
-"""The site: every page can be reached, every link leads somewhere, every picture is there."""
+"""The site: every page can be reached, every link leads somewhere, every image is there."""
 
 from __future__ import annotations
 
@@ -66,19 +66,19 @@ def test_every_page_is_in_the_navigation_once() -> None:
 
 @pytest.mark.parametrize("page", all_pages(), ids=shown)
 def test_links_lead_somewhere(page: Path) -> None:
-    for picture, target in _LINK.findall(prose(page)):
+    for sample_image, target in _LINK.findall(prose(page)):
         if re.match(r"[a-z]+:", target):
             continue
         path, _, anchor = target.partition("#")
         place = (page.parent / path).resolve() if path else page
         assert place.exists(), f"{target}: no such file"
         assert page == ROOT / "README.md" or place.is_relative_to(DOCS), f"{target}: not part of the site"
-        if anchor and not picture:  # behind a picture it says in which scheme it is shown
+        if anchor and not sample_image:  # behind an image it says in which scheme it is shown
             assert anchor in anchors(place), f"{target}: no such heading"
 
 
 @pytest.mark.parametrize("page", all_pages(), ids=shown)
-def test_pictures_come_with_the_repository_and_a_text(page: Path) -> None:
+def test_images_come_with_the_repository_and_a_text(page: Path) -> None:
     for whole in re.finditer(r"!\[([^\]]*)\]\(([^)\s]+)\)", prose(page)):
         assert whole[1], f"{whole[2]}: no text for those who cannot see it"
         assert not whole[2].startswith("http")
@@ -90,8 +90,8 @@ def test_there_is_a_drawing_for_each_concept() -> None:
 
 
 def test_drawings_can_stand_in_one_page() -> None:
-    found = [element.get("id") for file in DRAWINGS for element in ET.parse(file).iter()]
-    ids = [name for name in found if name]
+    names = [element.get("id") for file in DRAWINGS for element in ET.parse(file).iter()]
+    ids = [name for name in names if name]
     assert len(ids) == len(set(ids))
 
 

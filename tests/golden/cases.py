@@ -34,7 +34,7 @@ NAMES = json.loads((Path(__file__).parent / "names.json").read_text(encoding="ut
 FILES = NAMES["files"]
 DEFAULT = ("batch=2", "folds=3", "shrinkages=20,70", "checkpoints=0,4")
 PAPER = ("batch=2", "augmentation_rounds=9", "rounds=12")
-GATED = ("near_duplicate=0.6", "consistent=3")
+GATED = ("near_duplicate=0.6", "max_label_rank=3")
 POOLED = ("views=pooled", "words=false")
 
 # Fits: task, embedder, recipe, policy, generator, options. `npz` is the task's own vectors.

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
-from adamab.method.blas_threads import SMALL, eigen, one_thread_if_small
+from adamab.method.views import SMALL, eigen, one_thread_if_small
 
 BLAS = ThreadpoolController().select(user_api="blas")
 

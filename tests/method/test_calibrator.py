@@ -7,12 +7,13 @@ import math
 import pytest
 import torch
 
-from adamab.method.calibrator import ACTIVATIONS, Architecture, Calibrator, dropout_mask
+from adamab.method.calibrator import ACTIVATIONS, Calibrator, dropout_mask
+from adamab.task.recipe import Recipe
 
 
 def made(width: int, n_classes: int = 3, *, seed: int = 0, **options: object) -> Calibrator:
     members = options.pop("members", ())
-    shape = Architecture(**options)  # type: ignore[arg-type]
+    shape = Recipe.preset("paper").with_options(**options)
     generator = torch.Generator().manual_seed(seed)
     return Calibrator(width, n_classes, shape, members=members, generator=generator)  # type: ignore[arg-type]
 

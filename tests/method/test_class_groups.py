@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from adamab.method import class_groups
-from adamab.method.class_groups import ClassGroups
+from adamab.method import gradient_shift as class_groups
+from adamab.method.gradient_shift import ClassGroups
 
 COUNTS = {
     "balanced": [4, 4, 4],

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from adamab.method.copies import originals_of
-from adamab.method.folds import held_out_folds, judged_samples, possible_classes
+from adamab.method.cross_validation import originals_of, split_samples
 from adamab.task.recipe import Recipe
 
 
@@ -13,7 +12,7 @@ def drawn(n, d, seed=0):
 def originals(vectors, class_index=None, given=None):
     n = len(vectors)
     class_index = np.zeros(n, np.int64) if class_index is None else np.asarray(class_index)
-    return originals_of(vectors, class_index, np.ones(n, bool) if given is None else np.asarray(given))
+    return originals_of(vectors, class_index, np.ones(n, bool) if given is None else np.asarray(given), 1e-3)
 
 
 @pytest.mark.parametrize(("n", "noise"), [(3000, 0), (50, 1e-5)])  # more than a block; a service's answers
@@ -58,40 +57,31 @@ def test_a_crowd_of_neighbours_is_not_one_sample():
     assert len(np.unique(originals(line))) > 1000
 
 
-def test_copies_are_held_out_together_and_judged_once():
+def test_copies_are_held_out_together_and_scored_once():
     y = np.repeat(np.arange(12) % 3, 4)
     repeated = originals(np.repeat(drawn(12, 10), 4, axis=0), y)
-    given, counted = np.ones(48, bool), np.ones(48, np.float32)
-    folds = held_out_folds(y, given, counted, Recipe(), 0, repeated)
-    assert (folds >= 0).all()
-    np.testing.assert_array_equal(folds, folds[repeated])
-    assert judged_samples(folds, given, 3, 0, repeated).sum() == 12
+    samples = split_samples(y, np.ones(48, bool), 3, Recipe(), seed=0, originals=repeated)
+    assert (samples.folds >= 0).all()
+    np.testing.assert_array_equal(samples.folds, samples.folds[repeated])
+    assert samples.scored.sum() == 12
 
 
 def test_a_class_that_is_one_sample_again_and_again_is_not_held_out():
     vectors = drawn(9, 10)
     vectors[:5] = vectors[0]
     y = np.array([0] * 5 + [1, 1, 2, 2])
-    repeated, given, counted = originals(vectors, y), np.ones(9, bool), np.ones(9, np.float32)
-    folds = held_out_folds(y, given, counted, Recipe(), 0, repeated)
-    np.testing.assert_array_equal(folds >= 0, y > 0)
-    np.testing.assert_array_equal(possible_classes(y, given, counted, 3, repeated), [False, True, True])
+    samples = split_samples(y, np.ones(9, bool), 3, Recipe(), seed=0, originals=originals(vectors, y))
+    np.testing.assert_array_equal(samples.folds >= 0, y > 0)
+    np.testing.assert_array_equal(samples.evaluation.evaluable, [False, True, True])
 
 
 def test_copies_of_synthetic_samples_count_as_one():
     vectors = np.concatenate([drawn(6, 10), np.repeat(drawn(4, 10, 1), 3, axis=0)])
     y, given = np.array([0, 1] * 3 + [0] * 6 + [1] * 6), np.arange(18) < 6
     repeated = originals(vectors, y, given)
-    counted = np.where(given, 1, 0.2).astype(np.float32)
-    folds = held_out_folds(y, given, counted, Recipe(folds=2), 0, repeated)
-    np.testing.assert_array_equal(folds, folds[repeated])
-    assert judged_samples(folds, given, 2, 0, repeated).sum() == 10
-    few = held_out_folds(y, given, counted, Recipe(folds=5, evidence=2), 0, repeated)
+    samples = split_samples(y, given, 2, Recipe(folds=2), seed=0, originals=repeated)
+    np.testing.assert_array_equal(samples.folds, samples.folds[repeated])
+    assert samples.scored.sum() == 10
+    few = split_samples(y, given, 2, Recipe(folds=5, evidence=2), seed=0, originals=repeated).folds
     np.testing.assert_array_equal(few, few[repeated])
     assert 0 < (few >= 0).sum() < 18
-
-
-def test_without_copies_folds_are_as_they_were():
-    y, given, counted = np.arange(40) % 4, np.arange(40) < 20, np.ones(40, np.float32)
-    told = held_out_folds(y, given, counted, Recipe(), 3, np.arange(40))
-    np.testing.assert_array_equal(told, held_out_folds(y, given, counted, Recipe(), 3))

@@ -6,12 +6,12 @@ import torch
 
 from adamab import EmbeddingCalibrator
 from adamab.errors import RecipeError
-from adamab.method.devices import as_array, as_tensor, current_device, on_device, wide, wide_sum
-from adamab.method.heads import fit_views
+from adamab.method.numerics import as_array, as_tensor, current_device, on_device, sum_float64, to_float64
 from adamab.method.policies import Arms, GradientShiftUCB
-from adamab.run.joint_model import JointModel
-from adamab.run.training_set import DescribedClasses, TrainingSet
+from adamab.run._loop_model import JointModel
+from adamab.run.samples import DescribedClasses, TrainingSet
 from adamab.task.recipe import Recipe
+from tests.method.fitting import fit_samples
 
 DEVICES = ["cpu"]
 DEVICES += ["cuda"] if torch.cuda.is_available() else []
@@ -34,7 +34,7 @@ def samples():
 def fitted_on(device, samples):
     """The held-out logits of a fit, the losses of two rounds, and exact scores of all classes."""
     with on_device(device):
-        views = fit_views(samples.raw_views(RECIPE), samples.class_index, samples.given, 6, RECIPE, seed=0)
+        views = fit_samples(samples, RECIPE)
         model = JointModel(samples, RECIPE, views, views.held_out, seed=0, rounds=2)
         assert {p.device.type for c in model.calibrators.values() for p in c.parameters()} == {device}
         losses = [model.epoch(round_).loss for round_ in (1, 2)]
@@ -77,6 +77,6 @@ def test_sums_end_in_double_precision_on_the_processor(device):
     with on_device(device):
         values = as_tensor(np.full((3, 4), 1e-3, np.float32))
     assert values.device.type == device
-    assert wide(values).dtype == wide_sum(values, (1,)).dtype == torch.float64
-    assert wide_sum(values, (0, 1)).item() == pytest.approx(0.012)
+    assert to_float64(values).dtype == sum_float64(values, (1,)).dtype == torch.float64
+    assert sum_float64(values, (0, 1)).item() == pytest.approx(0.012)
     assert as_array(values).shape == (3, 4)

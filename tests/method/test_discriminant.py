@@ -3,8 +3,9 @@ import pytest
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from adamab.method import discriminant
-from adamab.method.discriminant import LENGTH, LONE_RIDGE, discriminants, lone_discriminant
+from adamab.method.discriminant import discriminants, one_shot_discriminant
 from adamab.method.views import PreparedView, ViewTransform, class_means
+from adamab.task.recipe import Recipe
 
 RNG = np.random.default_rng(4)
 Y = np.arange(60) % 3
@@ -17,7 +18,7 @@ def prepared(queries):
 
 
 def test_it_is_the_textbooks_discriminant():
-    (state,) = discriminants(prepared(X), Y, ALL, 3, (30,)).values()
+    (state,) = discriminants(prepared(X), Y, ALL, 3, Recipe(shrinkages=(30,))).values()
     residuals = X - np.stack([X[c == Y].mean(axis=0) for c in range(3)])[Y]
     scatter = residuals.T @ residuals / 57
     shrunk = 0.7 * scatter + 0.3 * np.trace(scatter) / 12 * np.eye(12)
@@ -42,7 +43,9 @@ def test_classes_of_few_samples_are_not_held_to_be_far_away():
     centres = rng.normal(size=(4, 60)) * 0.3
     learned_class = np.repeat(np.arange(4), [3, 3, 30, 30])
     learned = (centres[learned_class] + rng.normal(size=(66, 60))).astype(np.float32)
-    (state,) = discriminants(prepared(learned), learned_class, np.ones(66, np.float32), 4, (30,)).values()
+    (state,) = discriminants(
+        prepared(learned), learned_class, np.ones(66, np.float32), 4, Recipe(shrinkages=(30,))
+    ).values()
     new = (centres[np.arange(2000) % 4] + rng.normal(size=(2000, 60))).astype(np.float32)
     rare = (state.logits(new).argmax(axis=1) < 2).mean()
     assert 0.35 < rare < 0.65
@@ -54,7 +57,9 @@ def test_classes_of_one_sample_are_not_held_to_be_far_away():
     centres = rng.normal(size=(20, 300)) * 0.5
     learned_class = np.concatenate([np.arange(20), np.repeat(np.arange(10), 4)])
     learned = (centres[learned_class] + rng.normal(size=(60, 300))).astype(np.float32)
-    (state,) = discriminants(prepared(learned), learned_class, np.ones(60, np.float32), 20, (20,)).values()
+    (state,) = discriminants(
+        prepared(learned), learned_class, np.ones(60, np.float32), 20, Recipe(shrinkages=(20,))
+    ).values()
     new = (centres[np.arange(2000) % 20] + rng.normal(size=(2000, 300))).astype(np.float32)
     found = state.logits(new).argmax(axis=1)
     assert 0.3 < (found >= 10).mean() < 0.7
@@ -68,7 +73,7 @@ def test_equal_counts_are_no_different_ones(n_classes, n):
     learned_class = np.arange(n_classes * n) % n_classes
     learned = rng.normal(size=(len(learned_class), 20)).astype(np.float32)
     weight = np.ones(len(learned), np.float32)
-    found = discriminants(prepared(learned), learned_class, weight, n_classes, (20, 100))
+    found = discriminants(prepared(learned), learned_class, weight, n_classes, Recipe(shrinkages=(20, 100)))
     assert [state.lengths for state in found.values()] == [None, None]
 
 
@@ -110,7 +115,7 @@ def test_classes_of_more_samples_are_chosen_whatever_these_count(lighter):
     learned_class = np.concatenate([np.repeat(np.arange(10), 2), np.repeat(np.arange(5), 5)])
     learned = (centres[learned_class] + rng.normal(size=(45, 200))).astype(np.float32)
     weight = np.where(np.arange(45) < 20, 1, lighter).astype(np.float32)
-    (state,) = discriminants(prepared(learned), learned_class, weight, 10, (20,)).values()
+    (state,) = discriminants(prepared(learned), learned_class, weight, 10, Recipe(shrinkages=(20,))).values()
     new = (centres[np.arange(2000) % 10] + rng.normal(size=(2000, 200))).astype(np.float32)
     found = state.logits(new).argmax(axis=1)
     assert 0.35 < (found < 5).mean() < 0.65
@@ -129,7 +134,7 @@ def test_a_class_of_many_samples_does_not_get_those_of_others(counts):
         middle = learned.mean(axis=0)
         ones = np.ones(len(learned), np.float32)
         centred = prepared((learned - middle).astype(np.float32))
-        (state,) = discriminants(centred, learned_class, ones, n, (20,)).values()
+        (state,) = discriminants(centred, learned_class, ones, n, Recipe(shrinkages=(20,))).values()
         new = centres[np.arange(1000) % n] + rng.normal(size=(1000, 200)) - middle
         shares.append((state.logits(new.astype(np.float32)).argmax(axis=1) == 0).mean())
     assert np.mean(shares) == pytest.approx(1 / n, abs=0.1)
@@ -139,7 +144,9 @@ def test_classes_whose_means_are_the_same_are_not_told_apart():
     """No logits of millions, which would drown those of other views."""
     x = np.vstack([np.eye(4), -np.eye(4), np.ones((2, 4))]).astype(np.float32)
     for rows, of_class in (([0, 4, 1, 5], [0, 0, 1, 1]), ([0, 8, 0, 9], [0, 0, 1, 1])):
-        states = discriminants(prepared(x[rows]), np.array(of_class), np.ones(4, np.float32), 2, (20, 100))
+        states = discriminants(
+            prepared(x[rows]), np.array(of_class), np.ones(4, np.float32), 2, Recipe(shrinkages=(20, 100))
+        )
         for state in states.values():
             assert not state.logits(x).any()
 
@@ -150,7 +157,9 @@ def test_difficult_classes_with_more_samples_are_not_held_to_be_near():
     centres = rng.normal(size=(20, 200)) * np.repeat([0.2, 0.8], 10)[:, None]
     learned_class = np.concatenate([np.repeat(np.arange(20), 5), np.repeat(np.arange(10), 10)])
     learned = (centres[learned_class] + rng.normal(size=(200, 200))).astype(np.float32)
-    (state,) = discriminants(prepared(learned), learned_class, np.ones(200, np.float32), 20, (20,)).values()
+    (state,) = discriminants(
+        prepared(learned), learned_class, np.ones(200, np.float32), 20, Recipe(shrinkages=(20,))
+    ).values()
     new = (centres[np.arange(4000) % 20] + rng.normal(size=(4000, 200))).astype(np.float32)
     difficult = (state.logits(new).argmax(axis=1) < 10).mean()
     assert 0.45 < difficult < 0.55
@@ -158,21 +167,21 @@ def test_difficult_classes_with_more_samples_are_not_held_to_be_near():
 
 @pytest.mark.parametrize("shrinkage", [5, 40, 100])
 def test_class_vectors_have_one_length_whatever_the_shrinkage(shrinkage):
-    (state,) = discriminants(prepared(X), Y, ALL, 3, (shrinkage,)).values()
+    (state,) = discriminants(prepared(X), Y, ALL, 3, Recipe(shrinkages=(shrinkage,))).values()
     centred = state.vectors - state.vectors.mean(axis=0)
-    assert np.sqrt((centred**2).sum(axis=1).mean()) == pytest.approx(LENGTH, rel=1e-4)
+    assert np.sqrt((centred**2).sum(axis=1).mean()) == pytest.approx(Recipe().discriminant_scale, rel=1e-4)
 
 
 def test_one_sample_a_class_leaves_the_class_means():
     first = (np.arange(60) < 3).astype(np.float32)
-    low, full = discriminants(prepared(X), Y, first, 3, (20, 100)).values()
+    low, full = discriminants(prepared(X), Y, first, 3, Recipe(shrinkages=(20, 100))).values()
     np.testing.assert_allclose(low.vectors, full.vectors)
     assert (full.bias == 0).all()
     assert (low.logits(X[:3]).argmax(axis=1) == Y[:3]).all()
 
 
 def test_of_a_class_without_samples_nothing_is_said():
-    (state,) = discriminants(prepared(X), Y, ALL, 4, (20,)).values()
+    (state,) = discriminants(prepared(X), Y, ALL, 4, Recipe(shrinkages=(20,))).values()
     logits = state.logits(X)
     np.testing.assert_allclose(logits[:, 3], logits[:, :3].mean(axis=1), rtol=1e-3, atol=1e-3)
 
@@ -182,8 +191,8 @@ def test_a_sample_of_weight_zero_changes_nothing():
     weight[:10] = 0
     changed = X.copy()
     changed[:10] = 100
-    (state,) = discriminants(prepared(X), Y, weight, 3, (20,)).values()
-    (same,) = discriminants(prepared(changed), Y, weight, 3, (20,)).values()
+    (state,) = discriminants(prepared(X), Y, weight, 3, Recipe(shrinkages=(20,))).values()
+    (same,) = discriminants(prepared(changed), Y, weight, 3, Recipe(shrinkages=(20,))).values()
     np.testing.assert_array_equal(state.vectors, same.vectors)
 
 
@@ -197,9 +206,9 @@ def lone_samples(n, width=40):
 
 def test_lone_samples_are_told_apart_by_a_ridge_less_half_of_what_crowds_them():
     samples = lone_samples(14)
-    state = lone_discriminant(prepared(samples), np.arange(14), 14)
+    state = one_shot_discriminant(prepared(samples), np.arange(14), 14, Recipe())
     gram = samples @ samples.T
-    scores = np.linalg.solve(gram + LONE_RIDGE * np.eye(14), gram)  # of class i on sample j
+    scores = np.linalg.solve(gram + Recipe().one_shot_ridge * np.eye(14), gram)  # of class i on sample j
     others = np.sort(scores[~np.eye(14, dtype=bool)].reshape(14, 13), axis=1)
     expected = (scores - 0.5 * others[:, -10:].mean(axis=1, keepdims=True)).T
     ratio = around(state.logits(samples)) / around(expected)
@@ -208,8 +217,8 @@ def test_lone_samples_are_told_apart_by_a_ridge_less_half_of_what_crowds_them():
 
 def test_the_unit_of_lone_samples_does_not_matter():
     samples, queries = lone_samples(30), lone_samples(31)[1:]
-    state = lone_discriminant(prepared(samples), np.arange(30), 30)
-    small = lone_discriminant(prepared(0.01 * samples), np.arange(30), 30)
+    state = one_shot_discriminant(prepared(samples), np.arange(30), 30, Recipe())
+    small = one_shot_discriminant(prepared(0.01 * samples), np.arange(30), 30, Recipe())
     np.testing.assert_array_equal(
         state.logits(queries).argmax(axis=1), small.logits(0.01 * queries).argmax(axis=1)
     )
@@ -223,23 +232,25 @@ def test_a_sample_that_is_close_to_all_is_not_the_answer_to_all():
     samples /= np.linalg.norm(samples, axis=1, keepdims=True)
     queries = queries[1:]
     by_cosine = (queries @ samples.T).argmax(axis=1)
-    found = lone_discriminant(prepared(samples), np.arange(60), 60).logits(queries).argmax(axis=1)
+    found = (
+        one_shot_discriminant(prepared(samples), np.arange(60), 60, Recipe()).logits(queries).argmax(axis=1)
+    )
     assert (found == 0).sum() < (by_cosine == 0).sum() / 2
     assert (found == np.arange(1, 60)).sum() > (by_cosine == np.arange(1, 60)).sum()
 
 
 def test_many_lone_samples_are_looked_at_in_parts(monkeypatch):
     samples = lone_samples(50)
-    at_once = lone_discriminant(prepared(samples), np.arange(50), 51)
+    at_once = one_shot_discriminant(prepared(samples), np.arange(50), 51, Recipe())
     monkeypatch.setattr(discriminant, "CROWD_BLOCK", 7 * 50)
     np.testing.assert_allclose(
-        lone_discriminant(prepared(samples), np.arange(50), 51).bias, at_once.bias, rtol=1e-5
+        one_shot_discriminant(prepared(samples), np.arange(50), 51, Recipe()).bias, at_once.bias, rtol=1e-5
     )
 
 
 @pytest.mark.parametrize("n", [1, 2])
 def test_very_few_lone_samples_have_finite_logits(n):
     samples = lone_samples(n)
-    state = lone_discriminant(prepared(samples), np.arange(n), n + 1)
+    state = one_shot_discriminant(prepared(samples), np.arange(n), n + 1, Recipe())
     assert np.isfinite(state.logits(samples)).all()
     assert (state.logits(samples)[:, :n].argmax(axis=1) == np.arange(n)).all()

@@ -3,19 +3,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from adamab.method.evidence import (
+from adamab.method.stacking import (
     Component,
+    EvaluationSet,
     HeldOut,
-    Judged,
     best_scale,
     choose_shares,
     honest_logits,
     stack_weights,
     stratified_folds,
 )
-from adamab.method.heads import fit_views
-from adamab.run.training_set import DenseView
 from adamab.task.recipe import Recipe
+from tests.method.fitting import fit_on, view_of
 
 RNG = np.random.default_rng(1)
 FAST = Recipe(checkpoints=(0, 5, 20))
@@ -31,15 +30,15 @@ def informative(y, n_classes, strength, rng=RNG):
 
 
 def given(y, weight=None):
-    return Judged(y, np.ones(len(y), np.float32) if weight is None else weight)
+    return EvaluationSet(y, np.ones(len(y), np.float32) if weight is None else weight)
+
+
+def ridge(strength):
+    return Recipe(weight_ridge=strength, prior_evidence=0)
 
 
 def held_out_of(logits, y):
     return HeldOut(logits, y, np.arange(len(y)))
-
-
-def view_of(matrix, name="pooled"):
-    return DenseView(name, matrix, lambda _: None)
 
 
 def test_folds_hold_every_sample_out_once_and_never_the_only_one_of_a_class():
@@ -56,7 +55,7 @@ def test_folds_hold_every_sample_out_once_and_never_the_only_one_of_a_class():
 def test_stacking_finds_the_view_that_knows_and_silences_noise():
     y = np.arange(2000) % 4
     logits = np.stack([informative(y, 4, 3), informative(y, 4, 0)])
-    weights = stack_weights(logits, given(y), pull=0.0)
+    weights = stack_weights(logits, given(y), weight_ridge=0.0)
     assert weights[0] > 0.5
     assert weights[1] < 0.2
     best = min(
@@ -81,7 +80,7 @@ def test_the_pull_counts_in_samples():
     scales = [best_scale(rows, given(y))[1] for rows in logits]
     scaled = np.stack([scale * rows for scale, rows in zip(scales, logits, strict=True)])
     expected = stack_weights(scaled, given(y), 8 / 40) * scales
-    found = [share.weight for share in choose_shares(components, given(y), pull=8.0)]
+    found = [share.weight for share in choose_shares(components, given(y), ridge(8.0))]
     np.testing.assert_allclose(found, expected)
     assert not np.allclose(found, stack_weights(scaled, given(y), 8.0) * scales, rtol=1e-2)
 
@@ -92,7 +91,7 @@ def test_steps_and_scale_come_from_held_out_loss():
     component = Component(
         "pooled", "calibrator", (0, 6, 12), np.stack([good * 0, 30 * good, informative(y, 3, 0)])
     )
-    (share,) = choose_shares([component], given(y), pull=1.0)
+    (share,) = choose_shares([component], given(y), ridge(1.0))
     assert share.option == 6
     assert cross_entropy(share.weight * 30 * good, y) < cross_entropy(30 * good, y)
 
@@ -111,9 +110,9 @@ def test_shuffled_labels_are_estimated_at_chance(seed):
     x = (3 * np.eye(n_classes)[y] + rng.standard_normal((len(y), n_classes))).astype(np.float32)
     wide = np.concatenate([x, rng.standard_normal((len(y), 300))], axis=1).astype(np.float32)
     everyone = np.ones(len(y), dtype=bool)
-    views = [view_of(x), view_of(wide, "layers")]
-    honest = fit_views(views, y, everyone, n_classes, FAST, seed=seed).held_out.estimate()
-    shuffled = fit_views(views, rng.permutation(y), everyone, n_classes, FAST, seed=seed).held_out.estimate()
+    views = [view_of(x), view_of(wide, name="layers")]
+    honest = fit_on(views, y, everyone, n_classes, FAST, seed=seed).held_out.estimate()
+    shuffled = fit_on(views, rng.permutation(y), everyone, n_classes, FAST, seed=seed).held_out.estimate()
     assert honest.accuracy > 0.6
     assert shuffled.low <= 1 / n_classes
     assert shuffled.accuracy < 1 / n_classes + 0.12
@@ -128,12 +127,12 @@ def test_estimate_judges_each_fold_by_the_others():
     right, wrong = np.eye(2, dtype=np.float32)[y] * 9, np.eye(2, dtype=np.float32)[1 - y] * 9
     a = Component("a", "calibrator", (0,), np.where((folds == 0)[:, None], right, wrong)[None])
     b = Component("b", "calibrator", (0,), np.where((folds == 1)[:, None], right, wrong)[None])
-    joint = honest_logits([a, b], given(y), folds, pull=0.0)
+    joint = honest_logits([a, b], given(y), folds, ridge(0))
     assert held_out_of(joint, y).estimate().accuracy < 0.5
 
 
 def test_without_a_second_example_there_is_no_estimate():
-    fitted = fit_views(
+    fitted = fit_on(
         [view_of(np.eye(4, dtype=np.float32))], np.arange(4), np.ones(4, dtype=bool), 4, FAST, seed=0
     )
     assert fitted.held_out is None
@@ -144,19 +143,19 @@ def test_synthetic_samples_weigh_views_and_are_not_estimated():
     """One given sample a class: folds of the others find the view that knows, and estimate nothing."""
     y = np.concatenate([np.arange(3), np.arange(30) % 3])
     is_given = np.arange(33) < 3
-    views = [view_of(informative(y, 3, 5)), view_of(informative(y, 3, 0), "layers")]
-    fitted = fit_views(views, y, is_given, 3, FAST, seed=0)
+    views = [view_of(informative(y, 3, 5)), view_of(informative(y, 3, 0), name="layers")]
+    fitted = fit_on(views, y, is_given, 3, FAST, seed=0)
     assert fitted.held_out is None
     weights = fitted.weights("discriminant")
     assert weights["pooled"] > 3 * weights["layers"]
     is_given[:6] = True
-    assert fit_views(views, y, is_given, 3, FAST, seed=0).held_out.estimate().n == 6
+    assert fit_on(views, y, is_given, 3, FAST, seed=0).held_out.estimate().n == 6
 
 
 def test_evidence_of_synthetic_samples_can_be_left_out():
     y = np.concatenate([np.arange(3), np.arange(30) % 3])
     views = [view_of(informative(y, 3, 5))]
-    fitted = fit_views(views, y, np.arange(33) < 3, 3, FAST.with_options(synthetic_evidence=0), seed=0)
+    fitted = fit_on(views, y, np.arange(33) < 3, 3, FAST.with_options(synthetic_evidence=0), seed=0)
     assert [share.kind for share in fitted.shares] == ["calibrator"]
 
 
@@ -180,7 +179,7 @@ def test_a_sample_of_weight_three_counts_as_three():
 def test_a_perfect_record_is_not_certainty(n):
     y = np.arange(n) % 3
     component = Component("pooled", "calibrator", (0,), 50 * np.eye(3, dtype=np.float32)[y][None])
-    (share,) = choose_shares([component], given(y), pull=1.0)
+    (share,) = choose_shares([component], given(y), ridge(1.0))
     logits = share.weight * component.logits[0]
     probability = np.exp(logits[:, :].max(axis=1)) / np.exp(logits).sum(axis=1)
     np.testing.assert_allclose(1 - probability, 2 / 3 / (n + 2), rtol=0.1)
@@ -205,9 +204,11 @@ def test_honest_logits_stand_in_the_order_of_the_samples():
     y = np.arange(60) % 3
     component = Component("pooled", "calibrator", (0,), informative(y, 3, 4)[None])
     folds = np.arange(60) % 4
-    joint = honest_logits([component], given(y), folds, pull=1.0)
+    joint = honest_logits([component], given(y), folds, ridge(1))
     for fold in range(4):
-        (share,) = choose_shares([component.rows(folds != fold)], given(y[folds != fold]), pull=1.0)
+        (share,) = choose_shares(
+            [replace(component, logits=component.logits[:, folds != fold])], given(y[folds != fold]), ridge(1)
+        )
         own = share.weight * component.logits[0][folds == fold]
         np.testing.assert_allclose(joint[folds == fold], own, rtol=1e-6)
 
@@ -219,10 +220,9 @@ def test_difficulty_is_what_held_out_samples_miss_drawn_to_the_mean():
     missed = np.array([0.1 + 0.3, 0.6 + 0.8, 0.4, 0])
     expected = (missed / 0.44 + 4) / (np.array([2, 2, 1, 0]) + 4)
     with_another = np.concatenate([logits, np.full((5, 1), -50, np.float32)], axis=1)  # without samples
-    np.testing.assert_allclose(held_out_of(with_another, y).difficulty(), expected, rtol=1e-4)
-    np.testing.assert_allclose(held_out_of(with_another, y).need() ** 2, expected, rtol=1e-4)
+    np.testing.assert_allclose(held_out_of(with_another, y).target_share(4) ** 2, expected, rtol=1e-4)
     perfect = held_out_of(100 * np.eye(3, dtype=np.float32)[y], y)
-    np.testing.assert_array_equal(perfect.need(), np.ones(3))
+    np.testing.assert_array_equal(perfect.target_share(4), np.ones(3))
 
 
 def test_rivals_are_the_classes_that_a_class_is_mistaken_for_either_way_round():
@@ -230,12 +230,12 @@ def test_rivals_are_the_classes_that_a_class_is_mistaken_for_either_way_round():
     mistaken = np.log(np.array([[0.05, 0.9, 0.04, 0.01]]))  # a sample of class 2 that looks like class 1
     logits = np.concatenate([sure, mistaken]).astype(np.float32)
     held_out = HeldOut(logits, np.array([0, 3, 2, 2]), np.arange(4))
-    rivals = held_out.rivals()
+    rivals = held_out.rivals(0.05)
     assert rivals[1] == 2
     assert rivals[2] == 1
     assert rivals[3] is None or rivals[3] != 3
     alone = HeldOut(50 * np.eye(4, dtype=np.float32)[[0, 0, 0]], np.array([0, 0, 0]), np.arange(3))
-    assert alone.rivals() == [None] * 4
+    assert alone.rivals(0.05) == [None] * 4
 
 
 def test_a_class_that_is_never_the_answer_is_no_argument():
@@ -246,8 +246,8 @@ def test_a_class_that_is_never_the_answer_is_no_argument():
     against = logits - 4 * np.eye(3, dtype=np.float32)[2]
     components = [Component(v, "similarity", (0,), z[None]) for v, z in (("a", logits), ("b", against))]
     judged = given(y)
-    unfair = choose_shares(components, judged, pull=0.1)
-    fair = choose_shares(components, replace(judged, possible=np.array([True, True, False])), pull=0.1)
+    unfair = choose_shares(components, judged, ridge(0.1))
+    fair = choose_shares(components, replace(judged, evaluable=np.array([True, True, False])), ridge(0.1))
     assert unfair[1].weight > 1.5 * unfair[0].weight
     assert fair[0].weight == pytest.approx(fair[1].weight, rel=1e-3)
 
@@ -256,14 +256,17 @@ def test_typical_weights_count_where_a_class_cannot_be_judged():
     y = np.arange(40) % 2
     logits = informative(y, 3, 4)
     components = [
-        Component("a", "calibrator", (0,), logits[None], typical=0.9),
+        Component("a", "calibrator", (0,), logits[None], prior_scale=0.9),
         Component("a", "discriminant", (0,), logits[None]),
-        Component("b", "discriminant", (0,), logits[None], typical=0.3),
+        Component("b", "discriminant", (0,), logits[None], prior_scale=0.3),
     ]
-    some = replace(given(y), possible=np.array([True, True, False]))
+    some = replace(given(y), evaluable=np.array([True, True, False]))
 
     def weights(judged, typical):
-        return [share.weight for share in choose_shares(components, judged, pull=3.0, typical=typical)]
+        return [
+            share.weight
+            for share in choose_shares(components, judged, Recipe(weight_ridge=3.0, prior_evidence=typical))
+        ]
 
     assert weights(given(y), 40.0) == weights(given(y), 0.0)
     by_evidence = np.array(weights(some, 0.0))
@@ -278,11 +281,11 @@ def test_how_far_logits_follow_the_shares_in_training(true):
     y = np.repeat(np.arange(4), counts)
     fair = 2 * np.eye(4)[y] + rng.standard_normal((len(y), 4))  # log-likelihoods, up to a constant
     logits = (2 * fair + true * np.log(seen)).astype(np.float32)
-    found = HeldOut(logits / 3, y, np.arange(len(y))).lean(seen, 3.0)
+    found = HeldOut(logits / 3, y, np.arange(len(y))).prior_exponent(seen, 3.0)
     assert found == pytest.approx(true, abs=0.06)
 
 
 def test_equal_shares_leave_nothing_to_follow():
     y = np.arange(20) % 2
     logits = RNG.standard_normal((20, 3)).astype(np.float32)
-    assert HeldOut(logits, y, np.arange(20)).lean(np.array([5.0, 5.0, 1.0]), 1.0) == 0
+    assert HeldOut(logits, y, np.arange(20)).prior_exponent(np.array([5.0, 5.0, 1.0]), 1.0) == 0

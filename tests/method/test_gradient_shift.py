@@ -12,10 +12,10 @@ import torch
 from torch.nn import functional
 
 from adamab.method import gradient_shift
-from adamab.method.calibrator import ACTIVATIONS, Architecture, Calibrator
-from adamab.method.fixed_logits import FixedLogits
+from adamab.method.calibrator import ACTIVATIONS, Calibrator, FixedLogits
 from adamab.method.gradient_shift import GradientShift, ViewTerms
 from adamab.method.policies import Arms, GradientShiftUCB, Greedy, TightUCB
+from adamab.task.recipe import Recipe
 
 EPSILON = {torch.float32: 1e-5, torch.float64: 1e-10}
 
@@ -100,7 +100,7 @@ def make(
     y = y[torch.randperm(len(y), generator=g)]
     views = []
     for i, width in enumerate(widths):
-        model = Calibrator(width, k, Architecture(**shape), generator=g)
+        model = Calibrator(width, k, Recipe.preset("paper").with_options(**shape), generator=g)
         if model.free is not None:
             torch.nn.init.normal_(model.free, generator=g)
         queries = spread * torch.randn(len(y), width, generator=g)

@@ -2,26 +2,18 @@ import numpy as np
 import pytest
 import torch
 
-from adamab.method import heads
-from adamab.method.devices import as_tensor
-from adamab.method.evidence import Judged
-from adamab.method.folds import held_out_folds
-from adamab.method.heads import fit_views
+from adamab.method.cross_validation import split_samples
+from adamab.method.numerics import as_tensor
 from adamab.method.training import train_heads
-from adamab.run.assemble import heads_of_fit
-from adamab.run.training_set import DenseView, DescribedClasses
+from adamab.run._arrays import heads_of_fit
 from adamab.task.recipe import Recipe
+from tests.method.fitting import fit_on, view_of
 
 RNG = np.random.default_rng(2)
 Y = np.arange(24) % 3
 X = (2 * np.eye(3, 20)[Y] + RNG.standard_normal((24, 20))).astype(np.float32)
 GIVEN = np.ones(24, dtype=bool)
-ONES = np.ones(24, np.float32)
 FAST = Recipe(checkpoints=(0, 5, 20))
-
-
-def described_view(matrix, vectors):
-    return DenseView("pooled", matrix, lambda _: DescribedClasses((), {"pooled": vectors}))
 
 
 def test_a_member_trained_with_others_is_the_member_trained_alone():
@@ -50,16 +42,16 @@ def test_a_member_trained_with_others_is_the_member_trained_alone():
 def test_training_leaves_the_global_random_state_alone():
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    fit_views([DenseView("pooled", X, lambda _: None)], Y, GIVEN, 3, FAST, seed=0)
+    fit_on([view_of(X)], Y, GIVEN, 3, FAST, seed=0)
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_same_seed_same_heads_other_seed_other_heads():
-    views = [DenseView("pooled", X, lambda _: None)]
+    views = [view_of(X)]
 
     def linear(seed):
         recipe = Recipe(checkpoints=(20,), discriminants=False)
-        ((head, *_),) = heads_of_fit(fit_views(views, Y, GIVEN, 3, recipe, seed=seed), recipe)
+        ((head, *_),) = heads_of_fit(fit_on(views, Y, GIVEN, 3, recipe, seed=seed), recipe)
         return head.linear
 
     np.testing.assert_array_equal(linear(1), linear(1))
@@ -67,25 +59,24 @@ def test_same_seed_same_heads_other_seed_other_heads():
 
 
 def test_training_stops_when_held_out_loss_has_risen():
-    noise = RNG.standard_normal((24, 3)).astype(np.float32)
-    good = 4 * np.eye(3, dtype=np.float32)[Y]
-    story = [(0, noise), (6, good), (12, good + noise), (25, good + 4 * noise), (50, good)]
-    patience = heads._Patience(Judged(Y, np.ones(24, np.float32)), last=200)
-    assert [patience.goes_on(step, logits) for step, logits in story[:3]] == [True, True, False]
-    no_folds = heads._Patience(None, last=50)
-    assert [no_folds.goes_on(step, logits) for step, logits in story] == [True] * 4 + [False]
+    noise = np.random.default_rng(0).standard_normal(X.shape).astype(np.float32)
+    recipe = Recipe(checkpoints=(0, 10, 60, 120, 240), discriminants=False, dropout=0.0)
+    (head,) = fit_on([view_of(noise)], Y, GIVEN, 3, recipe).heads
+    assert 240 not in head.states
+    (head,) = fit_on([view_of(noise)], Y, GIVEN, 3, recipe.with_options(folds=0)).heads
+    assert tuple(head.states) == recipe.checkpoints
 
 
 def test_untrained_similarity_is_a_component_of_its_own():
-    fitted = fit_views([described_view(X, np.eye(3, 20, dtype=np.float32))], Y, GIVEN, 3, FAST, seed=0)
+    fitted = fit_on([view_of(X, np.eye(3, 20, dtype=np.float32))], Y, GIVEN, 3, FAST, seed=0)
     assert [s.kind for s in fitted.shares] == ["calibrator", "similarity", "discriminant"]
 
 
 def test_wide_views_have_a_discriminant_in_place_of_a_calibrator():
-    views = [DenseView("pooled", X, lambda _: None), DenseView("layers", X, lambda _: None, wide=True)]
+    views = [view_of(X), view_of(X, name="layers", is_wide=True)]
 
     def kinds(**options):
-        fitted = fit_views(views, Y, GIVEN, 3, FAST.with_options(**options), seed=0)
+        fitted = fit_on(views, Y, GIVEN, 3, FAST.with_options(**options), seed=0)
         return [(s.view, s.kind) for s in fitted.shares]
 
     of_pooled = [("pooled", "calibrator"), ("pooled", "discriminant")]
@@ -103,21 +94,21 @@ def test_wide_views_have_a_discriminant_in_place_of_a_calibrator():
 )
 def test_where_one_sample_a_class_is_all_nothing_is_trained(described, options, kinds):
     vectors = np.eye(3, 20, dtype=np.float32) if described else None
-    view = described_view(X[:3], vectors) if described else DenseView("pooled", X[:3], lambda _: None)
+    view = view_of(X[:3], vectors) if described else view_of(X[:3])
     recipe = FAST.with_options(**options)
-    fitted = fit_views([view], Y[:3], GIVEN[:3], 3, recipe, seed=0)
+    fitted = fit_on([view], Y[:3], GIVEN[:3], 3, recipe, seed=0)
     assert [share.kind for share in fitted.shares if share.weight] == kinds
-    heads_found = heads_of_fit(fitted, recipe)
-    assert (sum(folded.head.logits(X[:3]) for folded in heads_found).argmax(axis=1) == Y[:3]).all()
+    logits = sum(part.head.logits(X[:3]) for part in heads_of_fit(fitted, recipe))
+    assert (logits.argmax(axis=1) == Y[:3]).all()
 
 
 def test_one_described_view_is_enough_to_train_on():
     """The layers of texts have no descriptions of their own: they keep cosines with the class means."""
     views = [
-        described_view(X[:3], np.eye(3, 20, dtype=np.float32)),
-        DenseView("layers", X[:3], lambda _: None, wide=True),
+        view_of(X[:3], np.eye(3, 20, dtype=np.float32)),
+        view_of(X[:3], name="layers", is_wide=True),
     ]
-    fitted = fit_views(views, Y[:3], GIVEN[:3], 3, FAST, seed=0)
+    fitted = fit_on(views, Y[:3], GIVEN[:3], 3, FAST, seed=0)
     assert [s.kind for s in fitted.shares if s.weight] == ["calibrator", "similarity", "discriminant"]
     (layers,) = fitted.discriminants
     assert not any(state.bias.any() for state in layers.states.values())
@@ -126,33 +117,33 @@ def test_one_described_view_is_enough_to_train_on():
 def test_descriptions_alone_give_a_zero_shot_classifier():
     vectors = np.eye(3, 20, dtype=np.float32)
     recipe = Recipe(checkpoints=(0,))
-    fitted = fit_views([described_view(X[:0], vectors)], Y[:0], GIVEN[:0], 3, recipe, seed=0)
+    fitted = fit_on([view_of(X[:0], vectors)], Y[:0], GIVEN[:0], 3, recipe, seed=0)
     ((head, *_),) = heads_of_fit(fitted, recipe)
     assert (np.argmax(head.logits(vectors), axis=1) == np.arange(3)).all()
 
 
 def test_of_many_samples_a_part_of_the_folds_is_judged():
-    folds = held_out_folds(Y, GIVEN, ONES, Recipe(evidence=10), 0)
+    folds = split_samples(Y, GIVEN, 3, Recipe(evidence=10), seed=0).folds
     assert set(folds) == {-1, 0, 1, 2}
     assert 10 <= (folds >= 0).sum() < 24
-    whole = held_out_folds(Y, GIVEN, ONES, Recipe(), 0)
+    whole = split_samples(Y, GIVEN, 3, Recipe(), seed=0).folds
     np.testing.assert_array_equal(folds[folds >= 0], whole[folds >= 0])
-    fitted = fit_views([DenseView("pooled", X, lambda _: None)], Y, GIVEN, 3, Recipe(evidence=10), seed=0)
+    fitted = fit_on([view_of(X)], Y, GIVEN, 3, Recipe(evidence=10), seed=0)
     assert fitted.held_out.estimate().n == (folds >= 0).sum()
 
 
 def test_given_and_synthetic_samples_are_spread_over_all_folds():
     given = np.arange(24) < 15
-    folds = held_out_folds(Y, given, np.where(given, 1, 0.2).astype(np.float32), Recipe(folds=3), 0)
+    folds = split_samples(Y, given, 3, Recipe(folds=3), seed=0).folds
     for source in (given, ~given):
         sizes = np.bincount(folds[source], minlength=3)
         assert sizes.max() - sizes.min() <= 3  # one a class
 
 
 def test_folded_heads_compute_what_the_calibrators_compute():
-    recipe = Recipe(checkpoints=(20,), pull=2400.0, layers=4, activation="gelu")
+    recipe = Recipe(checkpoints=(20,), weight_ridge=2400.0, layers=4, activation="gelu")
     vectors = np.eye(3, 20, dtype=np.float32)
-    fitted = fit_views([described_view(X, vectors)], Y, GIVEN, 3, recipe, seed=3)
+    fitted = fit_on([view_of(X, vectors)], Y, GIVEN, 3, recipe, seed=3)
     trained, untrained, closed = fitted.shares
     (head, *_), (linear, *_) = heads_of_fit(fitted, recipe)
     state, prepared = fitted.heads[0].states[trained.option], fitted.heads[0].prepared
@@ -172,7 +163,7 @@ def test_folded_heads_compute_what_the_calibrators_compute():
 
 def test_a_single_layer_folds_into_a_linear_head():
     recipe = Recipe(checkpoints=(20,), layers=1, discriminants=False)
-    fitted = fit_views([DenseView("pooled", X, lambda _: None)], Y, GIVEN, 3, recipe, seed=0)
+    fitted = fit_on([view_of(X)], Y, GIVEN, 3, recipe, seed=0)
     ((head, *_),) = heads_of_fit(fitted, recipe)
     assert head.tower == ()
     assert head.hidden is None
@@ -184,49 +175,44 @@ def test_copies_of_held_out_samples_do_not_give_them_away():
     given = rng.standard_normal((60, 200)).astype(np.float32)  # nothing to learn: labels are drawn
     labels = np.concatenate([np.arange(60) % 3] * 2)
     both = np.concatenate([given, given + 0.01 * rng.standard_normal(given.shape).astype(np.float32)])
-    view = DenseView("pooled", both, lambda _: None)
+    view = view_of(both)
     mask = np.arange(120) < 60
-    told, untold = (
-        fit_views(
-            [view], labels, mask, 3, Recipe(checkpoints=(50,)), seed=0, copies=copies
-        ).held_out.estimate()
+    trained_on, left_out = (
+        fit_on([view], labels, mask, 3, Recipe(checkpoints=(50,)), seed=0, copies=copies).held_out.estimate()
         for copies in (False, True)
     )
-    assert told.accuracy > 0.8  # what the mask is for
-    assert untold.low < 1 / 3 < untold.high
+    assert trained_on.accuracy > 0.8  # what the mask is for
+    assert left_out.low < 1 / 3 < left_out.high
 
 
 def test_a_scale_multiplies_all_logits():
-    fitted = fit_views([described_view(X, np.eye(3, 20, dtype=np.float32))], Y, GIVEN, 3, FAST, seed=0)
+    fitted = fit_on([view_of(X, np.eye(3, 20, dtype=np.float32))], Y, GIVEN, 3, FAST, seed=0)
     plain, scaled = heads_of_fit(fitted, FAST), heads_of_fit(fitted, FAST, 2.5)
     for (one, *_), (other, *_) in zip(plain, scaled, strict=True):
         np.testing.assert_allclose(other.logits(X), 2.5 * one.logits(X), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_two_folds_are_left_however_little_is_enough(seed):
+def test_two_folds_are_left_however_little_is_enough():
     y, given = np.arange(10) % 2, np.arange(10) < 4
-    counted = np.where(given, 1, 0.2).astype(np.float32)
-    folds = held_out_folds(y, given, counted, Recipe(evidence=1), seed)
-    assert set(folds[folds >= 0]) == {0, 1}
+    for seed in range(40):
+        folds = split_samples(y, given, 2, Recipe(evidence=1), seed=seed).folds
+        assert set(folds[folds >= 0]) == {0, 1}
 
 
 def test_batches_of_some_classes_are_no_evidence_for_all():
     y = np.concatenate([np.arange(3), np.zeros(6, np.int64)])
     given = np.arange(9) < 3
-    counted = np.where(given, 1, 0.2).astype(np.float32)
-    assert (held_out_folds(y, given, counted, Recipe(), 0) == -1).all()
+    assert (split_samples(y, given, 3, Recipe(), seed=0).folds == -1).all()
     y = np.concatenate([np.arange(3), np.arange(6) % 3])
-    judged = held_out_folds(y, given, counted, Recipe(), 0) >= 0
-    np.testing.assert_array_equal(judged, ~given)
+    np.testing.assert_array_equal(split_samples(y, given, 3, Recipe(), seed=0).folds >= 0, ~given)
 
 
 def one_of_each(described, n_classes=8):
     """Shares of a fit on one sample a class, which lies near the unit vector of its class."""
     rng, y = np.random.default_rng(0), np.arange(n_classes)
     x = (np.eye(n_classes, 20) + 0.1 * rng.standard_normal((n_classes, 20))).astype(np.float32)
-    view = described_view(x, described.astype(np.float32))
-    fitted = fit_views([view], y, np.ones(n_classes, bool), n_classes, FAST, seed=0)
+    view = view_of(x, described.astype(np.float32))
+    fitted = fit_on([view], y, np.ones(n_classes, bool), n_classes, FAST, seed=0)
     return {share.kind for share in fitted.shares if share.weight}, fitted
 
 

@@ -273,14 +273,16 @@ def choices(policy: Policy, need: np.ndarray | float, rounds: int) -> np.ndarray
 
 def test_a_limit_keeps_a_class_from_running_away() -> None:
     assert choices(GradientShiftUCB(100), 1.0, 20)[0] == 101
-    assert choices(GradientShiftUCB(100, ahead=1), 1.0, 20).tolist() == [11] * 10
-    assert choices(GradientShiftUCB(100, ahead=1), 1.0, 21)[0] == 16  # who is first is still told by δ²
-    assert choices(GradientShiftUCB(100, ahead=3), 1.0, 20)[0] == 21
+    assert choices(GradientShiftUCB(100, max_batches_ahead=1), 1.0, 20).tolist() == [11] * 10
+    assert (
+        choices(GradientShiftUCB(100, max_batches_ahead=1), 1.0, 21)[0] == 16
+    )  # who is first is still told by δ²
+    assert choices(GradientShiftUCB(100, max_batches_ahead=3), 1.0, 20)[0] == 21
 
 
 def test_the_limit_goes_by_what_classes_need() -> None:
     hard = np.r_[4.0, np.full(9, 0.5)]
-    counts = choices(GradientShiftUCB(100, ahead=1), hard, 20)
+    counts = choices(GradientShiftUCB(100, max_batches_ahead=1), hard, 20)
     assert counts[0] / 4 < counts[1:].min() / 0.5 + 5 + 5 / 4
     assert counts[0] > 2 * counts[1:].max()
 
@@ -288,4 +290,4 @@ def test_the_limit_goes_by_what_classes_need() -> None:
 def test_a_closed_class_holds_nobody_back() -> None:
     arms = Arms(np.array([1, 50, 51]), np.array([False, True, True]), 5)
     shift = KnownShift(np.array([0.0, 9.0, 1.0]), slack=np.zeros(3))
-    assert GradientShiftUCB(0.0, ahead=1).choose(arms, rng=RNG, shift=shift).arm == 2
+    assert GradientShiftUCB(0.0, max_batches_ahead=1).choose(arms, rng=RNG, shift=shift).arm == 2

@@ -9,12 +9,14 @@ import torch
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from adamab.method import folds, gradient_shift, sampled_classes
-from adamab.method.heads import fit_views
-from adamab.method.sampled_classes import dealt
-from adamab.run.joint_model import JointModel
-from adamab.run.training_set import DescribedClasses, TrainingSet
+from adamab.method import cross_validation as folds
+from adamab.method import gradient_shift
+from adamab.method import training as sampled_classes
+from adamab.method.training import class_groups
+from adamab.run._loop_model import JointModel
+from adamab.run.samples import DescribedClasses, TrainingSet
 from adamab.task.recipe import Recipe
+from tests.method.fitting import fit_samples
 
 Y = torch.tensor([0, 3, 3, 1, 6, 2, 5, 5, 5, 0, 1])
 RECIPE = Recipe(words=False)
@@ -25,12 +27,13 @@ def generator(seed=0):
 
 
 def test_few_logits_are_not_sampled():
-    assert dealt(Y, 7, generator()) == []
+    (group,) = class_groups(Y, 7, generator())
+    assert group.classes is None
 
 
 def test_every_sample_meets_its_own_class_and_some_others(monkeypatch):
     monkeypatch.setattr(sampled_classes, "MOST_LOGITS", 15)
-    groups = dealt(Y, 7, generator())
+    groups = class_groups(Y, 7, generator())
     assert len(groups) > 1
     assert sorted(torch.cat([group.rows for group in groups]).tolist()) == list(range(len(Y)))
     for group in groups:
@@ -38,14 +41,14 @@ def test_every_sample_meets_its_own_class_and_some_others(monkeypatch):
         assert len(group.classes) >= 2
         assert group.others == pytest.approx(math.log(6 / (len(group.classes) - 1)))
     assert [group.classes.tolist() for group in groups] != [
-        g.classes.tolist() for g in dealt(Y, 7, generator(1))
+        g.classes.tolist() for g in class_groups(Y, 7, generator(1))
     ]
 
 
 def test_a_class_of_many_samples_does_not_make_a_group_too_large(monkeypatch):
     monkeypatch.setattr(sampled_classes, "MOST_LOGITS", 2000)
     skewed = torch.cat([torch.zeros(500, dtype=torch.int64), torch.arange(100)])
-    groups = dealt(skewed, 100, generator(), members=2)
+    groups = class_groups(skewed, 100, generator(), members=2)
     assert sorted(torch.cat([group.rows for group in groups]).tolist()) == list(range(len(skewed)))
     assert all(2 * len(group.rows) * len(group.classes) <= 2000 for group in groups)
     assert all(torch.equal(group.classes[group.own], skewed[group.rows]) for group in groups)
@@ -53,7 +56,7 @@ def test_a_class_of_many_samples_does_not_make_a_group_too_large(monkeypatch):
 
 def test_a_group_of_all_classes_has_the_whole_loss():
     logits = torch.randn(len(Y), 7, generator=generator())
-    group = sampled_classes.Group(torch.arange(len(Y)), torch.arange(7), Y, 0.0)
+    group = sampled_classes.Group(torch.arange(len(Y)), Y, torch.arange(7), 0.0)
     expected = functional.cross_entropy(logits, Y, reduction="none")
     torch.testing.assert_close(group.losses(logits), expected)
 
@@ -64,7 +67,7 @@ def test_the_sum_over_classes_is_right_on_average(monkeypatch):
     own = logits.gather(1, Y[:, None])[:, 0]
     order, times = generator(), 2000
     for _ in range(times):
-        for group in dealt(Y, 7, order):
+        for group in class_groups(Y, 7, order):
             losses = group.losses(logits[group.rows][:, group.classes])
             sums[group.rows] += (losses + own[group.rows]).exp() / times
     torch.testing.assert_close(sums, logits.exp().sum(1), rtol=0.05, atol=0)
@@ -76,11 +79,11 @@ class Largest(TorchDispatchMode):
     numbers = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        found = func(*args, **(kwargs or {}))
-        for tensor in found if isinstance(found, tuple | list) else (found,):
+        results = func(*args, **(kwargs or {}))
+        for tensor in results if isinstance(results, tuple | list) else (results,):
             if isinstance(tensor, torch.Tensor):
                 self.numbers = max(self.numbers, tensor.numel())
-        return found
+        return results
 
 
 @pytest.fixture
@@ -103,9 +106,9 @@ def many(monkeypatch):
 def test_a_fit_holds_no_matrix_of_samples_by_classes(many):
     largest = Largest()
     with largest:  # the first fit also imports what fits need, which takes memory of its own
-        fit_views(many.raw_views(RECIPE), many.class_index, many.given, 800, RECIPE, seed=0)
+        fit_samples(many, RECIPE)
     tracemalloc.start()
-    fitted = fit_views(many.raw_views(RECIPE), many.class_index, many.given, 800, RECIPE, seed=0)
+    fitted = fit_samples(many, RECIPE)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     whole = len(many) * 800  # numbers
@@ -120,8 +123,8 @@ def test_the_judged_of_many_classes_are_not_given_away(monkeypatch):
     """Every class lacks a sample in every fold, not only those of the judged samples."""
     monkeypatch.setattr(folds, "MOST_EVIDENCE", 300 * 120)
     y, given = np.repeat(np.arange(300), 3), np.ones(900, dtype=np.bool_)
-    fold_of = folds.held_out_folds(y, given, np.ones(900, np.float32), Recipe(), 0)
-    judged = folds.judged_samples(fold_of, given, 300, 0)
+    samples = folds.split_samples(y, given, 300, Recipe(), seed=0)
+    fold_of, judged = samples.folds, samples.scored
     assert judged.sum() == 120
     assert (fold_of[judged] >= 0).all()
     for fold in range(fold_of.max() + 1):
@@ -130,7 +133,7 @@ def test_the_judged_of_many_classes_are_not_given_away(monkeypatch):
 
 
 def test_rounds_hold_no_matrix_of_samples_by_classes_and_scores_stay_exact(many, monkeypatch):
-    fitted = fit_views(many.raw_views(RECIPE), many.class_index, many.given, 800, RECIPE, seed=0)
+    fitted = fit_samples(many, RECIPE)
     model = JointModel(many, RECIPE, fitted, seed=0, rounds=3)
     largest = Largest()
     with largest:
@@ -150,6 +153,6 @@ def test_heads_of_sampled_classes_are_as_good(many, monkeypatch):
     accuracy = {}
     for most in (100_000, 10**9):
         monkeypatch.setattr(sampled_classes, "MOST_LOGITS", most)
-        fitted = fit_views(many.raw_views(recipe), many.class_index, many.given, 800, recipe, seed=0)
+        fitted = fit_samples(many, recipe)
         accuracy[most] = fitted.held_out.estimate().accuracy
     assert accuracy[100_000] > accuracy[10**9] - 0.1

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from adamab.method.tiny_numbers import tiny_is_zero
+from adamab.method.numerics import flush_denormals
 
 pytestmark = pytest.mark.skipif(not torch.set_flush_denormal(False), reason="this processor cannot")
 
@@ -13,7 +13,7 @@ def products():
 
 
 def test_tiny_numbers_are_zero_inside_and_numbers_outside():
-    with tiny_is_zero():
+    with flush_denormals():
         assert products() == [0.0, 0.0]
     assert all(found > 0 for found in products())
 
@@ -21,11 +21,11 @@ def test_tiny_numbers_are_zero_inside_and_numbers_outside():
 def test_what_held_before_holds_again():
     torch.set_flush_denormal(True)
     try:
-        with tiny_is_zero():
+        with flush_denormals():
             pass
         assert products() == [0.0, 0.0]
     finally:
         torch.set_flush_denormal(False)
-    with pytest.raises(ZeroDivisionError), tiny_is_zero():
+    with pytest.raises(ZeroDivisionError), flush_denormals():
         raise ZeroDivisionError
     assert all(found > 0 for found in products())

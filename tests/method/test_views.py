@@ -8,9 +8,8 @@ from adamab.method.views import (
     class_inputs,
     class_means,
     isometric,
-    needed_span,
+    learned_span,
     prepare,
-    span_basis,
 )
 from adamab.task.recipe import Recipe
 
@@ -22,7 +21,8 @@ ALL = np.ones(12, dtype=bool)
 
 
 def in_its_span(x, described, y, learned_from, recipe):
-    return prepare(x, described, y, learned_from, 3, recipe, needed_span(x, described, learned_from, recipe))
+    basis = learned_span(x, described, learned_from, recipe, recipe.max_width)
+    return prepare(x, described, y, learned_from, 3, recipe, basis)
 
 
 def test_centre_and_length_are_learned_from_the_chosen_rows_only():
@@ -73,8 +73,7 @@ def test_class_inputs(kind):
         "mean": [[1, 0], [0, 0]],
         "both": [[0.5**0.5, 0.5**0.5], [1, 0]],
     }
-    found = class_inputs(means, described, Recipe(class_input=kind))
-    np.testing.assert_allclose(found, expected[kind], rtol=1e-6)
+    np.testing.assert_allclose(class_inputs(means, described, kind), expected[kind], rtol=1e-6)
 
 
 def test_class_means_of_a_class_without_rows_are_zero():
@@ -85,11 +84,12 @@ def test_class_means_of_a_class_without_rows_are_zero():
 
 @pytest.mark.parametrize(("n", "d"), [(5, 30), (30, 5)])
 def test_span_basis_is_orthonormal_and_spans(n, d):
-    rows = RNG.standard_normal((n, d)).astype(np.float32)
-    basis = span_basis(rows, 100)
+    rows, recipe = RNG.standard_normal((n, d)).astype(np.float32), Recipe(centre=False, normalise=False)
+    everything = np.ones(n, np.bool_)
+    basis = learned_span(rows, None, everything, recipe, 100)
     np.testing.assert_allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=1e-5)
     np.testing.assert_allclose(rows @ basis @ basis.T, rows, atol=1e-4)
-    assert span_basis(rows, 2).shape == (d, 2)
+    assert learned_span(rows, None, everything, recipe, 2).shape == (d, 2)
 
 
 def test_isometric_coordinates_keep_every_inner_product():
@@ -118,6 +118,6 @@ def test_nothing_to_learn_from_leaves_descriptions():
 
 
 def test_rows_that_are_all_alike_span_nothing():
-    basis = span_basis(np.zeros((3, 10), np.float32), 4)
+    basis = learned_span(np.ones((3, 10), np.float32), None, ALL[:3], Recipe(), 4)
     assert basis.shape == (10, 1)
     assert not basis.any()

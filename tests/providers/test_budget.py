@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adamab.errors import RecipeError
-from adamab.providers.budget import Budget, Spend
+from adamab.providers.metering import Budget
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,3 @@ def test_money_is_counted_in_billionths_and_never_rounded_up():
     assert Budget.parse("1.50 usd").nano_usd == 1_500_000_000
     assert Budget(usd=Decimal("0.0000000019")).nano_usd == 1
     assert Budget().nano_usd is None
-
-
-def test_spends_add_up():
-    assert Spend(1, 2, 3, 4, 5) + Spend(10, 20, 30, 40, 50) == Spend(11, 22, 33, 44, 55)

@@ -19,13 +19,9 @@ from typing import Any
 import pytest
 
 from adamab.errors import ApiError, BudgetError, CacheError, StoppedError
-from adamab.providers.budget import Budget
-from adamab.providers.connections import _open, connections
-from adamab.providers.http import ApiClient, BadAnswerError, Call, Limits, service_of
-from adamab.providers.ledger import Ledger
-from adamab.providers.prices import Price
-from adamab.providers.sync import run_sync
-from adamab.providers.usage import Usage
+from adamab.providers.async_bridge import run_sync
+from adamab.providers.http import ApiClient, BadAnswerError, Call, Limits, _open, service_of
+from adamab.providers.metering import Budget, Ledger, Price, Usage
 from adamab.testing import Fault, ProviderServer
 
 KEY = "sk-very-secret-0123456789"
@@ -70,20 +66,21 @@ async def failure(made: ApiClient, call: Call = CALL, **options: Any) -> ApiErro
     return caught.value
 
 
-async def test_what_is_sent(server: ProviderServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_sent_and_nothing_private_is_logged(
+    server: ProviderServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    answer = await post(client(server), Call("/embeddings", CALL.body, BOUND, "embed", idempotency_key="k1"))
-    assert len(answer["data"]) == 1
+    caplog.set_level(logging.INFO)
+    made = client(server)
+    half = {"model": "m", "input": [f"{PROMPT} \ud800"]}
+    await post(made, Call("/embeddings", half, BOUND, "embed", idempotency_key="k1"))
     (seen,) = server.seen
-    assert seen.body == CALL.body
-    assert seen.has_key
-    assert seen.idempotency_key == "k1"
+    assert seen.body == {"model": "m", "input": [f"{PROMPT} ?"]}, "half a character cannot be sent"
+    assert (seen.has_key, seen.idempotency_key) == (True, "k1")
     assert seen.headers["user-agent"].startswith("adamab/")
-
-
-async def test_half_a_character_is_sent_as_a_question_mark(server: ProviderServer) -> None:
-    await post(client(server), Call("/embeddings", {"model": "m", "input": ["a\ud800b"]}, BOUND, "embed"))
-    assert server.seen[0].body["input"] == ["a?b"]
+    shown = caplog.text + repr(made) + repr(CALL) + repr(vars(made))
+    assert KEY not in shown
+    assert PROMPT not in shown
 
 
 @pytest.mark.parametrize(
@@ -166,10 +163,9 @@ async def test_a_wait_that_is_too_long_is_not_waited(server: ProviderServer) -> 
     ("fault", "message"),
     [
         (Fault("status", status=400), "refuses the request to model 'm' (400 invalid_request_error)"),
-        (Fault("status", status=403), "the key in OPENAI_API_KEY was refused (403 unsupported_country"),
+        (Fault("status", status=403), "the key in OPENAI_API_KEY was refused (403 "),
         (Fault("status", status=404), "no model 'm' at 127.0.0.1:"),
         (Fault("status", status=402), "out of credit (402"),
-        (Fault("status", status=418), "refuses the request to model 'm' (418"),
         (Fault("status", status=302), "answers with a redirect (302"),
         (Fault("status", status=429, how="quota"), "quota is used up (429 insufficient_quota)"),
     ],
@@ -197,7 +193,7 @@ async def test_a_wrong_key(monkeypatch: pytest.MonkeyPatch) -> None:
         assert str(error) == "openai: the key in OPENAI_API_KEY was refused (401 invalid_api_key)"
         monkeypatch.delenv("OPENAI_API_KEY")
         error = await failure(client(server))
-        assert str(error) == "openai: wants a key (401 invalid_request_error); set OPENAI_API_KEY"
+        assert str(error) == "openai: wants a key (401 invalid_api_key); set OPENAI_API_KEY"
         assert server.count() == 2
 
 
@@ -342,7 +338,6 @@ KEYED = replace(CALL, idempotency_key="k1")
     [
         (Fault("garbage", times=3), ["k1", "k1", "k1-1", "k1-2"]),
         (Fault("truncate"), ["k1", "k1"]),
-        (Fault("truncate", how="length"), ["k1", "k1"]),
         (Fault("reset"), ["k1", "k1"]),
         (Fault("status", times=2), ["k1", "k1", "k1"]),
     ],
@@ -402,8 +397,6 @@ async def test_what_cannot_be_kept_is_paid_for_all_the_same(server: ProviderServ
         (Fault("reset"), 100 * 2000 + 5 * 2000),
         (Fault("garbage"), 100 * 2000 + 5 * 2000),
         (Fault("status", status=500), 5 * 2000),
-        (Fault("status", status=429), 5 * 2000),
-        (Fault("status", status=503), 5 * 2000),
         (Fault("status", status=408), 100 * 2000 + 5 * 2000),  # a gateway gave up, not the model
         (Fault("status", status=502), 100 * 2000 + 5 * 2000),
         (Fault("status", status=504), 100 * 2000 + 5 * 2000),
@@ -477,18 +470,6 @@ async def test_a_wish_to_stop_ends_before_the_next_attempt(server: ProviderServe
     assert (server.count(), made.ledger.spent().calls) == (1, 1)
 
 
-async def test_calls_overlap_up_to_the_limit(server: ProviderServer) -> None:
-    server.latency = 0.05
-    made = metered(server, limits=Limits(concurrency=3))
-    assert made.ledger is not None
-    ledger = made.ledger
-    under_way: list[int] = []
-    await asyncio.gather(
-        *(post(made, keep=lambda _: under_way.append(ledger.spent().unsettled)) for _ in range(9))
-    )
-    assert max(under_way) == 3
-
-
 async def test_requests_and_tokens_are_paced(server: ProviderServer) -> None:
     made = client(server, Limits(rpm=6000, tpm=60_000))
     await asyncio.gather(*(post(made) for _ in range(5)))
@@ -510,32 +491,12 @@ def test_one_client_in_many_loops_and_threads(server: ProviderServer) -> None:
     assert sum(loop.is_closed() for loop in _open) == 0, "those of ended loops are closed and gone"
 
 
-async def test_connections_are_used_again(server: ProviderServer) -> None:
-    made = client(server)
-    for _ in range(3):
-        await post(made)
-    pool = (await connections(server.url))._transport._pool  # type: ignore[attr-defined]
-    assert len(pool.connections) == 1
-
-
 async def test_copies_of_a_client(server: ProviderServer) -> None:
     made = metered(server)
     await post(made)
     for other in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
         assert (other.service, other.model, other.limits, other.ledger) == (made.service, "m", QUICK, None)
         await post(other)
-
-
-async def test_nothing_private_is_logged_or_shown(
-    server: ProviderServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    caplog.set_level(logging.INFO)
-    made = client(server)
-    await post(made)
-    shown = caplog.text + repr(made) + repr(CALL) + repr(vars(made))
-    assert KEY not in shown
-    assert PROMPT not in shown
 
 
 class Proxy:

@@ -1,4 +1,4 @@
-"""Real pictures as a generator."""
+"""Real images as a generator."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ import PIL.Image
 import pytest
 
 from adamab.errors import GeneratorError
-from adamab.providers.generators import image_pool
 from adamab.providers.generators.base import Request, Settings
-from adamab.providers.generators.image_pool import ImagePoolGenerator
-from adamab.providers.generators.recorded import PoolGenerator, pool_from_spec
+from adamab.providers.generators.recorded import ImagePoolGenerator, PoolGenerator, pool_from_spec
 from adamab.providers.image_store import ImageStore
 from adamab.task.image_folders import image_at
 from adamab.task.prompts import Prompts
@@ -76,11 +74,6 @@ async def test_the_order_of_the_files_without_replacement(
     assert not any(batch.rejected for batch in batches)
 
 
-async def test_the_batch_with_the_last_picture_closes(opened: Opened, pool: Path, roses: list[str]) -> None:
-    batch = await opened(pool).generate(replace(ROSE, count=5))
-    assert (batch.texts, batch.closed) == (tuple(roses), "pool exhausted")
-
-
 async def test_what_is_handed_out_and_nothing_else_is_copied(
     opened: Opened, pool: Path, store: ImageStore, roses: list[str]
 ) -> None:
@@ -98,7 +91,7 @@ async def test_a_new_instance_goes_on_after_what_exists(opened: Opened, pool: Pa
     assert (batch.texts, batch.closed) == ((roses[2], roses[4]), "pool exhausted")
 
 
-async def test_a_copy_under_another_name_is_the_same_picture(
+async def test_a_copy_under_another_name_is_the_same_image(
     opened: Opened, pool: Path, roses: list[str]
 ) -> None:
     (pool / "rose" / "0-copy.png").write_bytes((pool / "rose" / "0.png").read_bytes())
@@ -109,11 +102,11 @@ async def test_a_copy_under_another_name_is_the_same_picture(
 
 
 @pytest.mark.parametrize("resumed", [False, True])
-async def test_broken_pictures_are_left_out_and_counted_once(
+async def test_broken_images_are_left_out_and_counted_once(
     opened: Opened, pool: Path, roses: list[str], resumed: bool
 ) -> None:
     whole = (pool / "rose" / "1.png").read_bytes()
-    (pool / "rose" / "0-text.jpg").write_text("no picture")  # before 0.png
+    (pool / "rose" / "0-text.jpg").write_text("no image")  # before 0.png
     (pool / "rose" / "1_cut.png").write_bytes(whole[: len(whole) // 2])
     (pool / "rose" / "1_empty.png").touch()
     (pool / "rose" / "9.png").symlink_to(pool / "gone.png")
@@ -130,16 +123,9 @@ async def test_broken_pictures_are_left_out_and_counted_once(
     ]
 
 
-async def test_broken_pictures_at_the_end_close_the_class(opened: Opened, tmp_path: Path) -> None:
-    draw(tmp_path / "p" / "rose" / "a.png", 1)
-    (tmp_path / "p" / "rose" / "b.png").write_bytes(b"\x89PNG\r\n\x1a\n broken")
-    batch = await opened(tmp_path / "p").generate(replace(ROSE, count=1))
-    assert (len(batch), batch.closed, batch.rejected) == (1, "pool exhausted", {"unreadable": 1})
-
-
 async def test_unknown_classes_are_closed(opened: Opened, pool: Path) -> None:
     batch = await opened(pool).generate(replace(ROSE, spec=ClassSpec("lily")))
-    assert batch.closed == "pool has no pictures of this class"
+    assert batch.closed == "pool has no images of this class"
 
 
 async def test_shuffling_is_seeded_by_class(opened: Opened, pool: Path, roses: list[str]) -> None:
@@ -152,19 +138,6 @@ async def test_shuffling_is_seeded_by_class(opened: Opened, pool: Path, roses: l
     draw(pool / "lily" / "a.png", 77)
     assert one == await order(1)
     assert one != await order(2)
-
-
-async def test_files_are_read_when_it_is_their_turn(
-    opened: Opened, pool: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[str] = []
-    monkeypatch.setattr(image_pool, "image_at", lambda file: (read.append(file.name), image_at(file))[1])
-    generator = opened(pool)
-    generator.check(["rose", "tulip"])
-    assert generator.fingerprint
-    assert not read
-    await generator.generate(ROSE)
-    assert read == ["0.png", "1.png", "2.png"]  # the third tells that the class goes on
 
 
 def test_it_conforms(opened: Opened, pool: Path) -> None:
@@ -182,16 +155,6 @@ def test_fingerprints_go_by_names_and_sizes(pool: Path, tmp_path: Path) -> None:
     assert second != first
     PIL.Image.effect_noise((30, 30), 9).save(tmp_path / "moved" / "tulip" / "1.png")
     assert ImagePoolGenerator(tmp_path / "moved").fingerprint not in (first, second)
-
-
-def test_the_order_of_a_file_counts(pool: Path) -> None:
-    rows = [json.dumps({"label": "rose", "image": f"pool/rose/{n}.png"}) + "\n" for n in range(3)]
-    marks = set()
-    for order in (rows, rows[::-1]):
-        file = pool.parent / "pool.jsonl"
-        file.write_text("".join(order))
-        marks.add(ImagePoolGenerator(file).fingerprint)
-    assert len(marks) == 2
 
 
 def test_a_misspelt_class_is_refused(pool: Path) -> None:
@@ -232,33 +195,8 @@ def test_specs(pool: Path, tmp_path: Path) -> None:
     texts.write_text('{"label": "a", "text": "b"}\n')
     assert isinstance(pool_from_spec(str(texts)), PoolGenerator)
     assert pool_from_spec(str(texts)).modality == "text"
-    for source in (pool, texts):
-        with pytest.raises(GeneratorError, match="option split is for known data sets"):
-            pool_from_spec(str(source), split="test")
     with pytest.raises(GeneratorError, match=r"none\.jsonl"):
         pool_from_spec(str(tmp_path / "none.jsonl"))
-
-
-async def test_a_data_set_in_its_own_layout(tmp_path: Path, store: ImageStore) -> None:
-    for name, shade in (("Birman_1", 1), ("Birman_2", 2), ("pug_1", 3)):
-        draw(tmp_path / "images" / f"{name}.jpg", shade)
-    (tmp_path / "annotations").mkdir()
-    (tmp_path / "annotations" / "trainval.txt").write_text("Birman_1 1 1 1\npug_1 2 2 1\n")
-    (tmp_path / "annotations" / "test.txt").write_text("Birman_2 1 1 1\n")
-    for split, number in (("train", 1), ("test", 2)):
-        generator = pool_from_spec(f"pets:{tmp_path}", split=split)
-        generator.configure(Settings(Prompts(), 0, Recipe(), store))
-        batch = await generator.generate(replace(ROSE, spec=ClassSpec("Birman")))
-        assert batch.texts == (reference(tmp_path / "images" / f"Birman_{number}.jpg"),)
-        assert str(generator) == f"pool:pets:{tmp_path}?split={split}"
-    assert str(pool_from_spec(f"pets:{tmp_path}")) == f"pool:pets:{tmp_path}"
-    with pytest.raises(GeneratorError, match="unknown split 'tset'; did you mean 'test'"):
-        pool_from_spec(f"pets:{tmp_path}", split="tset")
-
-
-def test_a_home_directory_may_be_abbreviated(pool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(pool.parent))
-    assert isinstance(pool_from_spec("~/pool"), ImagePoolGenerator)
 
 
 def test_bad_pools_are_one_line(tmp_path: Path) -> None:
@@ -273,7 +211,7 @@ def test_bad_pools_are_one_line(tmp_path: Path) -> None:
 
 
 async def test_tasks_of_texts_are_refused(pool: Path) -> None:
-    with pytest.raises(GeneratorError, match="makes pictures, but this task is of texts"):
+    with pytest.raises(GeneratorError, match="makes images, but this task is of texts"):
         ImagePoolGenerator(pool).configure(Settings(Prompts(), 0, Recipe(), None))
     with pytest.raises(GeneratorError, match="not configured"):
         await ImagePoolGenerator(pool).generate(ROSE)

@@ -1,4 +1,4 @@
-"""Generated pictures: stored once, whole or not at all, found again by their content."""
+"""Generated images: stored once, whole or not at all, found again by their content."""
 
 import io
 import multiprocessing
@@ -16,7 +16,7 @@ pytest.importorskip("PIL", reason="the extra images is not installed")
 from PIL import Image as Pillow
 
 
-def picture(value=0, kind="PNG", size=(400, 300)):
+def sample_image(value=0, kind="PNG", size=(400, 300)):
     stream = io.BytesIO()
     Pillow.new("RGB", size, (value, 0, 0)).save(stream, kind)
     return stream.getvalue()
@@ -28,17 +28,17 @@ def files(folder):
 
 class TestPut:
     def test_twice_is_stored_once(self, tmp_path):
-        first = ImageStore(tmp_path).put(picture())
+        first = ImageStore(tmp_path).put(sample_image())
         written = first.path.stat().st_mtime_ns, first.path.stat().st_ino
-        second = ImageStore(tmp_path).put(picture())
+        second = ImageStore(tmp_path).put(sample_image())
         assert first == second
         assert (second.path.stat().st_mtime_ns, second.path.stat().st_ino) == written
         assert files(tmp_path) == sorted([f"{first.digest}.png", f"thumbnails/{first.digest}.jpg"])
-        assert first.path.read_bytes() == picture()
+        assert first.path.read_bytes() == sample_image()
 
     @pytest.mark.parametrize(("kind", "ending"), [("PNG", ".png"), ("JPEG", ".jpg"), ("WEBP", ".webp")])
     def test_the_content_names_it(self, kind, ending, tmp_path):
-        data = picture(kind=kind)
+        data = sample_image(kind=kind)
         assert ImageStore(tmp_path).put(data).path == tmp_path / f"{digest_of(data)}{ending}"
 
     @pytest.mark.parametrize(
@@ -46,49 +46,49 @@ class TestPut:
     )
     def test_a_thumbnail(self, size, small, tmp_path):
         store = ImageStore(tmp_path)
-        path = store.thumbnail(store.put(picture(size=size)))
+        path = store.thumbnail(store.put(sample_image(size=size)))
         with Pillow.open(path) as thumbnail:
             assert (thumbnail.format, thumbnail.size) == ("JPEG", small)
 
     def test_a_lost_thumbnail_is_made_again(self, tmp_path):
-        image = ImageStore(tmp_path).put(picture())
+        image = ImageStore(tmp_path).put(sample_image())
         ImageStore(tmp_path).thumbnail(image).unlink()
-        ImageStore(tmp_path).put(picture())
+        ImageStore(tmp_path).put(sample_image())
         assert ImageStore(tmp_path).thumbnail(image).is_file()
 
     def test_only_the_owner_may_read(self, tmp_path):
         store = ImageStore(tmp_path / "run", shared=tmp_path / "shared")
-        store.put(picture(), share=True)
+        store.put(sample_image(), share=True)
         modes = {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in files(tmp_path)}
         assert len(files(tmp_path)) == 3
         assert modes == {0o600}
 
-    @pytest.mark.parametrize("data", [b"", b"no picture", picture()[:200], b"%PDF-1.4"])
-    def test_no_picture_leaves_nothing_behind(self, data, tmp_path):
+    @pytest.mark.parametrize("data", [b"", b"no image", sample_image()[:200], b"%PDF-1.4"])
+    def test_no_image_leaves_nothing_behind(self, data, tmp_path):
         with pytest.raises(ImageError):
             ImageStore(tmp_path / "run", shared=tmp_path / "shared").put(data, share=True)
         assert list(tmp_path.iterdir()) == []
 
     def test_one_that_lies_elsewhere_is_not_copied(self, tmp_path):
-        known = Image(digest_of(picture()), tmp_path / "given.png")
+        known = Image(digest_of(sample_image()), tmp_path / "given.png")
         store = ImageStore(tmp_path / "run")
         store.know([known])
-        assert store.put(picture()).path == known.path
+        assert store.put(sample_image()).path == known.path
         assert store.find(known.reference).path == known.path
         assert not (tmp_path / "run").exists()
 
     def test_a_damaged_one_is_replaced(self, tmp_path):
-        image = ImageStore(tmp_path).put(picture())
-        image.path.write_bytes(picture()[:100])
+        image = ImageStore(tmp_path).put(sample_image())
+        image.path.write_bytes(sample_image()[:100])
         assert not ImageStore(tmp_path).has(image.reference)
-        assert ImageStore(tmp_path).put(picture()).path.read_bytes() == picture()
+        assert ImageStore(tmp_path).put(sample_image()).path.read_bytes() == sample_image()
 
     @pytest.mark.parametrize("blocked", ["run", "run/thumbnails"])
     def test_a_folder_that_cannot_be_written(self, blocked, tmp_path):
         (tmp_path / blocked).parent.mkdir(exist_ok=True)
         (tmp_path / blocked).write_text("a file in the way")
         with pytest.raises(RunError, match=r"cannot be written \(.+\); free space") as caught:
-            ImageStore(tmp_path / "run").put(picture())
+            ImageStore(tmp_path / "run").put(sample_image())
         assert "\n" not in str(caught.value)
 
     def test_a_full_disk(self, tmp_path):
@@ -119,23 +119,23 @@ def put_on_a_full_disk(folder):
 
 class TestFind:
     def test_after_a_restart(self, tmp_path):
-        image = ImageStore(tmp_path).put(picture())
+        image = ImageStore(tmp_path).put(sample_image())
         assert ImageStore(tmp_path).has(image.reference)
         assert ImageStore(tmp_path).find(image.reference).path == image.path
 
     def test_what_is_gone(self, tmp_path):
-        with pytest.raises(RunError, match=r"the picture image:000000000000… is gone; put it back"):
+        with pytest.raises(RunError, match=r"the image image:000000000000… is gone; put it back"):
             ImageStore(tmp_path).find("image:" + "0" * 64)
 
     @pytest.mark.parametrize(
         "reference", ["image:*", "image:", "image:../secret", "rose", "image:" + "0" * 63 + "?"]
     )
     def test_what_is_no_reference(self, reference, tmp_path):
-        ImageStore(tmp_path).put(picture())
+        ImageStore(tmp_path).put(sample_image())
         assert not ImageStore(tmp_path).has(reference)
 
-    def test_leftovers_are_not_taken_for_pictures(self, tmp_path):
-        data = picture()
+    def test_leftovers_are_not_taken_for_images(self, tmp_path):
+        data = sample_image()
         for name in (f"{digest_of(data)}.123.part", f".{digest_of(data)}-x.part", f"{digest_of(data)}.txt"):
             (tmp_path / name).write_bytes(data)
         reference = Image(digest_of(data), tmp_path).reference
@@ -144,32 +144,32 @@ class TestFind:
 
 class TestShared:
     def test_one_run_finds_what_another_made(self, tmp_path):
-        image = ImageStore(tmp_path / "one", shared=tmp_path / "shared").put(picture(), share=True)
+        image = ImageStore(tmp_path / "one", shared=tmp_path / "shared").put(sample_image(), share=True)
         store = ImageStore(tmp_path / "two", shared=tmp_path / "shared")
         found = store.find(image.reference)
         assert found.path == tmp_path / "two" / image.path.name
-        assert found.path.read_bytes() == picture()
+        assert found.path.read_bytes() == sample_image()
         assert store.thumbnail(found).is_file()
 
     def test_a_damaged_one_is_not_used_and_then_mended(self, tmp_path):
-        image = ImageStore(tmp_path / "one", shared=tmp_path / "shared").put(picture(), share=True)
+        image = ImageStore(tmp_path / "one", shared=tmp_path / "shared").put(sample_image(), share=True)
         copy = tmp_path / "shared" / image.path.name
-        copy.write_bytes(picture(9))
+        copy.write_bytes(sample_image(9))
         store = ImageStore(tmp_path / "two", shared=tmp_path / "shared")
         assert not store.has(image.reference)
-        store.put(picture(), share=True)
-        assert copy.read_bytes() == picture()
+        store.put(sample_image(), share=True)
+        assert copy.read_bytes() == sample_image()
 
     def test_it_is_a_convenience_that_may_fail(self, tmp_path):
         (tmp_path / "shared").write_text("a file in the way")
         store = ImageStore(tmp_path / "run", shared=tmp_path / "shared")
-        assert store.find(store.put(picture(), share=True).reference).path.is_file()
+        assert store.find(store.put(sample_image(), share=True).reference).path.is_file()
         assert not store.has("image:" + "0" * 64)
 
     def test_deleting(self, tmp_path):
         store = ImageStore(tmp_path / "run", shared=tmp_path / "shared")
-        image = store.put(picture(), share=True)
-        assert delete_shared(tmp_path / "shared") == len(picture())
+        image = store.put(sample_image(), share=True)
+        assert delete_shared(tmp_path / "shared") == len(sample_image())
         assert delete_shared(tmp_path / "shared") == 0
         assert image.path.is_file()
 
@@ -181,7 +181,9 @@ class TestAtOnce:
         def put():
             try:
                 for value in range(10):
-                    ImageStore(tmp_path / "run", shared=tmp_path / "shared").put(picture(value), share=True)
+                    ImageStore(tmp_path / "run", shared=tmp_path / "shared").put(
+                        sample_image(value), share=True
+                    )
             except Exception as error:
                 errors.append(error)
 
@@ -206,7 +208,7 @@ class TestAtOnce:
 
 def put_ten(folder):
     for value in range(10):
-        ImageStore(folder / "run", shared=folder / "shared").put(picture(value), share=True)
+        ImageStore(folder / "run", shared=folder / "shared").put(sample_image(value), share=True)
 
 
 def check_ten(folder):

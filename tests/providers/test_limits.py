@@ -10,8 +10,16 @@ from typing import Any
 import pytest
 
 from adamab.errors import ApiError, ProviderError
-from adamab.providers.limits import MINUTE, Limits, Pace, backoff, limits_of, retry_after
-from adamab.providers.services import connection, service_of
+from adamab.providers.http import (
+    MINUTE,
+    Limits,
+    Pace,
+    backoff,
+    connection,
+    limits_of,
+    retry_after,
+    service_of,
+)
 
 
 def most_in_a_minute(claims: list[tuple[float, float]]) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from adamab.errors import EmbedderError
-from adamab.providers.embedders.npz import NpzEmbedder, read_npz
+from adamab.providers.embedders.stored import NpzEmbedder, read_npz
 from adamab.testing import check_embedder
 
 IDS = np.array(["a", "b", "c", "d"])
@@ -101,5 +101,5 @@ def test_damaged_files_are_refused(tmp_path: Path, file: Path) -> None:
 
 
 def test_importing_it_is_light() -> None:
-    code = "import sys, adamab.providers.embedders.npz; sys.exit('torch' in sys.modules)"
+    code = "import sys, adamab.providers.embedders.stored; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adamab.errors import RecipeError
-from adamab.providers.budget import Budget
-from adamab.providers.prices import (
+from adamab.providers.metering import (
+    _A_DAY,
+    Budget,
     Price,
-    _coming,
+    Usage,
     _dearest,
     _listed,
     _snapshot,
@@ -21,7 +22,6 @@ from adamab.providers.prices import (
     find_price,
     usd,
 )
-from adamab.providers.usage import Usage
 
 MINI = Price(Decimal("0.15"), Decimal("0.60"))
 
@@ -94,21 +94,18 @@ def test_a_price_by_the_hour_counts_as_the_dearest_of_the_day():
     assert _listed("deepseek", "deepseek-chat", night).input == info.get_prices(noon).input_mtok
 
 
-def test_a_price_by_size_counts_as_the_highest_tier():
+def test_where_rates_differ_the_dearest_counts():
     from genai_prices.types import ModelPrice, Tier, TieredPrices
 
     tiers = TieredPrices(base=Decimal(2), tiers=[Tier(start=1000, price=Decimal(4))])
-    assert _dearest([ModelPrice(input_mtok=tiers, output_mtok=Decimal(3))]) == Price(Decimal(4), Decimal(3))
-
-
-def test_writing_the_prompt_cache_and_reasoning_count_where_they_are_dearer():
-    from genai_prices.types import ModelPrice
-
     price = ModelPrice(
-        input_mtok=Decimal(4), cache_write_mtok=Decimal(5), cache_read_mtok=Decimal(9),
+        input_mtok=tiers, cache_write_mtok=Decimal(5), cache_read_mtok=Decimal(9),
         output_mtok=Decimal(6), output_reasoning_mtok=Decimal(7),
     )  # fmt: skip
+    assert _dearest([ModelPrice(input_mtok=tiers)]) == Price(Decimal(4))
     assert _dearest([price]) == Price(Decimal(5), Decimal(7))
+    image = ModelPrice(input_mtok=Decimal(5), output_mtok=Decimal(10), output_image_mtok=Decimal(32))
+    assert _dearest([image]) == Price(Decimal(5), Decimal(32))
 
 
 def test_no_listed_price_is_below_what_genai_prices_computes():
@@ -139,7 +136,7 @@ def test_looking_up_a_price_opens_no_connection_and_follows_no_update():
         "sys.addaudithook(lambda e, _: seen.append(e) if e.startswith('socket.') else None)\n"
         "from genai_prices.data_snapshot import DataSnapshot, set_custom_snapshot\n"
         "set_custom_snapshot(DataSnapshot(providers=[], from_auto_update=True))\n"
-        "from adamab.providers.prices import find_price\n"
+        "from adamab.providers.metering import find_price\n"
         "print(find_price('openai', 'gpt-4o-mini').input, find_price('openai', 'x'), seen)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -147,7 +144,7 @@ def test_looking_up_a_price_opens_no_connection_and_follows_no_update():
 
 
 def test_the_list_is_not_loaded_before_it_is_asked():
-    script = "import sys, adamab.providers.ledger; print('genai_prices' in sys.modules)"
+    script = "import sys, adamab.providers.metering; print('genai_prices' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
@@ -162,33 +159,12 @@ def test_costs_are_rounded_up():
     assert Price(Decimal("123456.123456789")).nano_usd(Usage(10**20 + 1)) == 12345612345678900000123456124
 
 
-def test_pictures_are_billed_one_by_one_beside_the_tokens():
-    by_picture = Price.parse("m=0.011/image")[1]
-    assert by_picture.nano_usd(Usage(10**6, 10**6, 3)) == 33_000_000
+def test_images_are_billed_one_by_one_beside_the_tokens():
+    by_image = Price.parse("m=0.011/image")[1]
+    assert by_image.nano_usd(Usage(10**6, 10**6, 3)) == 33_000_000
     assert Price(Decimal(1), Decimal(2), Decimal("0.5")).nano_usd(Usage(10**6, 10**6, 2)) == 4 * 10**9
     assert MINI.nano_usd(Usage(0, 0, 100)) == 0
     assert Price(Decimal(0), image=Decimal("0.0000000001")).nano_usd(Usage(images=1)) == 1  # rounded up
-
-
-def test_usage_is_added_multiplied_and_compared():
-    used = Usage(1, 2, 3)
-    assert used + Usage(10, 20, 30) == Usage(11, 22, 33)
-    assert used.times(4) == Usage(4, 8, 12)
-    assert used.or_more(Usage(0, 5, 1)) == Usage(1, 5, 3)
-    assert used.tokens == 3
-
-
-def test_pictures_count_at_their_own_rate_where_it_is_dearer():
-    from genai_prices.types import ModelPrice
-
-    price = ModelPrice(input_mtok=Decimal(5), output_mtok=Decimal(10), output_image_mtok=Decimal(32))
-    assert _dearest([price]) == Price(Decimal(5), Decimal(32))
-
-
-@given(st.integers(0, 10**9), st.integers(0, 10**9), st.integers(0, 10**6), st.integers(0, 10**6))
-def test_less_usage_never_costs_more(tokens, more, rate, other):
-    price = Price(Decimal(rate) / 1000, Decimal(other) / 1000)
-    assert price.nano_usd(Usage(tokens, tokens)) <= price.nano_usd(Usage(tokens + more, tokens))
 
 
 @pytest.mark.parametrize(
@@ -238,7 +214,7 @@ def test_a_cap_on_money_needs_every_price():
     with pytest.raises(RecipeError) as told:
         check_prices(Budget.parse("1 usd"), prices)
     assert "/image" not in str(told.value)
-    with pytest.raises(RecipeError, match=r"or a picture: --price 'openai:my-model=0\.04/image'"):
+    with pytest.raises(RecipeError, match=r"or an image: --price 'openai:my-model=0\.04/image'"):
         check_prices(Budget.parse("1 usd"), prices, makes_images=["openai:my-model"])
     check_prices(Budget.parse("500 calls, 20 samples"), prices)
     check_prices(Budget.parse("1.50 usd"), {"openai:gpt-4o-mini": MINI})
@@ -250,13 +226,10 @@ def test_a_cap_on_money_needs_every_price():
         (0, "0.00 usd"),
         (1, "0.000000001 usd"),
         (250, "0.00000025 usd"),
-        (300_000, "0.0003 usd"),
         (1_100_000, "0.0011 usd"),
-        (12_345_678, "0.0123 usd"),
         (123_456_789, "0.123 usd"),
         (500_000_000, "0.50 usd"),
         (999_999_999, "1.00 usd"),
-        (1_000_000_000, "1.00 usd"),
         (1_505_000_000, "1.51 usd"),
         (1_234_567_890_000, "1,234.57 usd"),
     ],
@@ -280,4 +253,4 @@ def test_a_price_that_changes_tomorrow_counts_if_it_rises():
     changed = type(info)(
         id="x", match=info.match, prices=[ConditionalPrice(prices=old), ConditionalPrice(soon, prices=new)]
     )
-    assert _dearest(list(_coming(changed, now))) == Price(Decimal(3))
+    assert _dearest([changed.get_prices(now + later) for later in _A_DAY]) == Price(Decimal(3))

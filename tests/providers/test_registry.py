@@ -13,11 +13,11 @@ import pytest
 
 from adamab.errors import EmbedderError, GeneratorError
 from adamab.providers import registry
-from adamab.providers.embedders.npz import NpzEmbedder
+from adamab.providers.embedders.stored import NpzEmbedder
 from adamab.providers.generators.noise import NoiseGenerator
 from adamab.providers.generators.recorded import PoolGenerator, ReplayGenerator
 from adamab.providers.registry import resolve_embedder, resolve_generator
-from adamab.task.specs import join_spec, split_spec
+from adamab.task.spec import join_spec, split_spec
 from adamab.testing import HashEmbedder
 
 
@@ -135,7 +135,8 @@ def test_entry_points_add_names(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_heavy_is_imported_before_it_is_asked_for() -> None:
     code = (
         "import sys, adamab.providers.registry as r; r.resolve_generator('noise');"
-        "heavy = {'torch', 'sentence_transformers', 'httpx', 'adamab.providers.embedders.local'};"
+        "heavy = {'torch', 'sentence_transformers', 'httpx'};"
+        "heavy |= {'adamab.providers.embedders.sentence_transformers'};"
         "sys.exit(bool(heavy & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,13 +13,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from adamab.errors import CacheError
-from adamab.providers.cache import VectorCache
-from adamab.providers.cache_file import CacheFile, DamagedError
+from adamab.providers.cache import (
+    Ask,
+    CachedReplies,
+    ChainedReplies,
+    MemoryReplies,
+    Replies,
+    Reply,
+    VectorCache,
+)
 from adamab.providers.embedders.base import Embedded
 from adamab.providers.generators.base import Request
 from adamab.providers.generators.openai import OpenAIGenerator
-from adamab.providers.replies import Ask, MemoryReplies, Replies, Reply
-from adamab.providers.reply_cache import CachedReplies, ChainedReplies, delete_replies
+from adamab.providers.sqlite_file import CacheFile
 from adamab.task.spec import ClassSpec
 from adamab.testing import ProviderServer
 
@@ -30,17 +35,7 @@ REPLY = Reply('{"texts": ["Grüße 🦜"]}')
 
 @pytest.fixture
 def file(tmp_path: Path) -> CacheFile:
-    return CacheFile(tmp_path / "vectors.sqlite", 5.0)
-
-
-def test_what_goes_in_comes_out(file: CacheFile) -> None:
-    assert CachedReplies(file).get(ASK) is None
-    assert not file.exists()  # looking alone makes no file
-    CachedReplies(file).put(ASK, REPLY)
-    assert CachedReplies(file).get(ASK) == REPLY
-    assert file.path.stat().st_mode & 0o077 == 0  # answers are private
-    CachedReplies(file).put(ASK, Reply("", refused=True))
-    assert CachedReplies(file).get(ASK) == Reply("", refused=True)
+    return CacheFile(tmp_path / "vectors.sqlite", timeout=5.0)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
@@ -76,7 +71,7 @@ def test_it_shares_the_file_with_vectors_of_earlier_versions(tmp_path: Path) -> 
     cache = VectorCache(tmp_path / "vectors.sqlite")
     vectors = Embedded({"pooled": np.ones((1, 2), np.float32)}, np.zeros(1, np.bool_))
     cache.put("model", "query", ["text"], vectors)
-    replies = CachedReplies(cache.file)
+    replies = CachedReplies(cache)
     assert replies.get(ASK) is None
     assert replies.stored().rows == 0
     replies.put(ASK, REPLY)
@@ -88,9 +83,9 @@ def test_it_shares_the_file_with_vectors_of_earlier_versions(tmp_path: Path) -> 
 
 
 def test_deleting(file: CacheFile) -> None:
-    file.write(delete_replies)  # where there are none
+    VectorCache(file.path).purge()  # where there are none
     CachedReplies(file).put(ASK, REPLY)
-    file.write(delete_replies)
+    VectorCache(file.path).purge()
     assert CachedReplies(file).get(ASK) is None
 
 
@@ -105,43 +100,17 @@ def test_a_damaged_row_counts_as_missing(file: CacheFile, change: str) -> None:
     assert CachedReplies(file).get(ASK) is None
 
 
-def test_a_damaged_file_is_one_line(file: CacheFile) -> None:
-    CachedReplies(file).put(ASK, REPLY)
-    file.path.write_bytes(file.path.read_bytes()[:100] + b"\xff" * 8000)
-    for end in ("-wal", "-shm"):
-        file.path.with_name(file.path.name + end).unlink(missing_ok=True)
-    with pytest.raises(DamagedError, match="damaged") as caught:
-        CachedReplies(file).get(ASK)
-    assert "\n" not in str(caught.value)
-
-
 def test_where_nothing_can_be_stored_it_warns_once_and_goes_on(tmp_path: Path) -> None:
-    replies = CachedReplies(CacheFile(tmp_path, 1.0))  # a directory
+    replies = CachedReplies(CacheFile(tmp_path))  # a directory
     assert replies.get(ASK) is None
     with pytest.warns(RuntimeWarning, match="can be stored"):
         replies.put(ASK, REPLY)
     replies.put(ASK, REPLY)  # a second warning would be an error here
-    strict = CachedReplies(CacheFile(tmp_path, 1.0, strict=True))
+    strict = CachedReplies(CacheFile(tmp_path, strict=True))
     with pytest.raises(CacheError):
         strict.get(ASK)
     with pytest.raises(CacheError, match="can be stored"):
         strict.put(ASK, REPLY)
-
-
-def test_many_writers(file: CacheFile) -> None:
-    def write(number: int) -> None:
-        for batch in range(5):
-            CachedReplies(CacheFile(file.path, 30.0)).put(
-                Ask("c", batch, number, "d"), Reply(f"{number} {batch}")
-            )
-
-    CachedReplies(file).put(ASK, REPLY)
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert CachedReplies(file).stored().rows == 31
 
 
 def test_two_places() -> None:

@@ -13,7 +13,7 @@ import warnings
 
 import pytest
 
-from adamab.providers.sync import Work, run_sync
+from adamab.providers.async_bridge import run_sync
 
 
 async def answer(value: int = 42) -> int:
@@ -108,58 +108,11 @@ def test_a_fork_starts_its_own_loop() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
 
 
-def test_work_goes_on_in_the_background_and_can_be_cancelled() -> None:
-    reached = threading.Event()
-
-    async def endless() -> None:
-        reached.set()
-        await asyncio.sleep(3600)
-
-    work = Work(endless())
-    work.start()
-    reached.wait()
-    assert not work.done()
-    work.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        work.result()
-
-
-@pytest.mark.parametrize("started", [False, True])
-def test_work_cancelled_before_it_began_never_begins(started: bool) -> None:
-    begun, held, go = [], threading.Event(), threading.Event()
-
-    async def block() -> None:
-        held.set()
-        go.wait()  # keeps the loop from beginning anything else
-
-    async def work() -> None:
-        begun.append(True)
-
-    blocking, waiting = Work(block()), Work(work())
-    blocking.start()
-    held.wait()  # otherwise both tasks may be there before either is told anything
-    if started:  # the task is there when it is told, but has not taken a step
-        waiting.start()
-        waiting.cancel()
-    else:
-        waiting.cancel()
-        waiting.start()
-    go.set()
-    blocking.wait()
-    with pytest.raises(asyncio.CancelledError):
-        waiting.result()
-    assert not begun
-
-
-@pytest.mark.parametrize(
-    "begin",
-    ["Work(endless()).start()", "threading.Thread(target=lambda: run_sync(endless()), daemon=True).start()"],
-)
-def test_what_is_under_way_when_the_interpreter_ends_is_given_up_in_silence(begin: str) -> None:
+def test_what_is_under_way_when_the_interpreter_ends_is_given_up_in_silence() -> None:
     """A generator that a request reads from cannot be closed before the request is given up."""
     script = """if True:
         import asyncio, threading
-        from adamab.providers.sync import Work, run_sync
+        from adamab.providers.async_bridge import run_sync
 
         reading = threading.Event()
 
@@ -173,9 +126,8 @@ def test_what_is_under_way_when_the_interpreter_ends_is_given_up_in_silence(begi
             async for _ in ticks():
                 pass
 
-        BEGIN
+        threading.Thread(target=lambda: run_sync(endless()), daemon=True).start()
         reading.wait()
     """
-    script = script.replace("BEGIN", begin)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stderr == ""

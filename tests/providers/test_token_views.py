@@ -6,18 +6,26 @@ import numpy as np
 import pytest
 
 from adamab.errors import EmbedderError
-from adamab.providers.embedders.chunks import Piece, averaged, split
-from adamab.providers.embedders.token_views import VIEWS, as_half, layer_indices, token_views
+from adamab.providers.embedders.sentence_transformers import (
+    VIEWS,
+    Piece,
+    as_half,
+    averaged,
+    split,
+    token_views,
+)
 
 torch = pytest.importorskip("torch")
 
 
-def test_layers_are_evenly_spaced() -> None:
-    assert layer_indices(3) == [0, 1, 2]
-    assert layer_indices(7) == list(range(7))
-    assert layer_indices(13) == [0, 2, 4, 6, 8, 10, 12]
-    chosen = layer_indices(29)
-    assert (len(chosen), chosen[0], chosen[-1]) == (7, 0, 28)
+@pytest.mark.parametrize(
+    ("count", "chosen"), [(3, [0, 1, 2]), (13, [0, 2, 4, 6, 8, 10, 12]), (29, [0, 5, 9, 14, 19, 23, 28])]
+)
+def test_layers_are_evenly_spaced(count: int, chosen: list[int]) -> None:
+    layers = [torch.full((1, 1, 1), float(index)) for index in range(count)]
+    one = torch.ones((1, 1))
+    answer = token_views(layers, one, 0 * one, prompt_tokens=0, views=["layers"])
+    assert answer["layers"].tolist() == [chosen]
 
 
 def summaries(mask: list[int], special: list[int], prompt_tokens: int = 0) -> dict[str, list[float]]:

@@ -1,14 +1,10 @@
-"""Pictures through Voyage's multimodal endpoint, against a server that speaks it and has its faults."""
+"""Images through Voyage's multimodal endpoint, against a server that speaks it and has its faults."""
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import copy
 import gc
-import hashlib
 import io
-import json
 import tracemalloc
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
@@ -18,23 +14,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adamab.errors import ApiError, BudgetError, CacheError, EmbedderError, ImageError
-from adamab.providers.budget import Budget
+from adamab.errors import ApiError, EmbedderError, ImageError
 from adamab.providers.cache import CachedEmbedder, VectorCache
-from adamab.providers.embedders import sent_pictures
+from adamab.providers.embedders import api as sent_images
+from adamab.providers.embedders.api import VoyageEmbedder
 from adamab.providers.embedders.base import Item
-from adamab.providers.embedders.voyage import VoyageEmbedder
-from adamab.providers.ledger import Ledger
-from adamab.providers.prices import Price
+from adamab.providers.metering import Budget, Ledger, Price
 from adamab.providers.registry import resolve_embedder
 from adamab.task.images import Image, digest_of
 from adamab.testing import Fault, ProviderServer, check_embedder
-from adamab.testing.provider_pictures import picture
+from adamab.testing._provider_generators import draw_image as sample_image
 
 PIL = pytest.importorskip("PIL.Image", reason="Pillow is not installed (adamab[images])")
 MODEL = "voyage-multimodal-3"
 PATH = "/multimodalembeddings"
-KEY = "pa-verysecretverysecret-9876"
 
 
 @pytest.fixture
@@ -69,13 +62,15 @@ def noise(width: int, height: int, seed: int = 0) -> Any:
 
 @pytest.fixture
 def images(tmp_path: Path) -> list[Image]:
-    """Pictures of two classes, small PNGs."""
+    """Images of two classes, small PNGs."""
     names = ["cat"] * 6 + ["dog"] * 5
-    return [stored(tmp_path / f"{name}{n}.png", picture(name, n, (256, 256))) for n, name in enumerate(names)]
+    return [
+        stored(tmp_path / f"{name}{n}.png", sample_image(name, n, (256, 256))) for n, name in enumerate(names)
+    ]
 
 
 def sent(server: ProviderServer) -> list[tuple[str, bytes]]:
-    """Media type and bytes of each picture that was received, in order."""
+    """Media type and bytes of each image that was received, in order."""
     urls = [
         piece["image_base64"]
         for seen in server.seen
@@ -88,9 +83,9 @@ def sent(server: ProviderServer) -> list[tuple[str, bytes]]:
 
 
 def opened(data: bytes) -> Any:
-    found = PIL.open(io.BytesIO(data))
-    found.load()
-    return found
+    image = PIL.open(io.BytesIO(data))
+    image.load()
+    return image
 
 
 def sizes(server: ProviderServer) -> list[int]:
@@ -109,12 +104,13 @@ async def pooled(embedder: VoyageEmbedder, items: Sequence[Item], **more: Any) -
 # What is asked
 
 
-def test_the_models_name_decides() -> None:
+async def test_the_models_name_decides(images: list[Image]) -> None:
     for model in (MODEL, "voyage-multimodal-3.5"):
         embedder = resolve_embedder(f"voyage:{model}")
         assert isinstance(embedder, VoyageEmbedder)
         assert (embedder.modalities, embedder.fingerprint) == ({"text", "image"}, f"voyage:{model}")
-    assert resolve_embedder("voyage:voyage-3.5").modalities == {"text"}
+    with pytest.raises(EmbedderError, match=r"voyage:voyage-3\.5 embeds no images"):
+        await resolve_embedder("voyage:voyage-3.5").embed(images)
     assert resolve_embedder(f"voyage:{MODEL}?dimensions=256").fingerprint == f"voyage:{MODEL}:256"
 
 
@@ -123,38 +119,18 @@ def test_conformance(server: ProviderServer, images: list[Image]) -> None:
     assert {seen.path for seen in server.seen} == {f"/voyage/v1{PATH}"}
 
 
-async def test_text_models_still_take_no_pictures(server: ProviderServer, images: list[Image]) -> None:
-    embedder = resolve_embedder(f"voyage:voyage-3.5?base_url={server.url}/voyage/v1")
-    with pytest.raises(EmbedderError, match=r"voyage:voyage-3\.5 embeds no images"):
-        await embedder.embed(images)
-    assert server.count() == 0
-
-
-def test_what_texts_are_asked_with_stays_as_it_was() -> None:
-    """A run that is taken up by a later version is billed once only if its keys are the same."""
-    embedder = VoyageEmbedder("voyage-3.5")
-    (pack,) = embedder._packs(["a", "täglich"])
-    call = embedder._call(pack, "query")
-    assert json.dumps(call.body, ensure_ascii=False) == (
-        '{"model": "voyage-3.5", "input": ["a", "täglich"], "input_type": "query", "truncation": false, '
-        '"encoding_format": "base64"}'
-    )
-    asked = json.dumps(["voyage:voyage-3.5", call.body], sort_keys=True)
-    assert call.idempotency_key == hashlib.sha256(asked.encode()).hexdigest()
-
-
-async def test_pictures_are_packed_and_order_is_kept(server: ProviderServer, images: list[Image]) -> None:
+async def test_images_are_packed_and_order_is_kept(server: ProviderServer, images: list[Image]) -> None:
     alone = [await pooled(make(server), [image]) for image in images]
     server.reset()
     server.jitter = 0.02  # answers come back in another order than they were asked for
-    found = await pooled(make(server), [*images, images[0]])
-    np.testing.assert_array_equal(found, np.concatenate([*alone, alone[0]]))
+    vectors = await pooled(make(server), [*images, images[0]])
+    np.testing.assert_array_equal(vectors, np.concatenate([*alone, alone[0]]))
     assert sorted(sizes(server), reverse=True) == [4, 4, 3]
-    assert (server.billed(PATH), server.pictures(PATH)) == (3, 11)
-    assert found[0] @ found[1] > 0.6 > found[0] @ found[-2], "the server looks at the colours"
+    assert (server.billed(PATH), server.images(PATH)) == (3, 11)
+    assert vectors[0] @ vectors[1] > 0.6 > vectors[0] @ vectors[-2], "the server looks at the colours"
 
 
-async def test_a_picture_is_a_document_and_the_wording_of_a_class_a_query(
+async def test_a_image_is_a_document_and_the_wording_of_a_class_a_query(
     server: ProviderServer, images: list[Image]
 ) -> None:
     embedder = make(server)
@@ -167,39 +143,23 @@ async def test_a_picture_is_a_document_and_the_wording_of_a_class_a_query(
     assert second["inputs"] == [{"content": [{"type": "text", "text": "a cat"}]}]
 
 
-async def test_texts_and_pictures_may_be_mixed(server: ProviderServer, images: list[Image]) -> None:
+async def test_texts_and_images_may_be_mixed(server: ProviderServer, images: list[Image]) -> None:
     embedder = make(server)
-    found = await pooled(embedder, [images[0], "a cat", "", images[1]])
+    vectors = await pooled(embedder, [images[0], "a cat", "", images[1]])
     apart = [await pooled(embedder, [item]) for item in (images[0], "a cat", "", images[1])]
-    np.testing.assert_array_equal(found, np.concatenate(apart))
+    np.testing.assert_array_equal(vectors, np.concatenate(apart))
     assert server.seen[0].body["inputs"][2] == {"content": [{"type": "text", "text": "."}]}
 
 
-async def test_a_text_that_is_too_long_is_cut_and_flagged(server: ProviderServer) -> None:
-    answer = await make(server).embed(["short", "word " * 40_000])
-    assert answer.overlong.tolist() == [False, True]
+# What is sent of an image
 
 
-async def test_dimensions(server: ProviderServer, images: list[Image]) -> None:
-    server.idempotent = False
-    assert (await pooled(make(server, dimensions=4), images)).shape == (11, 4)
-    server.add_fault(Fault("wrong_width", times=None))
-    with pytest.raises(ApiError, match="another width than 4"):
-        await make(server, dimensions=4).embed(images)
-    server.clear_faults()
-    with pytest.raises(EmbedderError, match="leave out dimensions=9999"):
-        await make(server, dimensions=9999).embed(images[:1])
-
-
-# What is sent of a picture
-
-
-async def test_lossless_pictures_arrive_pixel_by_pixel(server: ProviderServer, tmp_path: Path) -> None:
+async def test_lossless_images_arrive_pixel_by_pixel(server: ProviderServer, tmp_path: Path) -> None:
     pixels = noise(40, 30)
     kinds = {"PNG": ".png", "BMP": ".bmp", "TIFF": ".tif"}
-    found = [saved(tmp_path / f"a{ending}", pixels, kind) for kind, ending in kinds.items()]
-    found.append(saved(tmp_path / "a.gif", pixels.quantize(), "GIF"))
-    await make(server).embed(found)
+    files = [saved(tmp_path / f"a{ending}", pixels, kind) for kind, ending in kinds.items()]
+    files.append(saved(tmp_path / "a.gif", pixels.quantize(), "GIF"))
+    await make(server).embed(files)
     arrived = sent(server)
     assert [head for head, _ in arrived] == ["data:image/png"] * 4
     for _, data in arrived[:3]:
@@ -207,15 +167,15 @@ async def test_lossless_pictures_arrive_pixel_by_pixel(server: ProviderServer, t
     assert opened(arrived[3][1]).mode == "RGB"
 
 
-async def test_lossy_pictures_arrive_as_jpeg_with_hardly_a_change(
+async def test_lossy_images_arrive_as_jpeg_with_hardly_a_change(
     server: ProviderServer, tmp_path: Path
 ) -> None:
     pixels = PIL.effect_mandelbrot((200, 120), (-2, -1.5, 1, 1.5), 60).convert("RGB")
-    found = [saved(tmp_path / "a.jpg", pixels, "JPEG"), saved(tmp_path / "a.webp", pixels, "WEBP")]
-    found.append(saved(tmp_path / "cmyk.jpg", pixels.convert("CMYK"), "JPEG"))
-    found.append(saved(tmp_path / "named.png", pixels.convert("L"), "JPEG"))
-    await make(server).embed(found)
-    for (head, data), image in zip(sent(server), found, strict=True):
+    files = [saved(tmp_path / "a.jpg", pixels, "JPEG"), saved(tmp_path / "a.webp", pixels, "WEBP")]
+    files.append(saved(tmp_path / "cmyk.jpg", pixels.convert("CMYK"), "JPEG"))
+    files.append(saved(tmp_path / "named.png", pixels.convert("L"), "JPEG"))
+    await make(server).embed(files)
+    for (head, data), image in zip(sent(server), files, strict=True):
         assert head == "data:image/jpeg"
         with PIL.open(image.path) as original:
             before = np.array(original.convert("RGB"), float)
@@ -232,16 +192,16 @@ async def test_only_pixels_leave_the_machine(server: ProviderServer, tmp_path: P
     notes.add_text("Author", "SECRETAUTHOR")
     notes.add_itxt("XML:com.adobe.xmp", "<x>SECRETXMP</x>")
     pixels, profile = noise(40, 30), b"SECRETPROFILE" * 20
-    found = [
+    files = [
         saved(tmp_path / "a.jpg", pixels, "JPEG", exif=exif, comment=b"SECRETCOMMENT", icc_profile=profile),
         saved(tmp_path / "b.png", pixels, "PNG", exif=exif, pnginfo=notes, icc_profile=profile),
         saved(tmp_path / "c.webp", pixels, "WEBP", exif=exif, xmp=b"SECRETXMP", icc_profile=profile),
         saved(tmp_path / "d.gif", pixels.quantize(), "GIF", comment=b"SECRETCOMMENT"),
     ]
-    tail = found[0].path.read_bytes() + b"SECRETTRAILER"
-    found[0] = stored(found[0].path, tail)
-    assert all(b"SECRET" in image.path.read_bytes() for image in found)
-    await make(server).embed(found)
+    tail = files[0].path.read_bytes() + b"SECRETTRAILER"
+    files[0] = stored(files[0].path, tail)
+    assert all(b"SECRET" in image.path.read_bytes() for image in files)
+    await make(server).embed(files)
     arrived = sent(server)
     assert len(arrived) == 4
     for _, data in arrived:
@@ -252,7 +212,7 @@ async def test_only_pixels_leave_the_machine(server: ProviderServer, tmp_path: P
 
 
 @pytest.mark.parametrize("size", [(40, 20), (2000, 1500)])
-async def test_turned_pictures_arrive_upright(
+async def test_turned_images_arrive_upright(
     server: ProviderServer, tmp_path: Path, size: tuple[int, int]
 ) -> None:
     pixels = PIL.new("RGB", size, "red")
@@ -260,20 +220,20 @@ async def test_turned_pictures_arrive_upright(
     exif = PIL.Exif()
     exif[0x0112] = 6  # to be turned to the right: the left half becomes the upper one
     await make(server).embed([saved(tmp_path / "a.jpg", pixels, "JPEG", exif=exif)])
-    found = opened(sent(server)[0][1])
-    assert found.height > found.width
-    assert found.getpixel((found.width // 2, 2))[2] > 200
-    assert found.getpixel((found.width // 2, found.height - 3))[0] > 200
+    image = opened(sent(server)[0][1])
+    assert image.height > image.width
+    assert image.getpixel((image.width // 2, 2))[2] > 200
+    assert image.getpixel((image.width // 2, image.height - 3))[0] > 200
 
 
-async def test_large_pictures_are_shrunk_before_they_are_sent(server: ProviderServer, tmp_path: Path) -> None:
+async def test_large_images_are_shrunk_before_they_are_sent(server: ProviderServer, tmp_path: Path) -> None:
     plain = PIL.new("RGB", (6000, 3000), "green")  # more than the service takes
-    found = [
+    files = [
         saved(tmp_path / "a.jpg", plain, "JPEG"),
         saved(tmp_path / "b.png", plain, "PNG"),
         saved(tmp_path / "thin.png", PIL.new("RGB", (4_000_000, 1)), "PNG"),
     ]
-    answer = await make(server).embed(found)
+    answer = await make(server).embed(files)
     assert not answer.overlong.any(), "the service would have done the same"
     shapes = sorted(opened(data).size for _, data in sent(server))
     assert shapes == [(2000, 1000), (2000, 1000), (65_500, 1)]
@@ -298,7 +258,7 @@ def test_packs_by_number_tokens_and_bytes(tmp_path: Path) -> None:
     image = saved(tmp_path / "b.jpg", PIL.new("RGB", (10, 10)), "JPEG")
     texts = ["x" * 90_000] * 10  # of 30 001 tokens each
     packs_of = [len(pack.rows) for pack in embedder._packs([*texts, *[image] * 300])]
-    assert packs_of == [10 + 222, 78], "90 tokens for a picture, 320 000 a request"
+    assert packs_of == [10 + 222, 78], "90 tokens for an image, 320 000 a request"
 
 
 async def test_the_bound_holds_for_what_is_billed(
@@ -322,21 +282,22 @@ async def test_the_bound_holds_for_what_is_billed(
 def test_planning_reads_headers_only(
     server: ProviderServer, images: list[Image], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sent_pictures, "decoded", lambda *args, **more: pytest.fail("decoded a picture"))
+    monkeypatch.setattr(sent_images, "decoded", lambda *args, **more: pytest.fail("decoded an image"))
     assert len(make(server).requests_for(images)) == 3
     assert server.count() == 0
 
 
 @pytest.mark.slow
-async def test_only_requests_under_way_hold_pictures(tmp_path: Path) -> None:
+async def test_only_requests_under_way_hold_images(tmp_path: Path) -> None:
     """The peak is that of a few requests, however many there are."""
-    found = [saved(tmp_path / f"{n}.png", noise(200, 200, n), "PNG") for n in range(36)]
+    files = [saved(tmp_path / f"{n}.png", noise(200, 200, n), "PNG") for n in range(36)]
     peaks = []
-    with ProviderServer(width=16, keep=1) as server:
+    with ProviderServer(width=16) as server:
         for count in (4, 12, 36):  # the first pays for what is made once
-            parts = make(server, batch=2, concurrency=2).parts(found[:count], kind="query", views=["pooled"])
+            parts = make(server, batch=2, concurrency=2).parts(files[:count], kind="query", views=["pooled"])
             tracemalloc.start()
             async for _ in parts:
+                server.reset()
                 gc.collect()  # httpx leaves each request in a ring
             peaks.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()
@@ -346,99 +307,10 @@ async def test_only_requests_under_way_hold_pictures(tmp_path: Path) -> None:
 # Faults
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        Fault("status", times=3),
-        Fault("status", retry_after=0.01),
-        Fault("status", status=500),
-        Fault("hang"),
-        Fault("reset"),
-        Fault("truncate"),
-        Fault("garbage"),
-        Fault("few_vectors"),
-        Fault("many_vectors"),
-        Fault("empty"),
-        Fault("wrong_width", how="last"),
-        Fault("nan"),
-        Fault("nan", how="null"),
-        Fault("shuffled", times=None),
-        Fault("no_usage", times=None),
-    ],
-    ids=lambda fault: f"{fault.kind}{fault.how}{fault.status or ''}",
-)
-async def test_faults_that_pass_change_nothing(
-    server: ProviderServer, images: list[Image], fault: Fault
-) -> None:
-    server.idempotent = False
-    reference = await pooled(make(server), images)
-    server.add_fault(fault)
-    embedder = make(server, timeout=0.5 if fault.kind == "hang" else 10)
-    ledger = paid(embedder)
-    np.testing.assert_array_equal(await pooled(embedder, images), reference)
-    assert ledger.spent().calls == server.count() - 3
-    assert ledger.spent().unsettled == 0
-    if fault.kind == "no_usage":
-        most = sum(most.input_tokens for _, most in make(server).requests_for(images))
-        assert ledger.spent().nano_usd == 1000 * most, "settled at the bound"
+# Images that are no good
 
 
-@pytest.mark.parametrize(
-    ("fault", "message"),
-    [
-        (Fault("few_vectors", times=None), "3 vectors for 4 pictures"),
-        (Fault("many_vectors", times=None), "5 vectors for 4 pictures"),
-        (Fault("empty", times=None), "0 vectors for 4 pictures"),
-        (Fault("wrong_width", times=None, how="last"), "vectors that are not numbers of one width"),
-        (Fault("wrong_width", times=None), "vectors of another width than 16"),
-        (Fault("nan", times=None), "a vector that is not finite"),
-        (Fault("garbage", times=None), "an answer that is no JSON"),
-        (Fault("truncate", times=None), "an answer that is no JSON"),
-        (Fault("reset", times=None), "the connection broke"),
-    ],
-    ids=str,
-)
-async def test_faults_that_stay_are_one_line(
-    server: ProviderServer, images: list[Image], fault: Fault, message: str
-) -> None:
-    embedder = make(server)
-    await embedder.embed(["the width is known now"])
-    server.add_fault(fault)
-    with pytest.raises(
-        ApiError, match=rf"voyage: no .*answer after \d attempts \(last: {message}\); "
-    ) as caught:
-        await embedder.embed(images[:4])
-    assert "\n" not in str(caught.value)
-
-
-async def test_the_key_is_in_no_message(images: list[Image], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VOYAGE_API_KEY", KEY)
-    with ProviderServer(key="another") as server:
-        with pytest.raises(ApiError, match="the key in VOYAGE_API_KEY was refused") as caught:
-            await make(server).embed(images)
-        assert server.seen[0].has_key
-    for part in (KEY, KEY[:8], KEY[-4:]):
-        assert part not in f"{caught.value!s} {caught.value!r} {make(server)!s} {make(server).api!r}"
-    monkeypatch.delenv("VOYAGE_API_KEY")
-    with pytest.raises(ApiError, match="no key; set VOYAGE_API_KEY"):
-        await VoyageEmbedder(MODEL).embed(images)
-
-
-# Pictures that are no good
-
-
-@pytest.mark.parametrize("limit", [{"items": 1}, {"bytes": 1500}, {"items": 3, "status": 400}])
-async def test_what_is_too_large_is_split(
-    server: ProviderServer, images: list[Image], limit: dict[str, int]
-) -> None:
-    reference = await pooled(make(server), images)
-    server.add_fault(Fault("too_large", times=None, **limit))  # type: ignore[arg-type]
-    answer = await make(server).embed(images)
-    np.testing.assert_array_equal(answer.views["pooled"], reference)
-    assert not answer.overlong.any()
-
-
-async def test_a_picture_that_is_too_large_by_itself_is_shrunk_and_flagged(
+async def test_a_image_that_is_too_large_by_itself_is_shrunk_and_flagged(
     server: ProviderServer, tmp_path: Path, images: list[Image]
 ) -> None:
     large = saved(tmp_path / "large.png", noise(600, 400), "PNG")
@@ -449,7 +321,7 @@ async def test_a_picture_that_is_too_large_by_itself_is_shrunk_and_flagged(
     assert shrunk == [(300, 200), (150, 100)]
 
 
-async def test_a_picture_that_stays_too_large_is_named(
+async def test_a_image_that_stays_too_large_is_named(
     server: ProviderServer, tmp_path: Path, images: list[Image]
 ) -> None:
     large = saved(tmp_path / "large.png", noise(600, 400), "PNG")
@@ -472,10 +344,10 @@ async def test_a_picture_that_stays_too_large_is_named(
     ],
     ids=["content", "unreadable", "unprocessable"],
 )
-async def test_a_picture_that_is_refused_is_named_and_the_others_are_kept(
+async def test_a_image_that_is_refused_is_named_and_the_others_are_kept(
     server: ProviderServer, tmp_path: Path, images: list[Image], fault: Fault, words: str
 ) -> None:
-    bad = sent_pictures.sent_picture(images[5], 10**6).data_url()[-60:]
+    bad = sent_images.sent_image(images[5], 10**6).data_url()[-60:]
     server.add_fault(Fault(fault.kind, status=fault.status, times=None, contains=bad))
     cached = CachedEmbedder(make(server, concurrency=1), VectorCache(tmp_path / "v.sqlite", strict=True))
     with pytest.raises(EmbedderError) as caught:
@@ -484,10 +356,10 @@ async def test_a_picture_that_is_refused_is_named_and_the_others_are_kept(
     assert str(caught.value).endswith("replace it or leave it out")
     assert "\n" not in str(caught.value)
     (entry,) = cached.cache.entries()
-    assert entry.rows == server.pictures(PATH) == 5, "those before it"
+    assert entry.rows == server.images(PATH) == 5, "those before it"
 
 
-async def test_wrong_parameters_are_not_blamed_on_a_picture(
+async def test_wrong_parameters_are_not_blamed_on_a_image(
     server: ProviderServer, images: list[Image]
 ) -> None:
     server.add_fault(Fault("no_schema"))
@@ -501,7 +373,7 @@ async def test_wrong_parameters_are_not_blamed_on_a_picture(
 async def test_broken_files_are_named(server: ProviderServer, tmp_path: Path, images: list[Image]) -> None:
     whole = images[0].path.read_bytes()
     broken = {
-        "text.png": b"this is no picture",
+        "text.png": b"this is no image",
         "head.png": whole[:20],
         "cut.png": whole[: len(whole) // 2],
         "empty.png": b"",
@@ -517,88 +389,3 @@ async def test_broken_files_are_named(server: ProviderServer, tmp_path: Path, im
 
 
 # Money
-
-
-async def test_an_answer_that_got_lost_is_not_billed_twice(
-    server: ProviderServer, images: list[Image]
-) -> None:
-    server.add_fault(Fault("reset"))
-    await make(server).embed(images[:4])
-    assert (server.count(), server.billed()) == (2, 1)
-    await make(server).embed(images[:4])  # as after a crash
-    assert (server.count(), server.billed(), server.pictures()) == (3, 1, 4)
-
-
-async def test_the_budget_stops_in_time(server: ProviderServer, tmp_path: Path, images: list[Image]) -> None:
-    inner = make(server, batch=1)
-    cached = CachedEmbedder(inner, VectorCache(tmp_path / "v.sqlite"))
-    paid(inner, "7 calls")
-    with pytest.raises(BudgetError, match="7 calls"):
-        await cached.embed(images)
-    assert server.count() == 7
-    (entry,) = cached.cache.entries()
-    assert entry.rows == 7, "and what it bought is kept"
-    answer = await CachedEmbedder(make(server, batch=1), cached.cache).embed(images)
-    assert len(answer.views["pooled"]) == 11
-    assert (server.pictures(), server.repeated()) == (11, 0)
-
-
-async def test_nothing_is_paid_for_what_cannot_be_stored(
-    server: ProviderServer, tmp_path: Path, images: list[Image]
-) -> None:
-    with pytest.raises(CacheError):
-        await CachedEmbedder(make(server), VectorCache(tmp_path, strict=True)).embed(images)
-    assert server.count() == 0
-
-
-class Died(BaseException):
-    """A process that ends here writes nothing more."""
-
-
-class DyingLedger(Ledger):
-    """Its process ends just before its second call is settled."""
-
-    calls = 0
-
-    def settle(self, *args: Any) -> None:
-        self.calls += 1
-        if self.calls == 2:
-            raise Died
-        super().settle(*args)
-
-
-async def test_what_is_bought_is_stored_before_it_is_settled(
-    server: ProviderServer, tmp_path: Path, images: list[Image]
-) -> None:
-    server.idempotent = False  # whatever is asked for again is billed again
-    inner = make(server, concurrency=1)
-    inner.api.ledger = DyingLedger(path=tmp_path / "ledger.sqlite")
-    cache = VectorCache(tmp_path / "v.sqlite", strict=True)
-    with pytest.raises(Died):
-        await CachedEmbedder(inner, cache).embed(images)
-    assert cache.entries()[0].rows == 8
-    answer = await CachedEmbedder(make(server), cache).embed(images)
-    np.testing.assert_array_equal(answer.views["pooled"], await pooled(make(server, batch=11), images))
-    assert server.pictures() == 11 + 11
-
-
-async def test_a_cancelled_task_gives_up_what_is_on_its_way(
-    server: ProviderServer, images: list[Image]
-) -> None:
-    server.add_fault(Fault("hang", times=None))
-    embedder = make(server)
-    ledger = paid(embedder)
-    task = asyncio.create_task(embedder.embed(images))
-    while server.count() < 3:
-        await asyncio.sleep(0.005)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert (ledger.spent().calls, ledger.spent().unsettled) == (3, 0)
-
-
-async def test_copies_embed_alike(server: ProviderServer, images: list[Image]) -> None:
-    embedder = make(server)
-    np.testing.assert_array_equal(
-        await pooled(embedder, images), await pooled(copy.deepcopy(embedder), images)
-    )

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from adamab.providers.registry import resolve_embedder, resolve_generator
-from adamab.run.fit_run import Order, fit_run
-from adamab.run.journal import Journal
+from adamab.run.run_log import Journal
 from adamab.task.recipe import Recipe
 from adamab.task.spec import Task
 from adamab.testing import HashEmbedder, ProviderServer
+from tests.fitting import Order, fit_run
 
 GIVEN = {
     "refund": ["give me my money back", "i want a refund of the fee"],
@@ -23,7 +23,7 @@ GIVEN = {
 }
 DESCRIPTIONS = {"refund": "wants money back", "praise": "is happy", "outage": "the site is down"}
 RECIPES = {
-    "default": Recipe(checkpoints=(0, 5), folds=2, batch=2, passes=2),
+    "default": Recipe(checkpoints=(0, 5), folds=2, batch=2, rounds_per_class=2),
     "paper": Recipe.preset("paper").with_options(batch=2, rounds=8, augmentation_rounds=6),
 }
 

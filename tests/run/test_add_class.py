@@ -9,20 +9,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from adamab.classifier import load
-from adamab.classifier.class_files import load_class_side
 from adamab.errors import BudgetError, ModelFileError, RunError, TaskError
-from adamab.providers.budget import Budget
+from adamab.model import load
+from adamab.model.new_class import load_new_class_model
+from adamab.model.predictor import Inference
+from adamab.providers.metering import Budget
 from adamab.providers.registry import resolve_embedder
+from adamab.providers.sqlite_file import WriterLock
 from adamab.run import directory as folder
 from adamab.run.add_class import Addition, add_class
-from adamab.run.fit_run import fit_run
-from adamab.run.inference import Inference
-from adamab.run.journal_file import WriterLock
-from adamab.run.kept_task import read_task
+from adamab.run.directory import read_task
 from adamab.task.image_folders import image_at
 from adamab.task.spec import Sample
 from adamab.testing import HashEmbedder, PixelEmbedder
+from tests.fitting import fit_run
 
 QUESTION = Addition(
     "question",
@@ -62,7 +62,7 @@ def test_known_at_once_then_trained_in_without_buying_again(runs):
     assert all("asks how something works" in body for body in new)
     assert set(before["samples"]) <= set(runs.left()["samples"])
     assert predicted(runs.path, "how does my name work") == ["question"]
-    assert load_class_side(runs.path, load(runs.path)).reference.logits.shape[1] == 4
+    assert load_new_class_model(runs.path, load(runs.path)).reference.logits.shape[1] == 4
 
 
 def test_the_paper_recipe_and_several_classes_one_after_the_other(both):
@@ -142,7 +142,7 @@ def test_what_is_no_run(tmp_path):
         add_class(tmp_path, QUESTION)
 
 
-@pytest.mark.parametrize("step", ["write_task", "note_added", "save_class_side", "save"])
+@pytest.mark.parametrize("step", ["write_task", "note_added", "save_new_class_model", "save"])
 def test_a_process_that_dies_leaves_the_old_model_and_can_be_started_again(runs, monkeypatch, step):
     runs.fit()
     where = "adamab.run.directory.note_added" if step == "note_added" else f"adamab.run.add_class.{step}"
@@ -155,7 +155,7 @@ def test_a_process_that_dies_leaves_the_old_model_and_can_be_started_again(runs,
         with pytest.raises(KeyboardInterrupt):
             add_class(runs.path, QUESTION, embedder=HashEmbedder())
     assert len(load(runs.path).classes) == 3
-    load_class_side(runs.path, load(runs.path))
+    load_new_class_model(runs.path, load(runs.path))
     assert add_class(runs.path, QUESTION, embedder=HashEmbedder()).classes == 4
     assert read_task(runs.path).samples_of("question") == QUESTION.examples
     assert folder.read_summary(runs.path)["added"] == ["question"]
@@ -180,7 +180,7 @@ def test_a_killed_process_leaves_a_whole_model(runs, delay):
     process.kill()
     process.communicate()
     model = load(runs.path)
-    load_class_side(runs.path, model)
+    load_new_class_model(runs.path, model)
     assert len(model.classes) in (3, 4)
     folder.read_summary(runs.path)
     if len(model.classes) == 3:
@@ -217,10 +217,10 @@ def test_a_budget_that_is_used_up_refuses_the_call(runs):
     assert len(load(paid.path).classes) == 3
 
 
-def test_pictures(tmp_path, paint):
-    from adamab.run.fit_run import Order
+def test_images(tmp_path, paint):
     from adamab.task import load_task
     from adamab.task.recipe import Recipe
+    from tests.fitting import Order
 
     paint(tmp_path / "given", {"red": 3, "green": 3})
     task = load_task(str(tmp_path / "given"))
@@ -229,7 +229,7 @@ def test_pictures(tmp_path, paint):
     run = tmp_path / "run"
     fit_run(order, run)
     with pytest.raises(TaskError, match=r"by their examples only"):
-        add_class(run, Addition("blue", "blue pictures"), embedder=PixelEmbedder())
+        add_class(run, Addition("blue", "blue images"), embedder=PixelEmbedder())
     blue = [image_at(path) for path in paint(tmp_path / "more", {"blue": 4})]
     examples = tuple(Sample.of_image(image, "blue") for image in blue[:3])
     added = add_class(run, Addition("blue", None, examples), embedder=PixelEmbedder())
@@ -237,5 +237,5 @@ def test_pictures(tmp_path, paint):
     model = Inference.open(run, PixelEmbedder())
     found = model.predict_proba([Sample.of_image(blue[3], "")]).argmax()
     assert model.classifier.classes[found] == "blue"
-    fit_run(replace(order, task=read_task(run)), run)
+    fit_run(order.changed(task=read_task(run)), run)
     assert json.loads((run / "fit.json").read_text())["classes"] == 3

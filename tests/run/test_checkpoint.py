@@ -9,14 +9,15 @@ import pytest
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from adamab.run.checkpoint import FILE_NAME, load_checkpoint
-from adamab.run.joint_model import JointModel
-from adamab.run.journal import Journal, outcome_from_json
+from adamab.run._loop_model import JointModel
+from adamab.run.resume import CHECKPOINT as FILE_NAME
+from adamab.run.resume import load_checkpoint, outcome_from_json
+from adamab.run.run_log import Journal
 
 
 def checkpoints(rounds):
     def set_rounds(session):
-        session.trail.checkpoint_rounds = rounds
+        session.checkpoint_rounds = rounds
 
     return set_rounds
 
@@ -95,13 +96,6 @@ def test_one_that_is_no_good_is_ignored(both, tmp_path, trained, how):
     assert trained[:5] == [1, 2, 3, 4, 5]
 
 
-def test_one_of_another_run_is_ignored(stopped, tmp_path):
-    stopped.fit_until(4, stopped.order(seed=9), path=tmp_path / "foreign", on_start=checkpoints(4))
-    shutil.copy(tmp_path / "foreign" / FILE_NAME, stopped.path / FILE_NAME)
-    assert load_checkpoint(stopped.path, 1, rounds_of(stopped)) is None
-    assert ends_the_same(stopped)
-
-
 def test_one_of_an_earlier_segment_is_ignored(stopped, tmp_path):
     given = {
         "refund": ["give me my money back", "i want a refund of the fee"],
@@ -123,7 +117,7 @@ def test_a_place_where_none_can_be_written_stops_nothing(both, tmp_path):
     both.fit(path=tmp_path / "other")
 
     def in_the_way(session):
-        session.trail.checkpoint_rounds = 1
+        session.checkpoint_rounds = 1
         (session.directory / FILE_NAME).mkdir()
 
     both.fit(on_start=in_the_way)

@@ -5,18 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from adamab.classifier.class_rows import Matching, Scatter
-from adamab.classifier.class_side import NewClass
-from adamab.method.heads import fit_views
+from adamab.model.new_class import Matching, NewClass, Scatter
+from adamab.providers.async_bridge import run_sync
 from adamab.providers.generators.base import Batch, Generator
-from adamab.providers.sync import run_sync
-from adamab.run.assemble import heads_of_fit
+from adamab.run._arrays import heads_of_fit
 from adamab.run.fit import fit_task, fit_vectors
-from adamab.run.training_set import DenseView, DescribedClasses
 from adamab.task.prompts import Prompts
 from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec, Task
 from adamab.testing import HashEmbedder
+from tests.method.fitting import fit_on, view_of
 
 GIVEN = {
     "refund": ["give me my money back", "i want a refund of the fee", "refund the double charge"],
@@ -25,7 +23,7 @@ GIVEN = {
 }
 DESCRIPTIONS = {"refund": "wants money back", "praise": "is happy", "outage": "the site is down"}
 # A class that comes later has no trained vector of its own, so none is trained here.
-FAST = Recipe(checkpoints=(0, 12), folds=2, batch=2, passes=2, free_vectors=False)
+FAST = Recipe(checkpoints=(0, 12), folds=2, batch=2, rounds_per_class=2, free_vectors=False)
 
 
 class Writer(Generator):
@@ -44,7 +42,7 @@ def views_of(embedder, texts, kind="query"):
 
 def as_new(result, task, embedder, spec):
     """A class of the fit as if it came later."""
-    classifier, side = result.classifier, result.class_side
+    classifier, side = result.classifier, result.new_class
     given = [s.text for s in task.samples_of(spec.name)]
     texts = given + [s.text for s in result.synthetic if s.class_name == spec.name]
     wording = side.class_text(spec.name, spec.description, given)
@@ -105,7 +103,7 @@ def test_rows_of_the_classes_of_a_fit(way):
     )
     result = fit_task(task, embedder, seed=1, **{"recipe": FAST, **options})
     for index, spec in enumerate(task.classes):
-        assert_same_rows(result.classifier, result.class_side, index, as_new(result, task, embedder, spec))
+        assert_same_rows(result.classifier, result.new_class, index, as_new(result, task, embedder, spec))
 
 
 @pytest.mark.parametrize("described", [False, True])
@@ -120,7 +118,7 @@ def test_rows_of_vectors(described):
     for k in range(3):
         wording = {} if classes is None else {"pooled": classes[k : k + 1]}
         new = NewClass(name="x", described=wording, examples={"pooled": vectors[index == k]}, n=4)
-        assert_same_rows(result.classifier, result.class_side, k, new)
+        assert_same_rows(result.classifier, result.new_class, k, new)
 
 
 def test_trained_vectors_of_single_classes_are_replaced_by_their_mean():
@@ -128,9 +126,8 @@ def test_trained_vectors_of_single_classes_are_replaced_by_their_mean():
     index = np.arange(30) % 3
     vectors = (rng.standard_normal((30, 20)) + 2 * np.eye(3, 20)[index]).astype(np.float32)
     classes = np.eye(3, 20, dtype=np.float32)
-    view = DenseView("pooled", vectors, lambda _: DescribedClasses(("a", "b", "c"), {"pooled": classes}))
-    recipe = Recipe(checkpoints=(20,), pull=2400.0)
-    fitted = fit_views([view], index, np.ones(30, np.bool_), 3, recipe, seed=0)
+    recipe = Recipe(checkpoints=(20,), weight_ridge=2400.0)
+    fitted = fit_on([view_of(vectors, classes)], index, np.ones(30, np.bool_), 3, recipe)
     (head, matching, queries), (_, scatter, _) = heads_of_fit(fitted, recipe)
     assert isinstance(matching, Matching)
     assert isinstance(scatter, Scatter)
@@ -147,7 +144,7 @@ def test_trained_vectors_of_single_classes_are_replaced_by_their_mean():
 def test_a_class_without_examples_has_the_mean_row_of_a_discriminant():
     task = Task.from_mapping(GIVEN)
     result = fit_task(task, HashEmbedder(width=24), recipe=FAST, seed=0)
-    parts = zip(result.classifier.heads, result.class_side.heads, strict=True)
+    parts = zip(result.classifier.heads, result.new_class.heads, strict=True)
     head, scatter = next((head, part) for head, part in parts if isinstance(part, Scatter))
     row = scatter.row(head, None, np.zeros((0, head.linear.shape[1]), np.float32))
     np.testing.assert_allclose(row.linear, head.linear.mean(axis=0))

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from adamab.classifier.confidence import confidence_of
 from adamab.errors import TaskError
+from adamab.model.confidence import confidence_of
+from adamab.model.predictor import Inference
 from adamab.providers.generators.base import Batch, Generator
 from adamab.run.fit import fit_task, fit_vectors
-from adamab.run.inference import Inference
 from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec, Sample, Task
 from adamab.testing import HashEmbedder
@@ -17,7 +17,7 @@ GIVEN = {
     "praise": ["what a lovely product", "i love your lovely team", "great work, lovely"],
     "outage": ["the site is down again", "nothing loads, site down", "down for an hour now"],
 }
-FAST = Recipe(checkpoints=(0, 5, 20), batch=2, passes=2, synthetic_weight=0.5)
+FAST = Recipe(checkpoints=(0, 5, 20), batch=2, rounds_per_class=2, synthetic_weight=0.5)
 
 
 class Writer(Generator):
@@ -40,7 +40,7 @@ def test_the_temperature_is_in_the_heads_and_told(monkeypatch):
     confidence = plain.classifier.confidence
     assert confidence.temperature == pytest.approx(1 / plain.held_out.scale())
     assert confidence.temperature != 1
-    monkeypatch.setattr("adamab.method.evidence.HeldOut.scale", lambda self: 1.0)
+    monkeypatch.setattr("adamab.method.stacking.HeldOut.scale", lambda self: 1.0)
     untouched = fit()
     rows = [Sample("my money is down", "")]
     before, after = (Inference(r.classifier, HashEmbedder()).logits(rows) for r in (untouched, plain))
@@ -59,7 +59,9 @@ def test_scores_of_sets_are_of_the_given_samples_alone_and_shares_of_all():
     assert without.seen == (3.0, 3.0, 3.0)
     assert told.seen == tuple(3 + 0.5 * more.synthetic_by_class[name] for name in GIVEN)
     held_out = alone.held_out
-    again = confidence_of(held_out.logits, held_out.class_index, np.full(3, 3), held_out.scale(), lean=0.0)
+    again = confidence_of(
+        held_out.logits, held_out.class_index, np.full(3, 3), held_out.scale(), prior_exponent=0.0
+    )
     assert again == without  # nothing else goes into it
 
 
@@ -105,7 +107,7 @@ def test_stating_what_is_true_does_no_harm_where_counts_differ():
         rows = [(centres[c] + 1.5 * rng.standard_normal((len(c), 30))).astype(np.float32) for c in (y, new)]
         classes = [ClassSpec(name) for name in "abcd"]
         model = fit_vectors(rows[0], y, classes=classes, recipe=Recipe(checkpoints=(0, 20))).classifier
-        assert 0 <= model.confidence.lean <= 1
+        assert 0 <= model.confidence.prior_exponent <= 1
         plain, stated = (
             (model.predict_proba({"pooled": rows[1]}, priors=priors).argmax(axis=1) == new).mean()
             for priors in (None, dict.fromkeys("abcd", 0.25))
@@ -115,5 +117,5 @@ def test_stating_what_is_true_does_no_harm_where_counts_differ():
 
 
 def test_what_the_loss_alone_trained_follows_the_shares():
-    assert fit(recipe=Recipe.preset("paper")).classifier.confidence.lean == 1
-    assert fit().classifier.confidence.lean == 0  # as many of each class: nobody can say
+    assert fit(recipe=Recipe.preset("paper")).classifier.confidence.prior_exponent == 1
+    assert fit().classifier.confidence.prior_exponent == 0  # as many of each class: nobody can say

@@ -8,19 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adamab.classifier import Classifier, Head, load
-from adamab.classifier.class_rows import Scatter
-from adamab.classifier.class_side import ClassSide
 from adamab.errors import MissingExtraError, RunError
-from adamab.method.evidence import Estimate
-from adamab.providers.budget import Budget, Spend
-from adamab.run import directory, torch_required
-from adamab.run.class_scores import ClassScore, ClassScores
-from adamab.run.diversity import Diversity
+from adamab.method.stacking import Estimate
+from adamab.model import Classifier, Head, load
+from adamab.model.new_class import NewClassModel, Scatter
+from adamab.providers.metering import Budget, Spend
+from adamab.run import directory, run_log, torch_required
+from adamab.run.directory import SampleVectors
 from adamab.run.fit import FitResult
-from adamab.run.journal import Journal
-from adamab.run.records import History, RoundRecord, Seconds
-from adamab.run.sample_files import SampleVectors
+from adamab.run.gate import Diversity
+from adamab.run.records import ClassScores, History, RoundRecord, Seconds
+from adamab.run.run_log import Journal
 from adamab.task import Sample, Task
 from adamab.task.recipe import Recipe
 
@@ -30,7 +28,7 @@ TASK = Task.from_mapping({"no": ["a"], "yes": ["b"]})
 @pytest.fixture
 def result() -> FitResult:
     head = Head(view="pooled", linear=np.eye(2, dtype=np.float32))
-    record = RoundRecord(1, "no", 2, 2, None, 4, ClassScores.of([ClassScore(1)] * 2), 0.5, 0.1, Seconds())
+    record = RoundRecord(1, "no", 2, 2, None, 4, ClassScores([1, 1]), 0.5, 0.1, Seconds())
     return FitResult(
         Classifier(classes=("no", "yes"), heads=(head,), embedder_spec="npz:x"),
         History([record]),
@@ -41,7 +39,7 @@ def result() -> FitResult:
         synthetic_by_class={"no": 2, "yes": 0},
         diversity=(Diversity(None, 0.25), Diversity(None, None)),
         vectors=SampleVectors(*[np.zeros((0, 2), np.float16)] * 3),
-        class_side=ClassSide(heads=(Scatter(scale=1.0),)),
+        new_class=NewClassModel(heads=(Scatter(scale=1.0),)),
         spent={("generate", "no"): Spend(2, 3_000_000, 10, 20), ("embed", None): Spend(1, 500, 7, 0, 1)},
     )
 
@@ -86,12 +84,6 @@ def test_spending_adds_up(summary):
     }
 
 
-def test_digest_is_of_the_contents():
-    again = Task.from_mapping({"no": ["a"], "yes": ["b"]})
-    other = Task.from_mapping({"no": ["a"], "yes": ["c"]})
-    assert directory.task_digest(TASK) == directory.task_digest(again) != directory.task_digest(other)
-
-
 def test_a_run_is_taken_up_unless_there_is_no_journal(tmp_path, result, summary):
     path = tmp_path / "run"
     path.mkdir()  # an empty directory is free
@@ -112,12 +104,10 @@ def test_a_run_is_taken_up_unless_there_is_no_journal(tmp_path, result, summary)
 def test_a_journal_set_aside_can_still_be_read(tmp_path):
     with Journal(tmp_path, writing=True) as journal:
         journal.note("segment", {"number": 1})
-        directory.set_aside(tmp_path)  # with the write-ahead log beside it
+        run_log._set_aside(tmp_path)  # with the write-ahead log beside it
     aside = tmp_path / "journal.sqlite.old"
     assert not directory.has_journal(tmp_path)
     assert sqlite3.connect(aside).execute("SELECT COUNT(*) FROM events").fetchone() == (1,)
-    directory.drop_set_aside(tmp_path)
-    assert not aside.exists()
 
 
 @pytest.mark.parametrize("content", [b"{}", b"[]", b"{", b"\xff", b"[" * 100_000])
@@ -156,11 +146,11 @@ def test_unreadable_directories(tmp_path, monkeypatch):
 def test_a_failure_while_writing_leaves_the_results_that_were_there(
     tmp_path, result, summary, monkeypatch, error
 ):
-    def fail(self: History, path: Path) -> None:
+    def fail(self):
         raise error
 
     directory.write_results(tmp_path, TASK, result, summary)
-    monkeypatch.setattr(History, "write", fail)
+    monkeypatch.setattr(RoundRecord, "to_json", fail)
     with pytest.raises((RunError, KeyboardInterrupt)):
         directory.write_results(tmp_path, TASK, result, {**summary, "seed": 9})
     assert directory.read_summary(tmp_path)["seed"] == 3

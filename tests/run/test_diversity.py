@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from adamab.run.diversity import Diversity, diversity, mean_distance
+from adamab.run.gate import Diversity, diversity, mean_distance
 
 
 def pairwise(vectors):

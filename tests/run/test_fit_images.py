@@ -1,4 +1,4 @@
-"""A fit on pictures: class means where there is no text side, generated pictures in the run's folder."""
+"""A fit on images: class means where there is no text side, generated images in the run's folder."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ import numpy as np
 import pytest
 
 from adamab.errors import EmbedderError, GeneratorError, RunError, TaskError
+from adamab.model.predictor import Inference
 from adamab.providers.embedders.base import Embedder
 from adamab.providers.image_store import ImageStore
-from adamab.providers.registry import resolve_generator
+from adamab.providers.registry import resolve_generator, shared_images
 from adamab.run.fit import fit_task
-from adamab.run.fit_run import Order, fit_run, rejected_texts
-from adamab.run.holdout import Holdout
-from adamab.run.inference import Inference
-from adamab.run.journal import Journal
+from adamab.run.gate import Holdout
+from adamab.run.run_log import Journal
 from adamab.task import Image, Task, load_task
-from adamab.task.image_samples import read_images
+from adamab.task.image_folders import read_images
 from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec, Sample
+from adamab.task.tables import read_texts
 from adamab.testing import HashEmbedder, PixelEmbedder
+from tests.fitting import Order, fit_run
 
 Paint = Callable[..., list[Path]]
-RECIPE = Recipe().with_options(folds=2, checkpoints=(0, 6), batch=2, passes=2, near_duplicate=None)
+RECIPE = Recipe().with_options(folds=2, checkpoints=(0, 6), batch=2, rounds_per_class=2, near_duplicate=None)
 COUNTS = {"red": 3, "green": 3, "blue": 3}
 
 
@@ -42,7 +43,6 @@ def order(task: Task, **changes: Any) -> Order:
         "embedder": PixelEmbedder(),
         "embedder_spec": "pixels",
         "generator": resolve_generator("transform", seed=0),
-        "generator_spec": "transform",
         "recipe": RECIPE,
     }
     return Order(**{**values, **changes})
@@ -52,18 +52,18 @@ def weights(run: Path) -> bytes:
     return (run / "model.safetensors").read_bytes()
 
 
-def test_pictures_are_told_apart_without_a_text_side(task: Task, tmp_path: Path, paint: Paint) -> None:
+def test_images_are_told_apart_without_a_text_side(task: Task, tmp_path: Path, paint: Paint) -> None:
     result = fit_task(task, PixelEmbedder(), recipe=RECIPE)
     model = Inference(result.classifier, PixelEmbedder())
     assert model.modality == "image"
-    assert result.classifier.vocabulary is None  # pictures have no words
+    assert result.classifier.vocabulary is None  # images have no words
     paint(tmp_path / "new", COUNTS, seed=5)
     rows = list(read_images(tmp_path / "new"))
     names = [result.classifier.classes[i] for i in model.logits(rows).argmax(axis=1)]
     assert names == [Path(str(row.fields["image"])).parts[0] for row in rows]
 
 
-def test_generated_pictures_are_kept_in_the_run_by_content(task: Task, tmp_path: Path) -> None:
+def test_generated_images_are_kept_in_the_run_by_content(task: Task, tmp_path: Path) -> None:
     run = tmp_path / "run"
     summary = fit_run(order(task), run)
     assert summary["synthetic"] == 12
@@ -81,7 +81,7 @@ def test_generated_pictures_are_kept_in_the_run_by_content(task: Task, tmp_path:
     assert (run / "journal.sqlite").stat().st_size < 500_000  # no pixels in it
 
 
-def test_a_stopped_run_of_pictures_ends_like_one_that_was_not(task: Task, tmp_path: Path) -> None:
+def test_a_stopped_run_of_images_ends_like_one_that_was_not(task: Task, tmp_path: Path) -> None:
     fit_run(order(task), tmp_path / "whole")
 
     def stop(record: Any) -> None:
@@ -104,7 +104,7 @@ def test_what_a_killed_process_left_half_written_is_tidied(task: Task, tmp_path:
     assert not half.exists()
 
 
-def test_a_run_whose_pictures_are_gone_says_so(task: Task, tmp_path: Path) -> None:
+def test_a_run_whose_images_are_gone_says_so(task: Task, tmp_path: Path) -> None:
     run = tmp_path / "run"
     fit_run(order(task), run)
     for file in (run / "images").glob("*.*"):
@@ -114,31 +114,31 @@ def test_a_run_whose_pictures_are_gone_says_so(task: Task, tmp_path: Path) -> No
         fit_run(order(task), run)
 
 
-def test_moving_the_given_pictures_changes_nothing(task: Task, tmp_path: Path) -> None:
+def test_moving_the_given_images_changes_nothing(task: Task, tmp_path: Path) -> None:
     run = tmp_path / "run"
     fit_run(order(task), run)
     (tmp_path / "given").rename(tmp_path / "moved")
     assert fit_run(order(load_task(tmp_path / "moved")), run)["complete"]
 
 
-def test_pictures_of_the_holdout_never_enter(task: Task, tmp_path: Path, paint: Paint) -> None:
+def test_images_of_the_holdout_never_enter(task: Task, tmp_path: Path, paint: Paint) -> None:
     paint(tmp_path / "pool", {"red": 4, "green": 4, "blue": 4}, seed=3)
-    paint(tmp_path / "held", {"red": 2}, seed=3)  # two of the same pictures
+    paint(tmp_path / "held", {"red": 2}, seed=3)  # two of the same images
     held = Holdout.read(tmp_path / "held", "image")
     pool = resolve_generator(f"pool:{tmp_path / 'pool'}")
-    summary = fit_run(order(task, generator=pool, generator_spec="pool", holdout=held), tmp_path / "run")
-    used = set(rejected_texts(tmp_path / "run" / "synthetic.jsonl"))
+    summary = fit_run(order(task, generator=pool, holdout=held), tmp_path / "run")
+    used = {row.text for row in read_texts(tmp_path / "run" / "synthetic.jsonl")}
     assert summary["rejected"]["red"]["held out"] == 2
     assert not used & {row.text for row in read_images(tmp_path / "held")}
 
 
-def test_a_given_picture_of_the_holdout_is_refused(task: Task, tmp_path: Path) -> None:
+def test_a_given_image_of_the_holdout_is_refused(task: Task, tmp_path: Path) -> None:
     held = Holdout.read(tmp_path / "given" / "red", "image")
     with pytest.raises(TaskError, match="3 of the given samples"):
         fit_run(order(task, holdout=held), tmp_path / "run")
 
 
-def test_rejected_pictures_are_left_out_and_nothing_is_made_again(task: Task, tmp_path: Path) -> None:
+def test_rejected_images_are_left_out_and_nothing_is_made_again(task: Task, tmp_path: Path) -> None:
     run = tmp_path / "run"
     fit_run(order(task), run)
     first = json.loads((run / "synthetic.jsonl").read_text().splitlines()[0])
@@ -156,14 +156,14 @@ def test_rejected_pictures_are_left_out_and_nothing_is_made_again(task: Task, tm
         (PixelEmbedder(), "openai:m?base_url=http://127.0.0.1:9/v1", GeneratorError, "makes texts"),
     ],
 )
-def test_what_does_not_suit_pictures_is_refused(
+def test_what_does_not_suit_images_is_refused(
     task: Task, embedder: Embedder, generator: str | None, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
         fit_task(task, embedder, generator=resolve_generator(generator), recipe=RECIPE)
 
 
-def test_a_generator_of_pictures_is_refused_for_texts() -> None:
+def test_a_generator_of_images_is_refused_for_texts() -> None:
     texts = Task.from_mapping({"a": ["x y"], "b": ["z"]})
     with pytest.raises(GeneratorError, match="makes images and the task is of texts"):
         fit_task(texts, HashEmbedder(), generator=resolve_generator("transform", seed=0), recipe=RECIPE)
@@ -175,14 +175,14 @@ def test_a_class_that_nothing_shows_is_refused(task: Task) -> None:
         fit_task(described, PixelEmbedder(), recipe=RECIPE)
 
 
-def test_texts_and_pictures_do_not_mix(task: Task) -> None:
+def test_texts_and_images_do_not_mix(task: Task) -> None:
     with pytest.raises(TaskError, match="is a text in a task of images"):
         Task(task.classes, (*task.samples, Sample("hello", "red")), modality="image")
-    with pytest.raises(TaskError, match="is a picture in a task of texts"):
+    with pytest.raises(TaskError, match="is an image in a task of texts"):
         Task(task.classes, task.samples)
 
 
-def test_the_same_picture_under_two_names_is_one_sample(task: Task, tmp_path: Path) -> None:
+def test_the_same_image_under_two_names_is_one_sample(task: Task, tmp_path: Path) -> None:
     source = next(s.image for s in task.samples if s.class_name == "red")
     assert source is not None
     copy = tmp_path / "given" / "red" / "copy.png"
@@ -214,14 +214,14 @@ def test_a_text_and_a_class_mean_can_both_stand_for_a_class(task: Task) -> None:
     assert not np.allclose(linear[1], linear[2])
 
 
-def test_a_store_finds_given_pictures_without_copying_them(task: Task, tmp_path: Path) -> None:
+def test_a_store_finds_given_images_without_copying_them(task: Task, tmp_path: Path) -> None:
     store = ImageStore(tmp_path / "store")
     fit_task(task, PixelEmbedder(), recipe=RECIPE, images=store)
     assert task.samples[0].image == store.find(task.samples[0].text)
     assert not (tmp_path / "store").exists()
 
 
-def test_a_run_that_is_begun_anew_keeps_no_pictures_of_the_old_one(task: Task, tmp_path: Path) -> None:
+def test_a_run_that_is_begun_anew_keeps_no_images_of_the_old_one(task: Task, tmp_path: Path) -> None:
     run = tmp_path / "run"
     fit_run(order(task), run)
     fit_run(order(task, generator=resolve_generator("transform", seed=9)), run, overwrite=True)
@@ -232,14 +232,13 @@ def test_a_run_that_is_begun_anew_keeps_no_pictures_of_the_old_one(task: Task, t
 
 def test_only_what_was_paid_for_is_shared(task: Task, tmp_path: Path, paint: Paint) -> None:
     paint(tmp_path / "pool", COUNTS, seed=3)
-    shared = tmp_path / "shared"
     pool = resolve_generator(f"pool:{tmp_path / 'pool'}")
-    fit_run(order(task, generator=pool, generator_spec="pool", shared_images=shared), tmp_path / "one")
-    fit_run(order(task, shared_images=shared), tmp_path / "two")
-    assert not shared.exists()
+    fit_run(order(task, generator=pool, cache=True), tmp_path / "one")
+    fit_run(order(task, cache=True), tmp_path / "two")
+    assert not shared_images().exists()
 
 
-def test_files_of_others_in_the_folder_of_pictures_stay(task: Task, tmp_path: Path) -> None:
+def test_files_of_others_in_the_folder_of_images_stay(task: Task, tmp_path: Path) -> None:
     run = tmp_path / "run"
     fit_run(order(task), run)
     (run / "images" / "notes.txt").write_text("mine")

@@ -7,12 +7,11 @@ from dataclasses import replace
 import pytest
 
 from adamab.errors import BudgetError, RecipeError, TaskError
-from adamab.providers.budget import Budget
-from adamab.providers.prices import Price
-from adamab.providers.replies import MemoryReplies
-from adamab.run.fit_run import Order
-from adamab.run.holdout import Holdout
+from adamab.providers.cache import MemoryReplies
+from adamab.providers.metering import Budget
+from adamab.run.gate import Holdout
 from adamab.testing import Fault
+from tests.fitting import Order
 
 
 def calls(count: int) -> Budget:
@@ -59,7 +58,7 @@ def test_money_without_a_price_is_told_before_the_first_call(runs, server):
         runs.fit(order)
     assert server.count() == 0
     assert not runs.path.exists()
-    summary = runs.fit(replace(order, prices={"openai:m": Price.parse("m=1/2")[1]}))
+    summary = runs.fit(order.changed(prices={"openai:m": "1/2"}))
     assert 0 < summary["spent"]["usd"] < 1
     assert summary["spent"]["usd"] == pytest.approx(
         (summary["spent"]["input_tokens"] + 2 * summary["spent"]["output_tokens"]) / 1e6
@@ -68,9 +67,9 @@ def test_money_without_a_price_is_told_before_the_first_call(runs, server):
 
 def test_the_gate_asks_the_model_of_the_round(both):
     """Also in a round of several steps, when samples are there that the model has not seen yet."""
-    recipe = both.recipe.with_options(consistent=1, batch=3)
+    recipe = both.recipe.with_options(max_label_rank=1, batch=3)
     summary = both.fit(both.order(recipe=recipe))
-    loose = both.fit(both.order(recipe=recipe.with_options(consistent=3)), both.path.with_name("loose"))
+    loose = both.fit(both.order(recipe=recipe.with_options(max_label_rank=3)), both.path.with_name("loose"))
     assert sum(loose["rejected"].get(name, {}).get("inconsistent", 0) for name in loose["rejected"]) == 0
     assert summary["synthetic"] <= loose["synthetic"]
 

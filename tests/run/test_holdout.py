@@ -1,7 +1,7 @@
 import pytest
 
 from adamab.errors import TaskError
-from adamab.run.holdout import CONTAINED_FROM, Holdout
+from adamab.run.gate import CONTAINED_FROM, Holdout
 
 LONG = "My parcel was left in the rain behind the shed again"
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict
 from decimal import Decimal
 
 import pytest
 
 from adamab.errors import RunError
-from adamab.providers.budget import Budget
-from adamab.run.inputs import Inputs
+from adamab.providers.metering import Budget
+from adamab.run.resume import Inputs
 from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec, Sample, Task
 
@@ -26,12 +26,12 @@ def inputs(classes=CLASSES, samples=SAMPLES, recipe=None, budget=None, **options
 
 def test_they_come_back_from_the_journal():
     made = inputs(budget=Budget(10, Decimal("1.10"), 5), recipe=Recipe.preset("paper:trec"))
-    assert Inputs.from_json(json.loads(json.dumps(made.to_json()))) == made
+    assert Inputs.from_json(json.loads(json.dumps(asdict(made)))) == made
     assert made.changes_to(made) == []
 
 
 def test_no_text_is_in_them():
-    said = json.dumps(inputs().to_json())
+    said = json.dumps(asdict(inputs()))
     for text in ("never", "sure thing", "not now", "declines", "agrees"):
         assert text not in said
 
@@ -78,12 +78,6 @@ def test_a_tighter_cap_on_calls_or_money_is_a_change(then, now):
     assert inputs(budget=then).changes_to(inputs(budget=now)) == [f"budget changed from {then} to {now}"]
 
 
-def test_long_values_are_shown_where_they_differ():
-    same = "openai:some-model@127.0.0.1:8510/v1:"
-    with pytest.raises(RunError, match=r"generator \('….*temperature=1', now '….*temperature=0.3'\)"):
-        inputs(generator=f"{same}temperature=1").changes_to(inputs(generator=f"{same}temperature=0.3"))
-
-
 OTHERS = {
     "a recipe's option": ({"recipe": Recipe(dropout=0.1)}, r"recipe: dropout \('0\.5', now '0\.1'\)"),
     "a preset": ({"recipe": Recipe.preset("paper")}, r"recipe: \w+ \("),
@@ -125,12 +119,3 @@ def test_every_option_of_a_recipe_binds():
         with pytest.raises(RunError, match=f"recipe: {key} .*now 'something else'"):
             now.changes_to(changed)
         assert value is None or key in now.recipe
-
-
-def test_an_option_that_came_later_stood_at_its_default() -> None:
-    now = inputs()
-    earlier = replace(now, recipe={key: value for key, value in now.recipe.items() if key != "image_size"})
-    assert earlier.changes_to(now) == []
-    other = replace(now, recipe={**now.recipe, "image_size": "512x512"})
-    with pytest.raises(RunError, match="image_size"):
-        earlier.changes_to(other)

@@ -9,9 +9,10 @@ import shutil
 import pytest
 
 from adamab.errors import RunError, TaskError
-from adamab.providers.prices import Price
-from adamab.run.kept_task import FILE_NAME, read_task, write_task
-from adamab.run.started import started, task_to_go_on
+from adamab.run.directory import TASK as FILE_NAME
+from adamab.run.directory import read_task, write_task
+from adamab.run.run_log import SEGMENT, Journal, task_to_go_on
+from adamab.run.settings import FitSettings, store_settings, stored_settings
 from adamab.task.images import Image, digest_of
 from adamab.task.prompts import Prompts
 from adamab.task.spec import ClassSpec, Sample, Task
@@ -86,23 +87,22 @@ def test_a_place_where_nothing_can_be_written(tmp_path):
 
 
 def test_a_run_tells_how_it_was_started(both):
-    order = both.order(policy="random", seed=3, generator_spec="openai:m", all_scores=True)
+    spec = f"openai:m?base_url={both.server.url}/v1"
+    order = both.order(policy="random", seed=3, generator=spec, all_scores=True)
     both.fit(order)
-    told = started(both.path)
-    assert (told.embedder, told.generator, told.policy, told.seed) == ("hash", "openai:m", "random", 3)
-    assert told.recipe == order.recipe
-    assert told.all_scores
-    assert told.holdout is None
+    stored = stored_settings(both.path)
+    assert (stored.embedder, stored.generator, stored.policy, stored.seed) == ("hash", spec, "random", 3)
+    assert stored.recipe == order.recipe
+    assert stored.all_scores
+    assert stored.holdout is None
     assert task_to_go_on(both.path) == order.task
 
 
-def test_a_run_of_an_earlier_version_does_not_tell(tmp_path):
-    from adamab.run.journal import SEGMENT, Journal
-
+def test_a_run_that_was_stopped_at_once_does_not_tell(tmp_path):
     with Journal(tmp_path, writing=True) as journal:
         journal.note(SEGMENT, {"inputs": {}})
     with pytest.raises(RunError, match="does not tell how it was started; name TASK"):
-        started(tmp_path)
+        stored_settings(tmp_path)
 
 
 def test_pictures_are_found_through_a_link_to_the_run(tmp_path):
@@ -115,31 +115,26 @@ def test_pictures_are_found_through_a_link_to_the_run(tmp_path):
     assert task_to_go_on(tmp_path / "link") == task
 
 
-def test_a_run_tells_from_anywhere_how_it_was_started(runs, tmp_path, monkeypatch):
-    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
-    here.mkdir()
-    elsewhere.mkdir()
+def test_a_run_tells_from_anywhere_how_it_was_started(tmp_path, monkeypatch):
+    here, elsewhere, run = tmp_path / "here", tmp_path / "elsewhere", tmp_path / "run"
+    for directory in (here, elsewhere, run):
+        directory.mkdir()
     (here / "out.jsonl").write_text("")
     (here / "vectors.npz").write_text("")
     monkeypatch.chdir(here)
-    order = runs.order(
-        embedder_spec="npz:vectors.npz?x=1",
-        generator_spec="replay:gone.jsonl",
-        holdout_path="out.jsonl",
-        prices=dict([Price.parse("m=0.15/0.60"), Price.parse("p=0.04/image")]),
+    settings = FitSettings(
+        embedder="npz:vectors.npz?x=1",
+        generator="replay:gone.jsonl",
+        holdout="out.jsonl",
+        prices={"m": "0.15/0.60", "p": "0.04/image"},
     )
-    runs.fit(order)
+    with Journal(run, writing=True) as journal:
+        store_settings(journal, run, settings)
+        store_settings(journal, run, settings)
+        assert len(list(journal.events("started"))) == 1  # it is noted when it changes
     monkeypatch.chdir(elsewhere)
-    told = started(runs.path)
-    assert told.embedder == "npz:../here/vectors.npz?x=1"
-    assert told.generator == "replay:gone.jsonl"
-    assert told.holdout == "../here/out.jsonl"
-    assert dict(Price.parse(f"{m}={p}") for m, p in told.prices.items()) == dict(order.prices)
-
-
-def test_how_a_run_was_started_is_noted_when_it_changes(runs):
-    runs.fit()
-    runs.fit()
-    assert len(runs.events("started")) == 1
-    assert runs.fit(runs.order(generator_spec="openai:other?rpm=5"))["complete"]
-    assert started(runs.path).generator == "openai:other?rpm=5"
+    stored = stored_settings(run)
+    assert stored.embedder == "npz:../here/vectors.npz?x=1"
+    assert stored.generator == "replay:gone.jsonl"
+    assert stored.holdout == "../here/out.jsonl"
+    assert stored.prices == settings.prices

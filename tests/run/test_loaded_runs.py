@@ -4,9 +4,9 @@ import pytest
 
 import adamab
 from adamab.errors import RunError
+from adamab.publish.model_card import facts_of, model_card
 from adamab.run.add_class import Addition, add_class
 from adamab.run.directory import read_summary
-from adamab.run.model_card import facts_of, model_card
 from adamab.task.spec import Sample
 from adamab.testing import HashEmbedder
 

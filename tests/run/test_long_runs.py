@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from dataclasses import replace
 
 import numpy as np
@@ -12,68 +10,18 @@ import pytest
 from adamab.providers.embedders.base import Embedded
 from adamab.providers.generators.base import Batch
 from adamab.providers.generators.noise import NoiseGenerator
-from adamab.run.journal import ROUND, Journal
-from adamab.run.journal_file import JournalFile, _crc
-from adamab.run.past import Past, RoundOutcome
-from adamab.run.quality import Gate
-from adamab.run.reading import RunReader
-from adamab.run.records import RoundRecord
-from adamab.run.source import Shelf, Source
-from adamab.run.streams import Fetched
+from adamab.run._intake import PendingSamples, SampleSource
+from adamab.run.gate import Gate
+from adamab.run.prefetch import FetchedBatch
+from adamab.run.run_log import Journal
+from adamab.serving.run_reader import RunReader
 from adamab.task.recipe import Recipe
 
 VECTORS = Recipe(views=("pooled",), words=False, checkpoints=(0, 2), folds=2, batch=2)
 
 
-def to_format_1(path):
-    """Rewrite a journal as it was written before scores were packed."""
-    db = sqlite3.connect(path / "journal.sqlite")
-    db.execute("DROP TRIGGER events_UPDATE")
-    for seq, at, kind, text in db.execute("SELECT seq, at, kind, data FROM events").fetchall():
-        data = json.loads(text)
-        if kind == ROUND:
-            scores = RoundRecord.from_json(data["record"]).scores
-            data["record"]["scores"] = [vars(score) for score in scores]
-        then = json.dumps(data, separators=(",", ":"))
-        values = (then, _crc((kind,), at, then, None), seq)
-        db.execute("UPDATE events SET data = ?, crc = ? WHERE seq = ?", values)
-    db.execute("CREATE TRIGGER events_UPDATE BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'no'); END")
-    db.execute("PRAGMA user_version = 1")
-    db.commit()
-    db.close()
-
-
-def version(path):
-    db = sqlite3.connect(path / "journal.sqlite")
-    ((found,),) = db.execute("PRAGMA user_version").fetchall()
-    db.close()
-    return found
-
-
-def test_a_journal_of_the_first_format_is_read_and_left_alone(runs):
-    runs.fit_until(3)
-    with RunReader(runs.path) as reader:
-        expected, samples = reader.rounds(), reader.samples()
-    to_format_1(runs.path)
-    with RunReader(runs.path) as reader:
-        assert [r.record for r in reader.rounds()] == [r.record for r in expected]
-        assert reader.samples() == samples
-    assert version(runs.path) == 1
-
-
-def test_a_journal_of_the_first_format_is_gone_on_with(both, tmp_path):
-    both.fit(path=tmp_path / "reference")
-    both.fit_until(3)
-    to_format_1(both.path)
-    both.fit()
-    assert both.left() == both.left(tmp_path / "reference")
-    assert version(both.path) == 2  # earlier versions must not take it for one of theirs
-    kinds = [type(event.data["record"]["scores"]) for event in both.events(ROUND)]
-    assert kinds[:4] == [list, list, list, str]
-
-
 def test_events_come_in_blocks_without_a_gap(tmp_path, monkeypatch):
-    monkeypatch.setattr("adamab.run.journal._AT_ONCE", 4)
+    monkeypatch.setattr("adamab.run.run_log._AT_ONCE", 4)
     with Journal(tmp_path, writing=True) as journal:
         for n in range(12):
             journal.note("round" if n % 2 else "choice", {"n": n})
@@ -87,14 +35,14 @@ def test_events_come_in_blocks_without_a_gap(tmp_path, monkeypatch):
 def rows_read(monkeypatch):
     """Counts the rows that are read from journals, by table."""
     counts = {"events": 0, "batches": 0, "replies": 0}
-    whole = JournalFile.rows
+    whole = Journal.rows
 
     def counting(file, table, *arguments):
         for row in whole(file, table, *arguments):
             counts[table] += 1
             yield row
 
-    monkeypatch.setattr(JournalFile, "rows", counting)
+    monkeypatch.setattr(Journal, "rows", counting)
     return counts
 
 
@@ -105,7 +53,7 @@ def test_taking_a_run_of_vectors_up_reads_each_batch_a_few_times(runs, monkeypat
     order = vectors.order(generator=NoiseGenerator(seed=0), policy="round-robin")
 
     def every_fifth(session):
-        session.trail.checkpoint_rounds = 5
+        session.checkpoint_rounds = 5
 
     vectors.fit_until(rounds - 1, order, on_start=every_fifth)
     counts = rows_read(monkeypatch)
@@ -127,33 +75,11 @@ def test_a_reader_reads_each_event_once(runs, monkeypatch):
     assert counts["events"] <= events
 
 
-def test_rounds_of_earlier_segments_are_summed_once():
-    record = RoundRecord.from_json(RECORD)
-    past = Past(before=(RoundOutcome(record), RoundOutcome(replace(record, round=8, chosen=None))))
-    assert past.behind == (8, 4, 1)
-    assert past.behind is past.behind
-    assert Past().behind == (0, 0, 0)
-
-
-RECORD = {
-    "round": 7,
-    "chosen": "refund",
-    "asked": 2,
-    "accepted": 2,
-    "closed": None,
-    "n_samples": 9,
-    "scores": [{"count": 3, "bonus": None, "score": None, "exact": None}],
-    "loss": None,
-    "learning_rate": None,
-    "seconds": {},
-}
-
-
 def test_vectors_of_texts_that_cannot_enter_are_let_go():
     texts = ("a", "b", "c")
     views = {"pooled": np.eye(3, dtype=np.float32)}
-    shelf = Shelf()
-    shelf.put(Fetched(Batch(texts), Embedded(views, np.array([True, False, True]))))
+    shelf = PendingSamples()
+    shelf.put(FetchedBatch(Batch(texts), Embedded(views, np.array([True, False, True]))))
     shelf.forget(["a", "b", "not there"])
     assert set(shelf.known) == shelf.overlong == {"c"}
 
@@ -161,19 +87,19 @@ def test_vectors_of_texts_that_cannot_enter_are_let_go():
 def test_a_shelf_that_is_put_back_is_the_same_however_it_is_filled():
     rng = np.random.default_rng(0)
     batches = [Batch((), rng.standard_normal((2, 3)).astype(np.float32), closed="dry") for _ in range(4)]
-    at_once, one_by_one = Shelf.of(batches), Shelf()
+    at_once, one_by_one = PendingSamples.of(batches), PendingSamples()
     for batch in batches:
-        one_by_one.put(Fetched(batch))
+        one_by_one.put(FetchedBatch(batch))
     at_once.drop(7)
     one_by_one.drop(7)
     np.testing.assert_array_equal(at_once.vectors, one_by_one.vectors)
     assert at_once.vectors.base is None  # the rest is not kept in memory
     assert at_once.batches == one_by_one.batches == 4
-    assert Shelf.of([Batch(("a", "b")), Batch(("c",))]).texts == ["a", "b", "c"]
+    assert PendingSamples.of([Batch(("a", "b")), Batch(("c",))]).texts == ["a", "b", "c"]
 
 
 def test_nothing_is_kept_of_texts_that_were_turned_away(runs, monkeypatch):
-    judge, fill, sources = Gate.texts, Source.fill, []
+    judge, fill, sources = Gate.texts, SampleSource.fill, []
 
     def strict(gate, batch, present, *, given=()):
         passed, rejected = judge(gate, batch, present, given=given)
@@ -184,7 +110,7 @@ def test_nothing_is_kept_of_texts_that_were_turned_away(runs, monkeypatch):
         return fill(source, *arguments, **options)
 
     monkeypatch.setattr(Gate, "texts", strict)
-    monkeypatch.setattr(Source, "fill", seen)
+    monkeypatch.setattr(SampleSource, "fill", seen)
     summary = replace(runs, local=False).fit()
     assert any(reasons.get("refusal") for reasons in summary["rejected"].values())
     for shelf in sources[-1].shelves.values():

@@ -1,6 +1,4 @@
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -8,10 +6,10 @@ import pytest
 from adamab.errors import AdamabError, RecipeError, TaskError
 from adamab.providers.generators.base import Batch, Generator
 from adamab.providers.generators.noise import NoiseGenerator
-from adamab.run import training_set
+from adamab.run import samples as training_set
+from adamab.run._loop_model import JointModel
 from adamab.run.fit import fit_task
-from adamab.run.joint_model import JointModel
-from adamab.run.sample_side import SampleSide
+from adamab.run.samples import TaskEmbedder
 from adamab.task.prompts import Prompts
 from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec, Sample, Task
@@ -24,7 +22,7 @@ GIVEN = {
     "outage": ["the site is down again", "nothing loads, site down", "down for an hour now"],
 }
 DESCRIPTIONS = {"refund": "wants money back", "praise": "is happy", "outage": "the site is down"}
-FAST = Recipe(checkpoints=(0, 5, 20), batch=2, passes=3)
+FAST = Recipe(checkpoints=(0, 5, 20), batch=2, rounds_per_class=3)
 PAPER = Recipe.preset("paper").with_options(batch=2, rounds=12)
 
 
@@ -63,15 +61,13 @@ def test_every_round_is_recorded_with_what_was_known():
         assert record.round == number
         assert record.chosen in CLASSES
         assert record.accepted == record.asked == 2
-        assert len(record.scores) == 3
-        counts = [score.count for score in record.scores]
-        assert sum(counts) == record.n_samples - 2
-        best = max(score.score for score in record.scores)
-        chosen = record.scores[CLASSES.index(record.chosen)]
-        assert chosen.exact
-        assert chosen.score == best
-        total = sum(counts) + 2
-        assert chosen.bonus == pytest.approx(FAST.alpha / np.sqrt(total * chosen.count))
+        scores, chosen = record.scores, CLASSES.index(record.chosen)
+        assert scores.place == [0, 1, 2]
+        assert sum(scores.count) == record.n_samples - 2
+        assert scores.exact[chosen]
+        assert scores.score[chosen] == max(scores.score)
+        bonus = FAST.alpha / np.sqrt(record.n_samples * scores.count[chosen])
+        assert scores.score[chosen] + scores.shift[chosen] == pytest.approx(bonus)
         assert min(vars(record.seconds).values()) >= 0
         json.dumps(record.to_json(), allow_nan=False)
 
@@ -82,7 +78,7 @@ def test_more_is_generated_where_held_out_samples_are_wrong():
     task = make_task({**given, "praise": alike, "outage": [text + " now" for text in alike]})
     counts = {}
     for difficulty in (False, True):
-        recipe = FAST.with_options(difficulty=difficulty, passes=5)
+        recipe = FAST.with_options(difficulty=difficulty, rounds_per_class=5)
         chosen = [record.chosen for record in run(task, Writer(), recipe).history]
         counts[difficulty] = [chosen.count(name) for name in CLASSES]
     assert counts[False] == [5, 5, 5]
@@ -99,11 +95,10 @@ def test_all_scores_are_exact_on_demand_and_change_nothing():
     lazy = run(generator=Writer(), recipe=PAPER)
     full = run(generator=Writer(), recipe=PAPER, all_scores=True)
     assert [r.chosen for r in lazy.history] == [r.chosen for r in full.history]
-    assert all(score.exact for r in full.history if r.chosen for score in r.scores)
+    assert all(all(r.scores.exact) for r in full.history)
     for a, b in zip(lazy.history, full.history, strict=True):
-        for bound, exact in zip(a.scores, b.scores, strict=True):
-            if bound.score is not None and not bound.exact:
-                assert bound.score >= exact.score - 1e-12
+        for bound, exact in zip(a.scores.score, b.scores.score, strict=True):
+            assert bound >= exact - 1e-12
 
 
 @pytest.mark.parametrize("policy", ["adamab", "tight", "greedy", "random", "round-robin"])
@@ -125,22 +120,6 @@ def test_policy_none_and_no_generator_are_the_same():
     np.testing.assert_array_equal(a.classifier.heads[0].linear, b.classifier.heads[0].linear)
 
 
-@pytest.mark.slow
-def test_another_process_gets_the_same_result(tmp_path):
-    script = (
-        "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "import hashlib, test_loop as t\n"
-        "for recipe in (t.FAST, t.PAPER):\n"
-        "    result = t.run(generator=t.Writer(), recipe=recipe, seed=3)\n"
-        "    digest = hashlib.sha256(b''.join(h.linear.tobytes() for h in result.classifier.heads))\n"
-        "    print([r.chosen for r in result.history], digest.hexdigest())\n"
-    )
-    command = [sys.executable, "-c", script, str(__file__).rsplit("/", 1)[0]]
-    outputs = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2)]
-    assert outputs[0] == outputs[1]
-    assert outputs[0].count("[") == 2
-
-
 def test_a_dry_class_is_closed_and_never_asked_again():
     generator = Writer(limit=2)
     result = run(generator=generator)
@@ -159,7 +138,7 @@ def test_paper_trains_on_to_the_last_round_when_classes_are_dry():
 
 def test_a_round_refills_a_bounded_number_of_times():
     generator = Writer(per_call=1)
-    result = run(generator=generator, recipe=FAST.with_options(batch=5, passes=1))
+    result = run(generator=generator, recipe=FAST.with_options(batch=5, rounds_per_class=1))
     assert all(record.accepted == 3 for record in result.history)  # one request and two refills
     assert len(generator.requests) == 9
 
@@ -194,7 +173,7 @@ def test_classes_without_samples_come_first_lowest_index_first():
     given = {"refund": [], "praise": GIVEN["praise"], "outage": []}
     result = run(make_task(given), Writer())
     assert [r.chosen for r in result.history][:2] == ["refund", "outage"]
-    assert result.history[0].scores[0].score is None
+    assert result.history[0].scores.place == []
     for record in result.history:
         json.dumps(record.to_json(), allow_nan=False)
 
@@ -239,7 +218,7 @@ def test_unknown_policy_and_view_are_one_line():
 
 def test_wordings_that_quote_examples_lack_what_their_fold_holds_out():
     task = make_task(prompts=Prompts(with_examples=True))
-    side = SampleSide(task, HashEmbedder(), FAST).training_set().class_side
+    side = TaskEmbedder(task, HashEmbedder(), FAST).training_set().describe_classes
     learned = np.ones(9, dtype=bool)
     learned[[1, 5]] = False
     wordings = " ".join(side(learned).texts)
@@ -248,40 +227,19 @@ def test_wordings_that_quote_examples_lack_what_their_fold_holds_out():
     assert not np.array_equal(side(learned).views["pooled"], side(np.ones(9, dtype=bool)).views["pooled"])
 
 
-def test_wordings_that_quote_examples_give_no_held_out_sample_away():
-    """Labels are drawn: whoever words the classes with what a fold holds out is far above chance."""
-    topics, told = ["sun sea sand", "law court judge", "goal match team", "soup salt oven"], []
-    for seed in range(4):
-        rng = np.random.default_rng(seed)
-        texts = [
-            f"{' '.join(rng.permutation(topic.split()))} {rng.integers(900)} {rng.integers(900)}"
-            for topic in topics
-            for _ in range(12)
-        ]
-        labels = rng.permutation(np.repeat(np.arange(4), 12))
-        task = Task.from_mapping(
-            {f"c{c}": np.array(texts)[labels == c].tolist() for c in range(4)},
-            descriptions={f"c{c}": topic for c, topic in enumerate(topics)},
-            prompts=Prompts(with_examples=True),
-        )
-        told.append(fit_task(task, HashEmbedder(), recipe=FAST, seed=0).estimate.accuracy)
-    assert np.mean(told) < 0.4
-
-
 def test_the_words_of_a_held_out_text_are_unknown_to_its_fold():
-    samples = SampleSide(make_task(), HashEmbedder(), FAST).training_set()
-    (words,) = [view for view in samples.raw_views(FAST) if view.name == "words"]
-    learned = np.ones(9, dtype=bool)
-    learned[0] = False
-    assert "give" in words.vocabulary(np.ones(9, dtype=bool)).terms
-    assert "give" not in words.vocabulary(learned).terms
+    samples = TaskEmbedder(make_task(), HashEmbedder(), FAST).training_set()
+    everything, learned = np.ones(9, dtype=bool), np.arange(9) > 0
+    assert "give" in samples.fold_views(FAST, [learned, everything])[1].terms
+    views, without = samples.fold_views(FAST, [everything, learned])
+    assert "give" not in without.terms
+    assert views[-1].rows[0][0].shape[1] > views[-1].rows[1][0].shape[1] == len(without.terms)
 
 
 def test_a_huge_vocabulary_keeps_the_terms_of_several_texts(monkeypatch):
     monkeypatch.setattr(training_set, "MAX_TERMS", 12)
-    samples = SampleSide(make_task(), HashEmbedder(), FAST).training_set()
-    (words,) = [view for view in samples.raw_views(FAST) if view.name == "words"]
-    terms = words.vocabulary(np.ones(9, dtype=bool)).terms
+    samples = TaskEmbedder(make_task(), HashEmbedder(), FAST).training_set()
+    terms = samples.fold_views(FAST, [np.ones(9, dtype=bool)])[1].terms
     assert 0 < len(terms) <= 12
     assert "lovely" in terms
 
@@ -305,7 +263,7 @@ def test_the_classifier_depends_on_what_was_generated_not_on_the_order():
             batch = await super().generate(request)
             return Batch(batch.texts[::-1], closed=batch.closed)
 
-    recipe = FAST.with_options(batch=4, passes=1)
+    recipe = FAST.with_options(batch=4, rounds_per_class=1)
     for policy in ("adamab", "random"):
         a = run(generator=Writer(limit=4), recipe=recipe, policy=policy)
         b = run(generator=Reversed(limit=4), recipe=recipe, policy="round-robin")
@@ -325,12 +283,6 @@ def test_the_theorems_setting_steps_once_a_round_at_a_constant_rate():
     assert 0.0025 < rates[-1] < 0.003
 
 
-def test_synthetic_samples_may_weigh_less():
-    heavy = run(generator=Writer()).classifier.heads[0].linear
-    light = run(generator=Writer(), recipe=FAST.with_options(synthetic_weight=0.1)).classifier.heads[0].linear
-    assert not np.array_equal(heavy, light)
-
-
 def test_wide_views_without_descriptions_are_left_out_of_a_zero_shot_classifier():
     embedder = HashEmbedder(width=300, views=("pooled", "layers"))
     result = fit_task(make_task({c: [] for c in CLASSES}), embedder, recipe=FAST)
@@ -339,8 +291,11 @@ def test_wide_views_without_descriptions_are_left_out_of_a_zero_shot_classifier(
 
 def test_the_description_goes_to_the_pooled_view_wherever_it_stands():
     embedder = HashEmbedder(views=("pooled", "layers"))
-    samples = SampleSide(make_task(), embedder, FAST.with_options(views=("layers", "pooled"))).training_set()
-    sides = {v.name: v.rows(np.ones(9, dtype=bool))[1] is not None for v in samples.raw_views(FAST)}
+    samples = TaskEmbedder(
+        make_task(), embedder, FAST.with_options(views=("layers", "pooled"))
+    ).training_set()
+    views, _ = samples.fold_views(FAST, [np.ones(9, dtype=bool)])
+    sides = {view.name: view.rows[0][1] is not None for view in views}
     assert sides == {"layers": False, "pooled": True, "words": True}
 
 
@@ -356,7 +311,7 @@ def test_paper_trains_on_what_came_when_rounds_were_too_few():
 
 
 def test_vectors_by_id_need_no_class_vectors(tmp_path):
-    from adamab.providers.embedders.npz import NpzEmbedder
+    from adamab.providers.embedders.stored import NpzEmbedder
 
     rng = np.random.default_rng(0)
     ids = [f"img{i}" for i in range(9)]
@@ -379,7 +334,7 @@ def test_more_of_a_class_counts_like_repeated_samples():
     """What the loop foresees rests on it."""
     task, embedder = make_task(), HashEmbedder()
     recipe = Recipe.preset("paper")
-    once, twice = (SampleSide(task, embedder, recipe).training_set() for _ in range(2))
+    once, twice = (TaskEmbedder(task, embedder, recipe).training_set() for _ in range(2))
     rows = np.flatnonzero(twice.class_index == 1)
     again = {name: matrix[rows] for name, matrix in twice.views.items()}
     twice.add([1] * len(rows), again, given=True, texts=[twice.texts[i] for i in rows])

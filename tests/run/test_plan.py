@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from adamab.cli.plan_summary import print_plan, verdict
+from adamab.cli.summaries import print_plan, verdict
 from adamab.errors import GeneratorError, RecipeError, TaskError
-from adamab.providers.budget import Budget
-from adamab.providers.prices import Price
-from adamab.run.fit_run import Order, fit_run
-from adamab.run.holdout import Holdout
+from adamab.providers.metering import Budget, Price
+from adamab.providers.registry import open_embedder, open_generator
+from adamab.run.gate import Holdout
 from adamab.run.plan import Plan, plan_fit
-from adamab.run.resolve import open_embedder, open_generator
 from adamab.task.prompts import Prompts
 from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec, Sample, Task
 from adamab.testing import Fault, PixelEmbedder, ProviderServer
+from tests.fitting import Order, fit_run
 
 TEXTS = {
     "refund": ["money back please", "send my money back", "I want the money returned"],
@@ -61,13 +59,16 @@ def order_for(server: ProviderServer, *, options: str = "", cache: bool = False,
         "task": task_of(),
         "embedder": open_embedder(spec, cache=cache),
         "embedder_spec": spec,
-        "generator": open_generator(f"openai:chat?{base}", seed=0),
-        "generator_spec": f"openai:chat?{base}",
+        "generator": f"openai:chat?{base}",
         "recipe": QUICK,
         "prices": PRICES,
         **changes,
     }
     return Order(**values)
+
+
+def plan_of(order: Order) -> Plan:
+    return plan_fit(order.set_up())
 
 
 def shown(plan: Plan, capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
@@ -87,7 +88,7 @@ def spent(order: Order, path: Path) -> dict[str, Any]:
 def test_the_expected_calls_are_those_of_a_fit_in_which_nothing_goes_wrong(
     server: ProviderServer, tmp_path: Path, options: str
 ) -> None:
-    plan = plan_fit(order_for(server, options=options))
+    plan = plan_of(order_for(server, options=options))
     assert server.count() == 0
     real = spent(order_for(server, options=options), tmp_path / "run")
     assert plan.expected.calls == real["calls"] == server.count()
@@ -100,7 +101,7 @@ def test_the_expected_calls_are_those_of_a_fit_in_which_nothing_goes_wrong(
 def test_the_expected_cost_is_about_the_real_one_and_the_most_is_above_it(
     server: ProviderServer, tmp_path: Path
 ) -> None:
-    plan = plan_fit(order_for(server, prefetch=4))
+    plan = plan_of(order_for(server, prefetch=4))
     real = spent(order_for(server, prefetch=4), tmp_path / "run")
     assert plan.expected.nano_usd is not None
     assert 0.2 < plan.expected.nano_usd / 1e9 / real["usd"] < 2
@@ -114,7 +115,7 @@ def test_the_expected_cost_is_about_the_real_one_and_the_most_is_above_it(
 def test_the_most_is_never_below_what_a_bad_generator_makes_a_fit_spend(
     server: ProviderServer, tmp_path: Path, fault: str
 ) -> None:
-    plan = plan_fit(order_for(server, prefetch=2))
+    plan = plan_of(order_for(server, prefetch=2))
     server.add_fault(Fault(fault, path="/chat/completions", times=1000))
     _at_least(plan, spent(order_for(server, prefetch=2), tmp_path / "run"))
 
@@ -134,17 +135,17 @@ def test_wordings_that_quote_examples_are_embedded_for_every_fold(
     server: ProviderServer, tmp_path: Path
 ) -> None:
     task = task_of(with_examples=True)
-    plan = plan_fit(order_for(server, task=task, recipe=Recipe(folds=3, checkpoints=(0, 6))))
+    plan = plan_of(order_for(server, task=task, recipe=Recipe(folds=3, checkpoints=(0, 6))))
     order = order_for(server, task=task, recipe=Recipe(folds=3, checkpoints=(0, 6)))
     assert plan.expected.calls == spent(order, tmp_path / "run")["calls"]
-    assert plan.expected.calls > plan_fit(order_for(server)).expected.calls
+    assert plan.expected.calls > plan_of(order_for(server)).expected.calls
 
 
 def test_a_cap_on_samples_sets_the_rounds_and_the_size_of_the_last(
     server: ProviderServer, tmp_path: Path
 ) -> None:
     budget = Budget(samples=12)
-    plan = plan_fit(order_for(server, budget=budget))
+    plan = plan_of(order_for(server, budget=budget))
     assert (plan.rounds, plan.samples) == (3, 12)
     assert plan.expected.calls == spent(order_for(server, budget=budget), tmp_path / "run")["calls"]
 
@@ -153,7 +154,7 @@ def test_a_cap_on_samples_sets_the_rounds_and_the_size_of_the_last(
 def test_without_generation_only_the_given_samples_and_the_classes_are_sent(
     server: ProviderServer, tmp_path: Path, changes: dict[str, Any]
 ) -> None:
-    plan = plan_fit(order_for(server, **changes))
+    plan = plan_of(order_for(server, **changes))
     assert (plan.rounds, plan.expected.calls, plan.at_most.calls) == (0, 2, 2)
     assert spent(order_for(server, **changes), tmp_path / "run")["calls"] == 2
 
@@ -161,10 +162,10 @@ def test_without_generation_only_the_given_samples_and_the_classes_are_sent(
 def test_vectors_in_the_cache_cost_nothing(
     server: ProviderServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = plan_fit(order_for(server, cache=True))
+    before = plan_of(order_for(server, cache=True))
     fit_run(order_for(server, cache=True), tmp_path / "run")
     stored = (tmp_path / "cache.sqlite").read_bytes()
-    after = plan_fit(order_for(server, cache=True))
+    after = plan_of(order_for(server, cache=True))
     assert (before.cached, after.cached) == (0, 8 + 4)
     assert after.expected.calls == before.expected.calls - 2
     assert "12 known texts have vectors in the cache already" in shown(after, capsys)[0]
@@ -172,7 +173,7 @@ def test_vectors_in_the_cache_cost_nothing(
     server.reset()
     other = {"cache": True, "seed": 1}  # other questions, the same given samples
     real = spent(order_for(server, **other), tmp_path / "second")
-    assert real["calls"] == plan_fit(order_for(server, cache=True, seed=1)).expected.calls
+    assert real["calls"] == plan_of(order_for(server, cache=True, seed=1)).expected.calls
 
 
 def test_a_dry_run_needs_no_key_touches_nothing_and_says_what_is_lacking(
@@ -181,11 +182,9 @@ def test_a_dry_run_needs_no_key_touches_nothing_and_says_what_is_lacking(
     order = Order(
         task_of(),
         open_embedder("voyage:voyage-3.5"),
-        "voyage:voyage-3.5",
-        open_generator("openai:gpt-4o-mini", seed=0),
-        "openai:gpt-4o-mini",
+        generator="openai:gpt-4o-mini",
     )
-    plan = plan_fit(order)
+    plan = plan_of(order)
     out, err = shown(plan, capsys)
     assert list(tmp_path.iterdir()) == []
     assert "go to api.voyageai.com" in out
@@ -197,37 +196,18 @@ def test_a_dry_run_needs_no_key_touches_nothing_and_says_what_is_lacking(
 
 def test_where_nothing_is_called_it_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "new.jsonl").write_text(json.dumps({"text": "money, now", "label": "refund"}) + "\n")
-    recording = open_generator(f"replay:{tmp_path / 'new.jsonl'}", seed=0)
-    plan = plan_fit(Order(task_of(), open_embedder("local"), "local", recording, "replay:new.jsonl"))
+    plan = plan_of(Order(task_of(), "local", generator=f"replay:{tmp_path / 'new.jsonl'}"))
     out, err = shown(plan, capsys)
     assert plan.expected.calls == plan.at_most.calls == 0
     assert "no calls, nothing leaves the machine" in out
     assert (len(out.splitlines()), err) == (2, "")
 
 
-def test_a_recording_with_an_embedder_behind_an_api_costs_its_vectors(
-    server: ProviderServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = [{"text": f"{name} {n} words", "label": name} for name in TEXTS for n in range(40)]
-    (tmp_path / "new.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-    def order() -> Order:
-        generator = open_generator(f"replay:{tmp_path / 'new.jsonl'}", seed=0)
-        recipe = QUICK.with_options(near_duplicate=None)
-        return order_for(server, generator=generator, generator_spec="replay:new.jsonl", recipe=recipe)
-
-    plan = plan_fit(order())
-    real = spent(order(), tmp_path / "run")
-    assert plan.expected.calls == real["calls"]
-    assert plan.at_most.usage.input_tokens >= real["input_tokens"]
-    assert "generate with replay:new.jsonl: no calls, nothing leaves the machine" in shown(plan, capsys)[0]
-
-
 def test_a_cap_on_calls_ends_generation_about_where_the_plan_says(
     server: ProviderServer, tmp_path: Path
 ) -> None:
     budget = Budget(calls=9)
-    plan = plan_fit(order_for(server, budget=budget))
+    plan = plan_of(order_for(server, budget=budget))
     assert plan.ending is not None
     assert (plan.ending.rounds, plan.ending.samples) == (3, 15)
     assert "the budget of 9 calls ends generation after about 3 of 8 rounds (15 samples)" in verdict(plan)
@@ -237,10 +217,10 @@ def test_a_cap_on_calls_ends_generation_about_where_the_plan_says(
 
 
 def test_a_cap_on_money_counts_what_is_reserved(server: ProviderServer, tmp_path: Path) -> None:
-    free = plan_fit(order_for(server))
+    free = plan_of(order_for(server))
     assert free.expected.nano_usd is not None
     budget = Budget(usd=Decimal(free.expected.nano_usd) / 10**9)
-    plan = plan_fit(order_for(server, budget=budget))
+    plan = plan_of(order_for(server, budget=budget))
     assert plan.ending is not None  # the last call may cost more than it should
     assert plan.ending.rounds is not None
     assert 0 < plan.ending.rounds < plan.rounds
@@ -260,7 +240,7 @@ def test_a_cap_on_money_counts_what_is_reserved(server: ProviderServer, tmp_path
     ],
 )
 def test_the_verdict_names_the_cap(server: ProviderServer, budget: str, said: str) -> None:
-    plan = plan_fit(order_for(server, budget=Budget.parse(budget or None)))
+    plan = plan_of(order_for(server, budget=Budget.parse(budget or None)))
     assert said in verdict(plan)
     assert ("even at most" in verdict(plan)) == (budget == "1 usd")
 
@@ -268,35 +248,23 @@ def test_the_verdict_names_the_cap(server: ProviderServer, budget: str, said: st
 def test_an_unknown_price_is_shown_and_with_a_money_cap_it_is_an_error(
     server: ProviderServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan = plan_fit(order_for(server, prices={"chat": PRICES["chat"]}))
+    plan = plan_of(order_for(server, prices={"chat": PRICES["chat"]}))
     assert plan.expected.nano_usd is None
     out, _ = shown(plan, capsys)
     assert "unknown" in out
     assert "the price of openai:vectors is unknown" in out
     assert plan.to_json()["by_purpose"]["generate"]["expected"]["usd"] > 0
     with pytest.raises(RecipeError, match="no price is known for openai:vectors"):
-        plan_fit(order_for(server, prices={}, budget=Budget(usd=Decimal(1))))
+        plan_of(order_for(server, prices={}, budget=Budget(usd=Decimal(1))))
     assert server.count() == 0
-
-
-def test_the_data_say_what_the_table_says(server: ProviderServer, capsys: pytest.CaptureFixture[str]) -> None:
-    plan = plan_fit(order_for(server, budget=Budget(calls=9)))
-    data = json.loads(json.dumps(plan.to_json(), allow_nan=False))
-    out, _ = shown(plan, capsys)
-    for party in data["by_purpose"].values():
-        assert f"{party['at_most']['input_tokens']:,}" in out
-        assert party["host"] in out
-    assert data["expected"]["calls"] == sum(p["expected"]["calls"] for p in data["by_purpose"].values())
-    assert data["ends_early"] == {"cap": "9 calls", "rounds": 3, "samples": 15}
-    assert "(this machine)" in out
 
 
 def test_what_a_fit_would_refuse_a_dry_run_refuses(server: ProviderServer, tmp_path: Path) -> None:
     with pytest.raises(TaskError, match="--holdout"):
-        plan_fit(order_for(server, holdout=Holdout(["money back please"])))
+        plan_of(order_for(server, holdout=Holdout(["money back please"])))
     (tmp_path / "new.jsonl").write_text(json.dumps({"text": "x", "label": "nobody"}) + "\n")
     with pytest.raises(GeneratorError):
-        plan_fit(order_for(server, generator=open_generator(f"replay:{tmp_path / 'new.jsonl'}", seed=0)))
+        plan_of(order_for(server, generator=open_generator(f"replay:{tmp_path / 'new.jsonl'}", seed=0)))
 
 
 def pictures_for(
@@ -305,7 +273,7 @@ def pictures_for(
     """A task of pictures whose generator is behind an API and whose embedder is not."""
     pytest.importorskip("PIL", reason="Pillow is not installed")
     from adamab.task.image_folders import image_at
-    from adamab.testing.provider_pictures import picture
+    from adamab.testing._provider_generators import draw_image as picture
 
     samples = []
     for name in ("cat", "dog", "owl"):
@@ -320,9 +288,8 @@ def pictures_for(
         "task": Task(classes, tuple(samples), name="zoo", modality="image"),
         "embedder": PixelEmbedder(),
         "embedder_spec": "pixels",
-        "generator": open_generator(spec, seed=0),
-        "generator_spec": spec,
-        "recipe": QUICK.with_options(near_duplicate=None, passes=1),
+        "generator": spec,
+        "recipe": QUICK.with_options(near_duplicate=None, rounds_per_class=1),
         "prices": {
             "gpt-image-1-mini": Price(Decimal(2), Decimal(8)),
             "dall-e-3": Price(Decimal(0), image=Decimal("0.04")),
@@ -336,11 +303,11 @@ def pictures_for(
 def test_pictures_are_foretold_by_number_and_price(
     server: ProviderServer, tmp_path: Path, model: str, calls_a_round: int
 ) -> None:
-    plan = plan_fit(pictures_for(server, tmp_path, model))
+    plan = plan_of(pictures_for(server, tmp_path, model))
     assert server.count() == 0
     real = spent(pictures_for(server, tmp_path, model), tmp_path / "run")
     assert plan.expected.calls == real["calls"] == calls_a_round * plan.rounds
-    assert plan.expected.usage.images == server.pictures(IMAGES) == plan.samples
+    assert plan.expected.usage.images == server.images(IMAGES) == plan.samples
     assert plan.expected.nano_usd is not None
     if model == "dall-e-3":
         assert (
@@ -350,27 +317,27 @@ def test_pictures_are_foretold_by_number_and_price(
     assert plan.at_most.nano_usd / 1e9 >= real["usd"]
 
 
-@pytest.mark.parametrize("fault", ["duplicates", "few_pictures", "no_picture", "no_usage", "refusal"])
+@pytest.mark.parametrize("fault", ["duplicates", "no_image", "no_usage", "refusal"])
 def test_the_most_is_never_below_what_bad_pictures_make_a_fit_spend(
     server: ProviderServer, tmp_path: Path, fault: str
 ) -> None:
-    plan = plan_fit(pictures_for(server, tmp_path, prefetch=2))
+    plan = plan_of(pictures_for(server, tmp_path, prefetch=2))
     server.add_fault(Fault(fault, path=IMAGES, times=1000))
     real = spent(pictures_for(server, tmp_path, prefetch=2), tmp_path / "run")
     assert plan.at_most.nano_usd is not None
     assert plan.at_most.nano_usd / 1e9 >= real["usd"]
     assert plan.at_most.calls >= real["calls"]
-    assert plan.at_most.usage.images >= server.pictures(IMAGES)
+    assert plan.at_most.usage.images >= server.images(IMAGES)
 
 
-def test_who_draws_is_told_the_names_and_shown_no_picture(
+def test_who_draws_is_told_the_names_and_shown_no_image(
     server: ProviderServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan = plan_fit(pictures_for(server, tmp_path))
+    plan = plan_of(pictures_for(server, tmp_path))
     out, _ = shown(plan, capsys)
     assert "embed with pixels: no calls, nothing leaves the machine" in out
     assert "generate with openai:gpt-image-1-mini: the classes' names and descriptions go to" in out
-    assert f"pictures: {plan.samples} expected, {plan.at_most.usage.images} at most" in out
+    assert f"images: {plan.samples} expected, {plan.at_most.usage.images} at most" in out
     data = plan.to_json()["by_purpose"]["generate"]
     assert (data["expected"]["images"], data["usd_an_image"]) == (plan.samples, None)
 
@@ -378,15 +345,15 @@ def test_who_draws_is_told_the_names_and_shown_no_picture(
 def test_the_price_of_a_picture_can_be_given(
     server: ProviderServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan = plan_fit(pictures_for(server, tmp_path, "unheard-of"))
+    plan = plan_of(pictures_for(server, tmp_path, "unheard-of"))
     assert (
-        "--price 'unheard-of=INPUT/OUTPUT', or a picture: --price 'unheard-of=USD/image'"
+        "--price 'unheard-of=INPUT/OUTPUT', or an image: --price 'unheard-of=USD/image'"
         in shown(plan, capsys)[0]
     )
     with pytest.raises(RecipeError, match=r"=0\.04/image'"):
-        plan_fit(pictures_for(server, tmp_path, "unheard-of", budget=Budget(usd=Decimal(1))))
+        plan_of(pictures_for(server, tmp_path, "unheard-of", budget=Budget(usd=Decimal(1))))
     price = dict([Price.parse("unheard-of=0.01/image")])
-    cheap = plan_fit(
+    cheap = plan_of(
         pictures_for(server, tmp_path, "unheard-of", budget=Budget(usd=Decimal("0.1")), prices=price)
     )
     assert cheap.ending is not None
@@ -396,30 +363,13 @@ def test_the_price_of_a_picture_can_be_given(
 
 def test_a_cap_on_money_ends_the_pictures_where_the_plan_says(server: ProviderServer, tmp_path: Path) -> None:
     budget = Budget(usd=Decimal("0.45"))
-    plan = plan_fit(pictures_for(server, tmp_path, "dall-e-3", budget=budget))
+    plan = plan_of(pictures_for(server, tmp_path, "dall-e-3", budget=budget))
     summary = fit_run(pictures_for(server, tmp_path, "dall-e-3", budget=budget), tmp_path / "run")
     assert plan.ending is not None
     assert plan.ending.samples == 10
     assert summary["synthetic"] in (10, 11)  # what of the next batch was paid for is kept
     assert summary["spent"]["usd"] <= 0.45
-    assert server.pictures(IMAGES) == 11
-
-
-@pytest.mark.parametrize("generator", ["given", "drawn"])
-def test_new_pictures_are_taken_to_be_as_large_as_they_will_be(
-    server: ProviderServer, tmp_path: Path, generator: str
-) -> None:
-    from adamab.run.planned_samples import PlannedSamples
-    from adamab.task.image_decoding import decoded
-
-    order = pictures_for(server, tmp_path)
-    if generator == "given":
-        order = replace(order, generator=None)
-    else:
-        plan_fit(order)  # tells the generator its size
-    planned = PlannedSamples(order, order.recipe)
-    sizes = {decoded(picture).size for picture in planned.items(0, 3) if not isinstance(picture, str)}
-    assert sizes == ({(25, 18)} if generator == "given" else {(1024, 1024)})
+    assert server.images(IMAGES) == 11
 
 
 def test_pictures_that_an_embedder_is_sent_are_counted_too(server: ProviderServer, tmp_path: Path) -> None:
@@ -432,8 +382,8 @@ def test_pictures_that_an_embedder_is_sent_are_counted_too(server: ProviderServe
         }
         return pictures_for(server, tmp_path, embedder=embedder, embedder_spec=spec, prices=prices)
 
-    plan = plan_fit(order())
-    assert plan.parties[0].sends == ("the given pictures", "the classes' wordings", "the new pictures")
+    plan = plan_of(order())
+    assert plan.parties[0].sends == ("the given images", "the classes' wordings", "the new images")
     _at_least(plan, spent(order(), tmp_path / "run"))
     drawn = 1024 * 1024 * plan.samples / 560  # Voyage counts a token for 560 pixels
     assert plan.parties[0].expected.usage.input_tokens > drawn

@@ -1,11 +1,10 @@
 import numpy as np
 import pytest
 
-from adamab.run import quality
-from adamab.run.holdout import Holdout
-from adamab.run.quality import Gate
+from adamab.run import gate as quality
+from adamab.run.gate import Gate, Holdout
 from adamab.task.recipe import Recipe
-from adamab.task.words import folded
+from adamab.task.words import normalised_text
 
 REFUSAL = "I'm sorry, but I can't help with that request."
 
@@ -36,7 +35,7 @@ def test_each_text_is_rejected_for_its_first_fault():
         "FRESH ",
         "new",
     ]
-    passed, rejected = gate(Holdout(["keep this OUT"])).texts(batch, {folded("known ONE")})
+    passed, rejected = gate(Holdout(["keep this OUT"])).texts(batch, {normalised_text("known ONE")})
     assert passed == ["fresh", "new"]
     assert rejected == [
         ("", "empty"),
@@ -50,15 +49,6 @@ def test_each_text_is_rejected_for_its_first_fault():
     ]
 
 
-def test_held_out_goes_before_repeat():
-    _, rejected = gate(Holdout(["secret"])).texts(["secret", "secret"], {"secret"})
-    assert [reason for _, reason in rejected] == ["held out", "held out"]
-
-
-def test_without_holdout_only_the_other_checks_are_made():
-    assert gate().texts(["keep this out"], ()) == (["keep this out"], [])
-
-
 def test_refusals_enter_a_class_that_is_about_them():
     given = ["the assistant agreed", REFUSAL]
     other = "I'm sorry, but I can't assist with that."
@@ -67,20 +57,12 @@ def test_refusals_enter_a_class_that_is_about_them():
 
 
 def test_the_demo_loses_nothing():
-    from adamab.study.datasets.demo import load_demo, synthetic_texts
+    from adamab.demo.task import load_demo, synthetic_texts
 
     data = load_demo()
-    given = {folded(sample.text) for sample in data.task.samples}
+    given = {normalised_text(sample.text) for sample in data.task.samples}
     tests = Holdout(sample.text for sample in data.test)
     assert gate(tests).texts(synthetic_texts(), given) == (synthetic_texts(), [])
-
-
-def test_what_somebody_rejected_does_not_come_back():
-    gate = Gate(Recipe(), rejected=frozenset({"refund me"}))
-    assert gate.texts(["Refund  me", "refund us"], set()) == (
-        ["refund us"],
-        [("Refund  me", "rejected before")],
-    )
 
 
 # Vectors
@@ -100,10 +82,6 @@ def test_lengths_do_not_matter_and_zeros_pass():
     candidates = np.array([[3e-20, 0], [0, 5e20], [0, 0], [0, 0]], dtype=np.float32)
     present = np.array([[0, 0], [7e20, 0]], dtype=np.float32)
     assert gate().vectors(candidates, present).tolist() == [False, True, True, True]
-
-
-def test_opposite_vectors_are_no_duplicates():
-    assert gate(near_duplicate=0.01).vectors(at(180), at(0)).tolist() == [True]
 
 
 def test_a_threshold_of_one_still_finds_equal_vectors():
@@ -140,14 +118,6 @@ def test_without_threshold_equal_vectors_pass():
     assert Gate(Recipe.preset("paper")).vectors(at(0, 0), at(0)).all()
 
 
-def test_the_input_is_left_alone():
-    candidates, present = 2 * at(0, 45), 3 * at(1, 60)
-    before = candidates.copy(), present.copy()
-    gate().vectors(candidates, present)
-    assert (candidates == before[0]).all()
-    assert (present == before[1]).all()
-
-
 # The model
 
 
@@ -157,11 +127,7 @@ def test_the_input_is_left_alone():
 )
 def test_the_class_is_among_the_most_probable(k, expected):
     scores = np.array([[3, 2, 1], [2, 3, 1], [1, 2, 3], [2, 2, 1], [np.nan, 0, 0]], dtype=np.float32)
-    assert gate(consistent=k).consistent(scores, 0).tolist() == expected
-
-
-def test_no_candidates_are_consistent_with_anything():
-    assert gate(consistent=1).consistent(np.zeros((0, 3)), 2).tolist() == []
+    assert gate(max_label_rank=k).consistent(scores, 0).tolist() == expected
 
 
 # The default threshold on real embeddings
@@ -170,8 +136,8 @@ def test_no_candidates_are_consistent_with_anything():
 @pytest.fixture(scope="module")
 def embed():
     pytest.importorskip("sentence_transformers", reason="the extra 'local' is not installed")
-    from adamab.providers.embedders.local import LocalEmbedder
-    from adamab.providers.sync import run_sync
+    from adamab.providers.async_bridge import run_sync
+    from adamab.providers.embedders.sentence_transformers import LocalEmbedder
 
     embedder = LocalEmbedder()
     return lambda texts: run_sync(embedder.embed(texts, views=("pooled",))).views["pooled"]
@@ -192,7 +158,7 @@ def test_the_default_rejects_light_edits_and_keeps_what_differs(embed):
 
 @pytest.mark.slow
 def test_the_default_keeps_every_recorded_sample_of_the_demo(embed):
-    from adamab.study.datasets.demo import load_demo, synthetic_texts
+    from adamab.demo.task import load_demo, synthetic_texts
 
     given = embed([sample.text for sample in load_demo().task.samples])
     recorded = embed(synthetic_texts())

@@ -3,14 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adamab.classifier import Asked, Classifier, Confidence, Head, save
 from adamab.errors import EmbedderError, TaskError
 from adamab.estimator import load as load_estimator
+from adamab.model import Asked, Classifier, Confidence, Head, save
+from adamab.model.predictor import Inference
+from adamab.providers import registry as resolve
 from adamab.providers.cache import CachedEmbedder
-from adamab.providers.embedders.npz import NpzEmbedder
-from adamab.run import resolve
-from adamab.run.inference import Inference
-from adamab.run.resolve import embedder_key, embedder_name, open_embedder
+from adamab.providers.embedders.stored import NpzEmbedder
+from adamab.providers.registry import embedder_key, embedder_name, open_embedder
 from adamab.task import Prompts, Sample, Vocabulary
 from adamab.testing import HashEmbedder, ProviderServer
 
@@ -101,7 +101,7 @@ def test_what_cannot_be_answered_is_refused_before_anything_is_embedded():
 
 
 def test_words_alone_need_no_embedder(tmp_path):
-    vocabulary = Vocabulary.fit(["alpha", "beta"])
+    vocabulary = Vocabulary.learn(["alpha", "beta"])
     head = Head(view="words", linear=np.eye(2, len(vocabulary.terms), dtype=np.float32))
     model = Classifier(
         classes=("no", "yes"), heads=(head,), vocabulary=vocabulary, embedder_spec="npz:gone.npz"

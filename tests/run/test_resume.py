@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from adamab.errors import ApiError
-from adamab.providers.budget import Budget
 from adamab.providers.generators.base import Batch, Generator
 from adamab.providers.generators.noise import NoiseGenerator
-from adamab.run.joint_model import JointModel
-from adamab.run.journal import Journal
-from adamab.run.quality import Gate
+from adamab.providers.metering import Budget
+from adamab.run._loop_model import JointModel
+from adamab.run.gate import Gate
+from adamab.run.run_log import Journal
 from adamab.task.recipe import Recipe
 from adamab.testing import Fault
 
@@ -23,7 +23,7 @@ def every(rounds):
     """What `on_start` does to have a checkpoint after so many rounds."""
 
     def set_rounds(session):
-        session.trail.checkpoint_rounds = rounds
+        session.checkpoint_rounds = rounds
 
     return set_rounds
 
@@ -116,7 +116,7 @@ def test_leftovers_and_refusals_stand_after_a_checkpoint(runs, server, tmp_path)
         return runs.order(
             generator=Moody("m", base_url=server.url + "/v1"),
             policy="round-robin",
-            recipe=runs.recipe.with_options(passes=5, max_refusals=1, near_duplicate=None),
+            recipe=runs.recipe.with_options(rounds_per_class=5, max_refusals=1, near_duplicate=None),
         )
 
     expected, _ = reference(runs, tmp_path, order())
@@ -201,7 +201,7 @@ def test_recorded_choices_are_followed_with_one_warning(both):
     elsewhere = {round_: others[name] for round_, name in enumerate(mine, 1)}
 
     def choose(session):
-        session.trail.choices.update(elsewhere)
+        session.choices.update(elsewhere)
         for round_, name in elsewhere.items():
             session.journal.note("choice", {"round": round_, "class": name})
 

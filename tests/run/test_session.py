@@ -9,20 +9,18 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from adamab.classifier import load
 from adamab.errors import ApiError, RecipeError, RunError
-from adamab.providers.budget import Budget
+from adamab.model import load
+from adamab.providers.async_bridge import run_sync
 from adamab.providers.generators.base import Batch, Generator
-from adamab.providers.sync import run_sync
-from adamab.run.holdout import Holdout
-from adamab.run.journal import Journal
-from adamab.run.journal_file import WriterLock
-from adamab.run.session import Session
+from adamab.providers.metering import Budget
+from adamab.providers.sqlite_file import WriterLock
+from adamab.run.gate import Holdout
+from adamab.run.run_log import Journal, JournalRunLog
 from adamab.task.prompts import Prompts
 from adamab.task.recipe import Recipe
 from adamab.testing import Fault, HashEmbedder
@@ -44,7 +42,7 @@ def questions(runs):
 
 def fit_in_pieces(runs, order, **options):
     """Die after every second round, then end."""
-    last = order().rounds()
+    last = order().set_up().rounds
     with Journal(runs.path) as journal:
         done = len(list(journal.events("round")))
     for round_ in range(done + 1, last, 2):
@@ -61,7 +59,7 @@ def copied(runs, name):
 @pytest.mark.parametrize("change", ["sample", "class", "reject", "all"])
 @pytest.mark.parametrize("stopped", [3, None], ids=["stopped", "complete"])
 def test_what_is_changed_on_purpose_begins_a_segment_and_keeps_every_sample(both, change, stopped):
-    both.recipe = both.recipe.with_options(augmentation_rounds=None, rounds=None, passes=2)
+    both.recipe = both.recipe.with_options(augmentation_rounds=None, rounds=None, rounds_per_class=2)
     if stopped is None:
         both.fit()
     else:
@@ -120,7 +118,7 @@ def test_several_segments_one_after_the_other(both):
 
 
 def checkpoints(session):
-    session.trail.checkpoint_rounds = 1
+    session.checkpoint_rounds = 1
 
 
 def test_a_budget_that_ended_a_segment_does_not_end_the_next(runs, server):
@@ -169,7 +167,7 @@ def test_a_closed_class_opens_again_when_it_gains_samples(both, rounds):
         return both.order(WITH_SAMPLE, generator=Brief())
 
     def checkpointed(session):
-        session.trail.checkpoint_rounds = rounds
+        session.checkpoint_rounds = rounds
 
     both.fit(order(), copied(both, "other"))
     both.fit_until(7, order(), on_start=checkpointed)
@@ -212,8 +210,8 @@ def test_a_rejected_text_does_not_come_back(runs):
     assert summary["rejected"]["refund"]["rejected before"] >= 1
     # the file may be named again, or not: the text stays out
     assert runs.fit(order)["complete"]
-    assert runs.fit(replace(order, reject=()))["complete"]
-    assert runs.fit(replace(order, reject=("refund always", "refund always")))["complete"]
+    assert runs.fit(order.changed(reject=()))["complete"]
+    assert runs.fit(order.changed(reject=("refund always", "refund always")))["complete"]
 
 
 def test_only_samples_of_the_run_can_be_rejected(runs):
@@ -258,35 +256,27 @@ def test_any_other_change_is_refused_and_the_journal_left_alone(runs, tmp_path):
         assert "\n" not in str(told.value)
     task = replace(runs.order().task, prompts=Prompts(query="say: {text}"))
     with pytest.raises(RunError, match="wording of the prompts"):
-        runs.fit(replace(runs.order(budget=budget), task=task))
+        runs.fit(runs.order(budget=budget).changed(task=task))
     assert runs.events() == before
     runs.fit(runs.order(budget=budget, prefetch=3))
     assert len(runs.texts()) == 12
-
-
-def test_a_run_may_be_taken_up_with_another_prefetch(both, tmp_path):
-    both.fit(path=tmp_path / "other")
-    for round_, prefetch in ((1, 16), (3, 0), (4, 2)):
-        both.fit_until(round_, both.order(prefetch=prefetch))
-    both.fit(both.order(prefetch=1))
-    assert both.left() == both.left(tmp_path / "other")
 
 
 # One writer, any number of readers
 
 
 def test_a_second_writer_of_this_process_is_told_so(runs):
-    inputs = runs.order().inputs()
-    with Session(runs.path, inputs) as session:
+    inputs = runs.order().set_up().inputs()
+    with JournalRunLog(runs.path, inputs) as session:
         session.journal.note("round", {"no": "matter"})
         with pytest.raises(RunError, match="another process is writing this run; wait for it or stop it"):
-            Session(runs.path, inputs)
+            JournalRunLog(runs.path, inputs)
         with Journal(runs.path) as reader:
             assert [e.kind for e in reader.events()] == ["segment", "round"]
             session.journal.note("choice", {})
             assert [e.kind for e in reader.events()] == ["segment", "round", "choice"]
     with pytest.raises(RunError, match="given sample"):
-        Session(runs.path, runs.order({**GIVEN, "refund": ["x"]}).inputs())
+        JournalRunLog(runs.path, runs.order({**GIVEN, "refund": ["x"]}).set_up().inputs())
     WriterLock(runs.path).release()  # whoever is refused lets go of it
 
 
@@ -294,8 +284,8 @@ WRITER = """
 import sys, time
 from pathlib import Path
 from adamab.providers.generators.base import Batch
-from adamab.run.journal import Journal
-from adamab.run.journal_file import WriterLock
+from adamab.run.run_log import Journal
+from adamab.providers.sqlite_file import WriterLock
 lock = WriterLock(Path(sys.argv[1]))
 journal = Journal(Path(sys.argv[1]), writing=True)
 for n in range(5):
@@ -322,9 +312,9 @@ def writer(tmp_path):
 
 
 def test_a_writer_of_another_process_keeps_others_out_until_it_is_killed(writer, runs):
-    inputs = runs.order().inputs()
+    inputs = runs.order().set_up().inputs()
     with pytest.raises(RunError, match="another process is writing"):
-        Session(runs.path, inputs)
+        JournalRunLog(runs.path, inputs)
     with Journal(runs.path) as reader:
         assert [e.data["n"] for e in reader.events("round")] == list(range(5))
     writer.send_signal(signal.SIGKILL)
@@ -334,13 +324,13 @@ def test_a_writer_of_another_process_keeps_others_out_until_it_is_killed(writer,
     with Journal(runs.path, writing=True) as journal:
         assert len(list(journal.events("round"))) == 5
     with pytest.raises(KeyError):  # the lock is free; the events are no real rounds
-        Session(runs.path, inputs)
+        JournalRunLog(runs.path, inputs)
 
 
 def test_another_program_that_looks_does_not_take_the_log_away(runs):
     """SQLite's locks must be held: whoever closes a file last deletes its log."""
-    inputs = runs.order().inputs()
-    with Session(runs.path, inputs) as session:
+    inputs = runs.order().set_up().inputs()
+    with JournalRunLog(runs.path, inputs) as session:
         session.ledger.settle(session.ledger.reserve("generate", 5), 5, None)
         look = (
             "import sqlite3, sys\n"
@@ -374,7 +364,7 @@ def test_no_key_prompt_or_response_in_the_events(runs, server, monkeypatch):
         assert prompt[:60] not in events
         assert prompt[:60] not in str(told.value)
     with Journal(runs.path) as journal:
-        answers = [row.data["content"] for row in journal._file.rows("replies")]
+        answers = [row.data["content"] for row in journal.rows("replies")]
     assert len(answers) == 6
     assert not [answer for answer in answers if json.dumps(answer)[1:-1] in events]
 
@@ -435,28 +425,6 @@ def test_a_refused_fit_makes_no_directory_its_own(runs, server):
     server.clear_faults()
     runs.fit(runs.order(budget=Budget(samples=2), seed=4))  # nothing was bought, so nothing binds
     assert len(runs.texts()) == 2
-
-
-def test_killed_while_writing_a_checkpoint(runs, tmp_path, monkeypatch):
-    def die(*_):
-        raise KeyboardInterrupt
-
-    runs.fit(path=tmp_path / "other")
-    with monkeypatch.context() as dying:
-        dying.setattr("adamab.run.checkpoint.os", SimpleNamespace(**{**vars(os), "replace": die}))
-        with pytest.raises(KeyboardInterrupt):
-            runs.fit(on_start=checkpoints)
-    assert list(runs.path.glob("*checkpoint*"))  # half of it is there
-    runs.fit()
-    assert runs.left() == runs.left(tmp_path / "other")
-
-
-def test_killed_while_writing_results(runs):
-    runs.fit_until(2)
-    (runs.path / f".results.{os.getpid()}").mkdir()
-    (runs.path / f".results.{os.getpid()}" / "model.json").mkdir()
-    runs.fit()
-    assert len(runs.texts()) == 12
 
 
 def test_a_later_segment_of_a_complete_paper_run_is_trained(runs):

@@ -10,16 +10,15 @@ import numpy as np
 import pytest
 
 from adamab.errors import ApiError, BudgetError, RunError
-from adamab.providers.budget import NANO, Budget
+from adamab.providers.async_bridge import run_sync
 from adamab.providers.generators.base import Batch, Generator
-from adamab.providers.ledger import AHEAD, Ledger
-from adamab.providers.sync import run_sync
-from adamab.run.past import RoundOutcome
-from adamab.run.quality import Gate
+from adamab.providers.metering import AHEAD, NANO, Budget, Ledger
+from adamab.run._intake import Clock, SampleSource
+from adamab.run.gate import Gate
+from adamab.run.prefetch import BatchPrefetcher
 from adamab.run.records import RoundRecord, Seconds
-from adamab.run.source import Clock, Source
-from adamab.run.streams import Streams
-from adamab.run.training_set import TrainingSet
+from adamab.run.resume import RoundOutcome
+from adamab.run.samples import TrainingSet
 from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec
 from adamab.testing import ProviderServer
@@ -59,7 +58,7 @@ class Memory(dict):
 
 
 def streams(generator, **options):
-    return Streams(generator, CLASSES, batch=2, given=lambda c: (f"given {c}",), **options)
+    return BatchPrefetcher(generator, CLASSES, batch=2, given=lambda c: (f"given {c}",), **options)
 
 
 def settle(some):
@@ -141,16 +140,6 @@ def test_a_failure_ahead_matters_to_nobody():
     assert sum(request.spec.name == "green" for request in generator.requests) == 1
     with pytest.raises(ApiError, match="green is down"):
         some.take(1)  # chosen, it is asked once more, and now it matters
-    del generator.fail["green", 0]
-    assert some.take(1).batch.texts[0] == "green 0.0"
-
-
-def test_a_failure_ahead_that_has_passed_does_no_harm():
-    generator = Counting()
-    generator.fail["green", 0] = ApiError("green is down")
-    some = streams(generator)
-    some.ahead([1], 2)
-    settle(some)
     del generator.fail["green", 0]
     assert some.take(1).batch.texts[0] == "green 0.0"
 
@@ -277,9 +266,9 @@ class Line:
         self.generator = Writer()
         self.samples = TrainingSet(3, lambda _: None)
         self.samples.views["pooled"] = np.zeros((0, 4), np.float32)
-        some = Streams(self.generator, CLASSES, batch=size, given=lambda c: ())
+        some = BatchPrefetcher(self.generator, CLASSES, batch=size, given=lambda c: ())
         gate = Gate(Recipe(near_duplicate=None))
-        self.source = Source(some, CLASSES, gate, embed, size, **options)
+        self.source = SampleSource(some, CLASSES, gate, embed, size, **options)
 
     def fill(self, class_index, size):
         return self.source.fill(self.samples, class_index, size, Clock())
@@ -297,7 +286,7 @@ def test_leftovers_come_before_new_batches():
 def test_nothing_is_looked_at_before_its_class_is_chosen():
     line = Line(2, per_batch=2)
     line.source.fetch_ahead(0, [1, 2], 2)
-    settle(line.source.streams)
+    settle(line.source.batches)
     assert len(line.generator.requests) == 3
     assert len(line.samples) == 0
     line.samples.keys.add("green 0.0")  # what came meanwhile: the gate judges at adoption
@@ -400,11 +389,3 @@ def test_contrast_names_the_class_that_is_mistaken_whenever_a_batch_is_fetched(r
     assert all("mistaken" in body for body in both)
     assert left[True, 0] == left[True, 16]
     assert set(asked[True, 0]) <= set(asked[True, 16])
-
-
-def test_contrast_goes_on_after_a_resume(runs, tmp_path):
-    runs.recipe = runs.recipe.with_options(contrast=True)
-    runs.fit(path=tmp_path / "other")
-    runs.fit_until(2)
-    runs.fit()
-    assert runs.left() == runs.left(tmp_path / "other")

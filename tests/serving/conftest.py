@@ -7,8 +7,9 @@ import json
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,23 +18,22 @@ from typing import Any
 import httpx
 import pytest
 
-from adamab.classifier import save
-from adamab.providers.budget import Budget
+from adamab.model import save
 from adamab.providers.embedders.base import Embedded, Embedder, Item, Kind
+from adamab.providers.metering import Budget
 from adamab.providers.registry import resolve_generator
 from adamab.run.fit import fit_task
-from adamab.run.fit_run import Order, fit_run
-from adamab.serving.guard import LOOPBACK, Access
-from adamab.serving.limits import Limits
 from adamab.serving.page import page_router
 from adamab.serving.process import address_of, bind, server_of
-from adamab.serving.run_view import RunView
-from adamab.serving.server import Desk, Settings, create_app
+from adamab.serving.requests import LOOPBACK, Access, Limits
+from adamab.serving.run_reader import RunReader
+from adamab.serving.server import Desk, create_app
 from adamab.serving.service import Service
 from adamab.task import load_task
 from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec, Sample, Task
 from adamab.testing import HashEmbedder, PixelEmbedder
+from tests.fitting import Order, fit_run
 
 EXAMPLES = {
     "refund": ["money back please", "send my money back", "I want the money returned", "refund my money"],
@@ -92,9 +92,9 @@ def running(run: Path, embedder: Embedder, access: Access | None = None, **limit
     chosen = Limits(**limits)
     service = Service(run, embedder, log=log.append)
     ready = threading.Event()
-    with bind("127.0.0.1", 0) as bound, closing(RunView(run)) as view:
+    with bind("127.0.0.1", 0) as bound, RunReader(run) as reader:
         app = create_app(
-            service, Settings(chosen, access or Access(), log.append), [page_router(view, service)]
+            service, [page_router(reader, service)], limits=chosen, access=access, log=log.append
         )
         url = address_of(bound)
         server = server_of(app, chosen, ready=ready.set, log=log.append)
@@ -155,18 +155,32 @@ def standing(standing_server: Live) -> Live:
     return standing_server
 
 
-@pytest.fixture
-def picture_model(tmp_path: Path, paint: Callable[..., list[Path]]) -> Path:
-    """A model of pictures."""
-    paint(tmp_path / "given", {"red": 3, "green": 3, "blue": 3})
-    result = fit_task(load_task(tmp_path / "given"), PixelEmbedder(), embedder_spec="pixels", recipe=RECIPE)
-    save(result.classifier, tmp_path / "colours")
-    return tmp_path / "colours"
+@pytest.fixture(scope="session")
+def image_model(tmp_path_factory: pytest.TempPathFactory, paint: Callable[..., list[Path]]) -> Path:
+    """A model of images."""
+    folder = tmp_path_factory.mktemp("images")
+    paint(folder / "given", {"red": 3, "green": 3, "blue": 3})
+    result = fit_task(load_task(folder / "given"), PixelEmbedder(), embedder_spec="pixels", recipe=RECIPE)
+    save(result.classifier, folder / "colours")
+    return folder / "colours"
 
 
 @pytest.fixture
 def watched() -> WatchedEmbedder:
     return WatchedEmbedder()
+
+
+@pytest.fixture(scope="session")
+def eventually() -> Callable[[Callable[[], bool]], None]:
+    """Waits for what must happen."""
+
+    def wait(true: Callable[[], bool]) -> None:
+        until = time.monotonic() + LONGEST
+        while not true():
+            assert time.monotonic() < until
+            time.sleep(0.005)
+
+    return wait
 
 
 HOSTILE = 'wants "money" & <b>more</b>'
@@ -195,8 +209,7 @@ def order_in(folder: Path) -> Order:
         task=Task(classes, samples, name='desk <i>of "ours"</i>'),
         embedder=HashEmbedder(width=16),
         embedder_spec="hash",
-        generator=resolve_generator(f"replay:{folder / 'written.jsonl'}"),
-        generator_spec=f"replay:{folder / 'written.jsonl'}",
+        generator=f"replay:{folder / 'written.jsonl'}",
         recipe=RECIPE.with_options(batch=2, near_duplicate=0.999),
         budget=Budget.parse("16 samples"),
         all_scores=True,
@@ -222,6 +235,13 @@ def shown_run(first_shown_run: Path, tmp_path: Path) -> Path:
     """A copy to review samples in."""
     shutil.copytree(first_shown_run, tmp_path / "run")
     return tmp_path / "run"
+
+
+@pytest.fixture(scope="session")
+def shown_server(first_shown_run: Path) -> Iterator[Live]:
+    """One server for all tests that only look at `first_shown_run`."""
+    with running(first_shown_run, HashEmbedder(width=16)) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")  # no longer: its event loop is in the way of others
@@ -281,16 +301,17 @@ def until() -> Callable[[Any, str], None]:
 
 
 @pytest.fixture
-def picture_run(tmp_path: Path, paint: Any) -> Path:
-    """A run of pictures, whose given ones lie in `given` beside it."""
+def image_run(tmp_path: Path, paint: Any) -> Path:
+    """A run of images, whose given ones lie in `given` beside it."""
     paint(tmp_path / "given", {"red": 3, "green": 3, "blue": 3})
     order = Order(
         task=load_task(tmp_path / "given"),
         embedder=PixelEmbedder(),
         embedder_spec="pixels",
         generator=resolve_generator("transform", seed=0),
-        generator_spec="transform",
-        recipe=Recipe().with_options(folds=2, checkpoints=(0, 6), batch=2, passes=2, near_duplicate=None),
+        recipe=Recipe().with_options(
+            folds=2, checkpoints=(0, 6), batch=2, rounds_per_class=2, near_duplicate=None
+        ),
     )
     fit_run(order, tmp_path / "run")
     return tmp_path / "run"

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from adamab.run.add_class import Addition, add_class
-from adamab.run.fit_run import Order, fit_run
-from adamab.run.journal import ROUND, Journal
 from adamab.run.reviews import Reviews
-from adamab.serving.guard import Access
+from adamab.run.run_log import ROUND, Journal
 from adamab.serving.page import OPEN_PATHS
+from adamab.serving.requests import Access
 from adamab.testing import HashEmbedder, PixelEmbedder
+from tests.fitting import Order, fit_run
 
 PARTS = ("try", "classes", "run", "samples")
 HOSTILE = 'wants "money" & <b>more</b>'
-# Every input has a label, every button and link a name, every picture a text; headings go down by one.
+# Every input has a label, every button and link a name, every image a text; headings go down by one.
 CHECK = """() => {
   const wrong = [];
   const seen = (node) => node.checkVisibility();
@@ -91,8 +91,10 @@ def opened(page: Any, part: str) -> Any:
     return page.locator(f"#part-{part}")
 
 
-def test_a_text_is_ranked_before_and_after_with_its_neighbours(until: Any, server: Any, visit: Any) -> None:
-    page = visit(server.url)
+def test_a_text_is_ranked_before_and_after_with_its_neighbours(
+    until: Any, shown_server: Any, visit: Any
+) -> None:
+    page = visit(shown_server.url)
     page.fill("#text", "send the money back")
     page.keyboard.press("Enter")
     page.wait_for_selector(".answer")
@@ -107,8 +109,8 @@ def test_a_text_is_ranked_before_and_after_with_its_neighbours(until: Any, serve
     until(page, "document.querySelector('.answer h3').textContent === 'login'")
 
 
-def test_classes_tell_their_samples_and_confusions(until: Any, server: Any, visit: Any) -> None:
-    part = opened(visit(server.url), "classes")
+def test_classes_tell_their_samples_and_confusions(until: Any, shown_server: Any, visit: Any) -> None:
+    part = opened(visit(shown_server.url), "classes")
     assert part.locator(".opener").all_inner_texts() == [HOSTILE, "login", "praise"]
     part.locator(".opener >> nth=0").press("Enter")
     part.locator(".details").wait_for()
@@ -118,8 +120,8 @@ def test_classes_tell_their_samples_and_confusions(until: Any, server: Any, visi
     until(part.page, "document.querySelectorAll('.opener').length === 1")
 
 
-def test_the_run_tells_choices_and_why(server: Any, visit: Any) -> None:
-    part = opened(visit(server.url), "run")
+def test_the_run_tells_choices_and_why(shown_server: Any, visit: Any) -> None:
+    part = opened(visit(shown_server.url), "run")
     assert "Training loss from" in part.locator(".chart svg").get_attribute("aria-label")
     assert part.locator(".strips tbody tr").count() == 3
     rows = part.locator(".rounds > tbody > tr:not(.detail)")
@@ -148,7 +150,7 @@ def test_samples_are_reviewed_with_one_key(until: Any, server: Any, visit: Any, 
     page.keyboard.press("u")
     until(page, "!document.querySelector('.sample.rejected')")
     assert part.locator(".sample.current .quote").inner_text() == first
-    assert set(Reviews(shown_run).verdicts().values()) == {"none"}
+    assert set(Reviews(shown_run).latest().values()) == {"none"}
     page.keyboard.press("k")
     page.keyboard.press("j")
     assert part.locator(".sample.current .quote").inner_text() == second
@@ -156,8 +158,8 @@ def test_samples_are_reviewed_with_one_key(until: Any, server: Any, visit: Any, 
     assert page.get_by_role("dialog").is_visible()
 
 
-def test_samples_are_filtered(until: Any, server: Any, visit: Any) -> None:
-    page = visit(server.url)
+def test_samples_are_filtered(until: Any, shown_server: Any, visit: Any) -> None:
+    page = visit(shown_server.url)
     part = opened(page, "samples")
     part.get_by_label("Class").select_option(HOSTILE)
     until(
@@ -169,8 +171,8 @@ def test_samples_are_filtered(until: Any, server: Any, visit: Any) -> None:
     part.locator(".empty").wait_for()
 
 
-def test_nothing_of_the_data_becomes_html(server: Any, visit: Any) -> None:
-    page = visit(server.url)
+def test_nothing_of_the_data_becomes_html(shown_server: Any, visit: Any) -> None:
+    page = visit(shown_server.url)
     assert page.inner_text("h1") == 'desk <i>of "ours"</i>'
     page.fill("#text", "<img src=x onerror='window.hacked = 3'>")
     page.keyboard.press("Enter")
@@ -184,10 +186,9 @@ def test_nothing_of_the_data_becomes_html(server: Any, visit: Any) -> None:
     assert page.locator("main :is(b, i, script, img)").count() == 0
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 390, 1440])
-def test_every_part_is_readable_and_usable(server: Any, visit: Any, width: int, scheme: str) -> None:
-    page = visit(server.url, viewport={"width": width, "height": 844}, color_scheme=scheme)
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (390, "dark"), (1440, "light")])
+def test_every_part_is_readable_and_usable(shown_server: Any, visit: Any, width: int, scheme: str) -> None:
+    page = visit(shown_server.url, viewport={"width": width, "height": 844}, color_scheme=scheme)
     page.fill("#text", "send the money back")
     page.keyboard.press("Enter")
     page.wait_for_selector(".answer")
@@ -203,8 +204,8 @@ def test_every_part_is_readable_and_usable(server: Any, visit: Any, width: int, 
         assert page.evaluate("document.documentElement.scrollWidth") <= width, part
 
 
-def test_parts_are_reached_by_keyboard_and_focus_is_seen(server: Any, visit: Any) -> None:
-    page = visit(server.url)
+def test_parts_are_reached_by_keyboard_and_focus_is_seen(shown_server: Any, visit: Any) -> None:
+    page = visit(shown_server.url)
     for number, part in enumerate(PARTS, 1):
         page.locator("#main").focus()
         page.keyboard.press(str(number))
@@ -220,8 +221,8 @@ def test_parts_are_reached_by_keyboard_and_focus_is_seen(server: Any, visit: Any
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
 
 
-def test_the_theme_is_switched_and_kept(server: Any, visit: Any) -> None:
-    page = visit(server.url, color_scheme="light")
+def test_the_theme_is_switched_and_kept(shown_server: Any, visit: Any) -> None:
+    page = visit(shown_server.url, color_scheme="light")
     ground = "getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(ground)
     for _ in range(2):
@@ -251,11 +252,11 @@ def test_the_token_is_asked_for_once(until: Any, live: Any, shown_run: Path, chr
     page.context.close()
 
 
-def test_a_picture_is_dropped_and_its_neighbours_are_seen(
-    until: Any, live: Any, visit: Any, tmp_path: Path, picture_run: Path
+def test_an_image_is_dropped_and_its_neighbours_are_seen(
+    until: Any, live: Any, visit: Any, tmp_path: Path, image_run: Path
 ) -> None:
-    page = visit(live(picture_run, PixelEmbedder()).url)
-    page.set_input_files("#picture", tmp_path / "given" / "blue" / "0-1.png")
+    page = visit(live(image_run, PixelEmbedder()).url)
+    page.set_input_files("#image", tmp_path / "given" / "blue" / "0-1.png")
     page.wait_for_selector(".answer")
     assert page.inner_text(".answer h3") == "blue"
     until(page, "[...document.images].some((i) => i.className === 'thumbnail' && i.naturalWidth > 1)")
@@ -276,18 +277,18 @@ def test_a_picture_is_dropped_and_its_neighbours_are_seen(
     page.wait_for_selector(".dropped:not([hidden])")
 
 
-def test_a_broken_picture_is_told_in_words(until: Any, live: Any, chromium: Any, picture_model: Path) -> None:
+def test_a_broken_image_is_told_in_words(until: Any, live: Any, chromium: Any, image_model: Path) -> None:
     page = chromium.new_context().new_page()
-    page.goto(live(picture_model, PixelEmbedder()).url)
-    page.set_input_files("#picture", {"name": "a.png", "mimeType": "image/png", "buffer": b"no picture"})
+    page.goto(live(image_model, PixelEmbedder()).url)
+    page.set_input_files("#image", {"name": "a.png", "mimeType": "image/png", "buffer": b"no image"})
     page.wait_for_selector(".result .bad")
     assert "images.0" not in page.inner_text(".result .bad").lower()
     until(page, "document.querySelector('.dropped').hidden")
     page.context.close()
 
 
-def test_a_blank_question_clears_the_answer_and_a_cut_is_told(server: Any, visit: Any) -> None:
-    page = visit(server.url)
+def test_a_blank_question_clears_the_answer_and_a_cut_is_told(shown_server: Any, visit: Any) -> None:
+    page = visit(shown_server.url)
     page.fill("#text", "send the money back")
     page.keyboard.press("Enter")
     page.wait_for_selector(".answer")

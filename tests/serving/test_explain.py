@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adamab.classifier import load
-from adamab.providers.sync import run_sync
-from adamab.run.inference import Inference
-from adamab.run.kept_task import read_task
-from adamab.run.sample_files import read_vectors
-from adamab.serving.explain import TEMPERATURE, Surroundings, explained, pooled_view
-from adamab.serving.pictures import Row
+from adamab.model import load
+from adamab.model.predictor import Inference
+from adamab.providers.async_bridge import run_sync
+from adamab.run.directory import read_task, read_vectors
+from adamab.serving._explain import TEMPERATURE, Surroundings, explained, pooled_view
+from adamab.serving._questions import Row
 from adamab.testing import HashEmbedder
 
 TEXT = "the money should come back"
@@ -82,7 +81,7 @@ def test_class_means_stand_in_for_descriptions(first_shown_run: Path, inference:
     classes = (*inference.classifier.classes, "without samples")
     whole = Surroundings.of(first_shown_run, inference.classifier.classes)
     rows = np.concatenate([vectors.given, vectors.synthetic])
-    around = Surroundings(whole._known, rows, vectors.described[:0], classes)
+    around = Surroundings(whole._samples, rows, vectors.described[:0], classes)
     x = run_sync(HashEmbedder(width=16).embed([TEXT])).views["pooled"][0]
     found = around.similarities(x)
     assert around.compared_with == "class means"
@@ -118,4 +117,4 @@ def test_a_text_may_hold_other_line_ends(shown_run: Path, inference: Inference) 
     file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
     around = Surroundings.of(shown_run, inference.classifier.classes)
     assert around is not None
-    assert rows[0]["text"] in {sample.text for sample in around._known}
+    assert rows[0]["text"] in {sample.text for sample in around._samples}

@@ -13,20 +13,18 @@ from typing import Any
 import httpx
 import pytest
 
-from adamab.classifier import load, save
 from adamab.errors import RunError
+from adamab.model import load, save
 from adamab.run.add_class import Addition, add_class
-from adamab.run.fit_run import Order, fit_run
-from adamab.run.reading import RunReader
 from adamab.run.reviews import Reviews
-from adamab.serving.guard import Access
-from adamab.serving.page import FILES, OPEN_PATHS, POLICY
-from adamab.serving.page_data import overview
-from adamab.serving.run_view import RunView
-from adamab.task import load_task
-from adamab.task.recipe import Recipe
+from adamab.serving import page
+from adamab.serving._run_view import overview
+from adamab.serving.page import OPEN_PATHS, POLICY
+from adamab.serving.requests import Access
+from adamab.serving.run_reader import RunReader
 from adamab.task.spec import Sample
 from adamab.testing import HashEmbedder, PixelEmbedder
+from tests.fitting import Order, fit_run
 
 Start = Callable[..., Any]
 
@@ -46,92 +44,92 @@ def said(server: Any, path: str, content: Any, **headers: str) -> httpx.Response
     return httpx.post(f"{server.url}{path}", json=content, headers=headers, timeout=30)
 
 
-def test_the_page_runs_its_own_scripts_only(server: Any) -> None:
-    page = server.get("/")
-    assert page.status_code == 200
-    assert page.headers["content-security-policy"] == POLICY
+def test_the_page_runs_its_own_scripts_only(shown_server: Any) -> None:
+    index = shown_server.get("/")
+    assert index.status_code == httpx.head(f"{shown_server.url}/").status_code == 200
+    assert index.headers["content-security-policy"] == POLICY
     for directive in ("default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'"):
         assert directive in POLICY
     assert "unsafe" not in POLICY
-    asked = re.findall(r'(?:src|href)="([^"#]+)"', page.text)
+    asked = re.findall(r'(?:src|href)="([^"#]+)"', index.text)
     assert {f"web/{name}" for name in ("app.js", "style.css", "theme.js", "icon.svg")} == set(asked)
-    assert " style=" not in page.text
-    for name, kind in FILES.items():
-        file = server.get(f"/web/{name}")
-        assert (file.status_code, file.headers["content-type"]) == (200, kind)
+    assert " style=" not in index.text
+    kinds = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+    for path in OPEN_PATHS - {"/", "/healthz"}:
+        file = shown_server.get(path)
+        assert file.status_code == 200
+        assert file.headers["content-type"].startswith(kinds[path.rpartition(".")[2]])
         assert re.findall(r"https?://[^\"'\s]+", file.text.replace("http://www.w3.org/2000/svg", "")) == []
 
 
 @pytest.mark.parametrize("name", ["../page.py", "..%2fpage.py", "%2e%2e/page.py", "none.js", ""])
-def test_nothing_else_is_served_as_a_file(server: Any, name: str) -> None:
-    assert server.get(f"/web/{name}").status_code == 404
+def test_nothing_else_is_served_as_a_file(shown_server: Any, name: str) -> None:
+    assert shown_server.get(f"/web/{name}").status_code == 404
 
 
-def test_every_file_of_the_page_is_listed() -> None:
-    from importlib.resources import files
-
-    assert {file.name for file in (files("adamab.serving") / "web").iterdir()} == set(FILES)
-
-
-def test_the_run_in_short(server: Any, shown_run: Path) -> None:
-    told = got(server, "/v1/run")
-    summary = json.loads((shown_run / "fit.json").read_text())
-    assert told["state"] == "finished"
-    assert told["task"] == 'desk <i>of "ours"</i>'
-    assert (told["given"], told["synthetic"], told["rounds"]) == (13, summary["synthetic"], summary["rounds"])
-    assert told["estimate"] == summary["estimate"]
-    assert told["generator"] == "replay"  # no file name
-    assert told["model"]["digest"] == server.service.model.digest
-    assert told["model"]["newer"] is False
-    assert told.pop("refit") == f"adamab fit --run {shown_run}"
-    assert str(shown_run.parent) not in json.dumps(told)
-    assert told["kept_out"] == sum(n for counts in summary["rejected"].values() for n in counts.values())
+def test_the_run_in_short(shown_server: Any, first_shown_run: Path) -> None:
+    known = got(shown_server, "/v1/run")
+    summary = json.loads((first_shown_run / "fit.json").read_text())
+    assert known["state"] == "finished"
+    assert known["task"] == 'desk <i>of "ours"</i>'
+    assert (known["given"], known["synthetic"], known["rounds"]) == (
+        13,
+        summary["synthetic"],
+        summary["rounds"],
+    )
+    assert known["estimate"] == summary["estimate"]
+    assert known["generator"] == "replay"  # no file name
+    assert known["model"]["digest"] == shown_server.service.model.digest
+    assert known["model"]["newer"] is False
+    assert known.pop("refit") == f"adamab fit --run {first_shown_run}"
+    assert str(first_shown_run.parent) not in json.dumps(known)
+    assert known["kept_out"] == sum(n for counts in summary["rejected"].values() for n in counts.values())
 
 
-def test_rounds_come_latest_first_and_after_a_known_one(server: Any, shown_run: Path) -> None:
-    with RunReader(shown_run) as reader:
+def test_rounds_come_latest_first_and_after_a_known_one(shown_server: Any, first_shown_run: Path) -> None:
+    with RunReader(first_shown_run) as reader:
         seqs = [r.seq for r in reader.rounds()]
-    first = got(server, "/v1/run/rounds", limit=3)
+    first = got(shown_server, "/v1/run/rounds", limit=3)
     assert [r["seq"] for r in first["rounds"]] == seqs[::-1][:3]
     assert first["more"] is True
-    older = got(server, "/v1/run/rounds", before=first["rounds"][-1]["seq"])
+    older = got(shown_server, "/v1/run/rounds", before=first["rounds"][-1]["seq"])
     assert [r["seq"] for r in older["rounds"]] == seqs[::-1][3:]
-    assert got(server, "/v1/run/rounds", after=seqs[-1])["rounds"] == []
+    assert got(shown_server, "/v1/run/rounds", after=seqs[-1])["rounds"] == []
     why = first["rounds"][0]["why"]
     assert why["score"] == pytest.approx(why["bonus"] - why["shift"], abs=1e-3)
 
 
-def test_figures_and_classes_and_confusion(server: Any, shown_run: Path) -> None:
-    figures = got(server, "/v1/run/figures")
+def test_figures_and_classes_and_confusion(shown_server: Any, first_shown_run: Path) -> None:
+    figures = got(shown_server, "/v1/run/figures")
     names = {one["class"] for one in figures["classes"]}
-    assert names == {one["class"] for one in got(server, "/v1/run/classes")["classes"]}
+    assert names == {one["class"] for one in got(shown_server, "/v1/run/classes")["classes"]}
     assert all(len(one["counts"]) == len(figures["rounds"]) for one in figures["classes"])
     marks = sum(count for one in figures["classes"] for _, count in one["strip"])
     assert marks == len(figures["rounds"]) == len(figures["columns"])
-    confusion = got(server, "/v1/run/confusion")
+    confusion = got(shown_server, "/v1/run/confusion")
     assert sum(map(sum, confusion["matrix"])) == confusion["held_out"] == 13
-    assert [one["class"] for one in got(server, "/v1/run/classes", q="SIGN", limit=5)["classes"]] == []
-    (login,) = got(server, "/v1/run/classes", q="logi")["classes"]
-    detail = got(server, "/v1/run/class", name="login")
+    assert [one["class"] for one in got(shown_server, "/v1/run/classes", q="SIGN", limit=5)["classes"]] == []
+    (login,) = got(shown_server, "/v1/run/classes", q="logi")["classes"]
+    detail = got(shown_server, "/v1/run/class", name="login")
     assert detail["given_samples"][0]["text"] == "cannot sign in today"
     assert login.items() <= detail.items()
-    assert server.get("/v1/run/class", params={"name": "nobody"}).status_code == 404
+    assert shown_server.get("/v1/run/class", params={"name": "nobody"}).status_code == 404
 
 
-def test_samples_are_filtered_counted_and_paged(server: Any) -> None:
-    every = got(server, "/v1/run/samples", source="synthetic", limit=200)
+def test_samples_are_filtered_counted_and_paged(shown_server: Any) -> None:
+    every = got(shown_server, "/v1/run/samples", source="synthetic", limit=200)
     assert every["total"] == len(every["samples"]) == every["counts"]["sources"]["synthetic"]
-    half = got(server, "/v1/run/samples", source="synthetic", offset=5, limit=3)
+    half = got(shown_server, "/v1/run/samples", source="synthetic", offset=5, limit=3)
     assert half["samples"] == every["samples"][5:8]
-    of_class = got(server, "/v1/run/samples", **{"class": "login", "source": "synthetic"})
+    of_class = got(shown_server, "/v1/run/samples", **{"class": "login", "source": "synthetic"})
     assert {one["class"] for one in of_class["samples"]} == {"login"}
-    used = got(server, "/v1/run/samples", reason="used", source="synthetic", limit=200)
+    used = got(shown_server, "/v1/run/samples", reason="used", source="synthetic", limit=200)
     assert used["total"] == every["counts"]["reasons"]["used"]
-    out = got(server, "/v1/run/samples", reason="any", source="synthetic")
+    out = got(shown_server, "/v1/run/samples", reason="any", source="synthetic")
     assert out["total"] == every["counts"]["reasons"].get("any", 0) > 0
     assert not any(one["used"] for one in out["samples"])
-    assert got(server, "/v1/run/samples", q="<SCRIPT>")["total"] == 1
-    assert server.get("/v1/run/samples", params={"limit": 1000}).status_code == 422
+    assert got(shown_server, "/v1/run/samples", q="<SCRIPT>")["total"] == 1
+    assert shown_server.get("/v1/run/samples", params={"limit": 1000}).status_code == 422
 
 
 def synthetic(server: Any) -> dict[str, Any]:
@@ -142,18 +140,20 @@ def test_a_verdict_is_written_and_waits_for_the_next_fit(server: Any, shown_run:
     sample = synthetic(server)
     answer = said(server, "/v1/run/reviews", {"id": sample["id"], "verdict": "reject"}).json()
     assert (answer["sample"]["verdict"], answer["waiting"]) == ("reject", 1)
-    assert list(Reviews(shown_run).verdicts().values()) == ["reject"]
+    assert list(Reviews(shown_run).latest().values()) == ["reject"]
     assert got(server, "/v1/run")["waiting"] == 1
     assert got(server, "/v1/run/samples", verdict="reject")["total"] == 1
     answer = said(server, "/v1/run/reviews", {"id": sample["id"], "verdict": "none"}).json()
     assert (answer["sample"]["verdict"], answer["waiting"]) == (None, 0)
 
 
-def test_what_cannot_be_reviewed(server: Any, shown_run: Path) -> None:
-    given = got(server, "/v1/run/samples", source="given", limit=1)["samples"][0]
-    repeat = got(server, "/v1/run/samples", reason="repeat", limit=1)["samples"]
-    assert "given sample" in said(server, "/v1/run/reviews", {"id": given["id"], "verdict": "reject"}).text
-    assert said(server, "/v1/run/reviews", {"id": "0" * 16, "verdict": "reject"}).status_code == 404
+def test_what_cannot_be_reviewed(shown_server: Any, first_shown_run: Path) -> None:
+    given = got(shown_server, "/v1/run/samples", source="given", limit=1)["samples"][0]
+    repeat = got(shown_server, "/v1/run/samples", reason="repeat", limit=1)["samples"]
+    assert (
+        "given sample" in said(shown_server, "/v1/run/reviews", {"id": given["id"], "verdict": "reject"}).text
+    )
+    assert said(shown_server, "/v1/run/reviews", {"id": "0" * 16, "verdict": "reject"}).status_code == 404
     for wrong in (
         {"id": given["id"]},
         {"id": given["id"], "verdict": "eat"},
@@ -161,10 +161,10 @@ def test_what_cannot_be_reviewed(server: Any, shown_run: Path) -> None:
         [],
         1,
     ):
-        assert said(server, "/v1/run/reviews", wrong).status_code == 422
+        assert said(shown_server, "/v1/run/reviews", wrong).status_code == 422
     for one in repeat:
-        assert "stands" in said(server, "/v1/run/reviews", {"id": one["id"], "verdict": "accept"}).text
-    assert Reviews(shown_run).verdicts() == {}
+        assert "stands" in said(shown_server, "/v1/run/reviews", {"id": one["id"], "verdict": "accept"}).text
+    assert Reviews(first_shown_run).latest() == {}
 
 
 def test_pages_of_other_sites_cannot_change_anything(server: Any, shown_run: Path) -> None:
@@ -179,31 +179,33 @@ def test_pages_of_other_sites_cannot_change_anything(server: Any, shown_run: Pat
         )
         assert text.status_code == 415
     assert said(server, "/v1/run/reload", {}, **{"Sec-Fetch-Site": "cross-site"}).status_code == 403
-    assert Reviews(shown_run).verdicts() == {}
+    assert Reviews(shown_run).latest() == {}
     own = {"Origin": server.url, "Sec-Fetch-Site": "same-origin"}
     assert said(server, "/v1/run/reviews", review, **own).status_code == 200
 
 
-def test_an_answer_is_explained(server: Any) -> None:
-    found = said(server, "/v1/explain", {"text": "money back now"}).json()
-    told = httpx.post(f"{server.url}/v1/classify", json={"text": "money back now"}).json()["results"][0]
-    assert found["classes"][0]["class_name"] == told["class"]
-    assert found["classes"][0]["after"] == pytest.approx(told["probability"], abs=1e-4)
-    assert found["compared_with"] == "descriptions"
-    assert len(found["given"]) == len(found["synthetic"]) == 5
-    assert found["why_not"] is None
+def test_an_answer_is_explained(shown_server: Any) -> None:
+    explanation = said(shown_server, "/v1/explain", {"text": "money back now"}).json()
+    known = httpx.post(f"{shown_server.url}/v1/classify", json={"text": "money back now"}).json()["results"][
+        0
+    ]
+    assert explanation["classes"][0]["class_name"] == known["class"]
+    assert explanation["classes"][0]["after"] == pytest.approx(known["probability"], abs=1e-4)
+    assert explanation["compared_with"] == "descriptions"
+    assert len(explanation["given"]) == len(explanation["synthetic"]) == 5
+    assert explanation["why_not"] is None
 
 
 @pytest.mark.parametrize("wrong", [{}, {"texts": ["a", "b"]}, {"text": ""}, {"image": 1}])
-def test_a_question_that_cannot_be_explained(server: Any, wrong: dict[str, Any]) -> None:
-    assert said(server, "/v1/explain", wrong).status_code == 422
+def test_a_question_that_cannot_be_explained(shown_server: Any, wrong: dict[str, Any]) -> None:
+    assert said(shown_server, "/v1/explain", wrong).status_code == 422
 
 
 def test_the_token_guards_data_but_not_the_page(live: Start, shown_run: Path) -> None:
     server = live(shown_run, HashEmbedder(width=16), Access(token="secret", open_paths=OPEN_PATHS))
     for path in OPEN_PATHS:
         assert server.get(path).status_code == 200
-    for path in ("/v1/run", "/v1/run/samples", "/v1/run/pictures/0"):
+    for path in ("/v1/run", "/v1/run/samples", "/v1/run/images/0"):
         assert server.get(path).status_code == 401
     assert said(server, "/v1/run/reviews", {"id": "0", "verdict": "none"}).status_code == 401
     assert server.get("/v1/run", headers={"Authorization": "Bearer secret"}).status_code == 200
@@ -211,13 +213,13 @@ def test_the_token_guards_data_but_not_the_page(live: Start, shown_run: Path) ->
 
 def test_a_saved_model_has_a_page_without_a_run(live: Start, text_model: Path) -> None:
     server = live(text_model, HashEmbedder(width=16))
-    told = got(server, "/v1/run")
-    assert (told["state"], told["rounds"], told["model"]["classes"]) == ("model only", 0, 3)
+    known = got(server, "/v1/run")
+    assert (known["state"], known["rounds"], known["model"]["classes"]) == ("model only", 0, 3)
     for path in ("figures", "rounds", "classes", "confusion", "samples"):
         got(server, f"/v1/run/{path}")
-    found = said(server, "/v1/explain", {"text": "money back"}).json()
-    assert "saved without its run" in found["why_not"]
-    assert found["classes"][0]["before"] is None
+    explanation = said(server, "/v1/explain", {"text": "money back"}).json()
+    assert "no vectors" in explanation["why_not"]
+    assert explanation["classes"][0]["before"] is None
 
 
 def test_a_newer_model_is_told_and_taken_into_use(live: Start, shown_run: Path, text_model: Path) -> None:
@@ -229,7 +231,9 @@ def test_a_newer_model_is_told_and_taken_into_use(live: Start, shown_run: Path, 
     assert got(server, "/v1/run")["model"]["digest"] == server.service.digest_on_disk()
 
 
-def test_a_run_in_its_first_fit_is_shown_and_answers_when_it_can(live: Start, shown_run: Path) -> None:
+def test_a_run_in_its_first_fit_is_shown_and_answers_when_it_can(
+    live: Start, shown_run: Path, eventually: Any
+) -> None:
     files = {name: (shown_run / name).read_bytes() for name in ("model.json", "model.safetensors")}
     for name in files:
         (shown_run / name).unlink()
@@ -243,27 +247,28 @@ def test_a_run_in_its_first_fit_is_shown_and_answers_when_it_can(live: Start, sh
     assert (health.status_code, health.json()["status"], health.json()["model"]) == (200, "waiting", None)
     for name, content in reversed(files.items()):
         (shown_run / name).write_bytes(content)
-    while got(server, "/v1/run")["model"] is None:
-        pass
+    eventually(lambda: got(server, "/v1/run")["model"] is not None)
     assert said(server, "/v1/explain", {"text": "money back"}).status_code == 200
 
 
-def test_pictures_are_served_by_sample_only(live: Start, tmp_path: Path, picture_run: Path) -> None:
-    server = live(picture_run, PixelEmbedder())
+def test_images_are_served_by_sample_only(live: Start, tmp_path: Path, image_run: Path) -> None:
+    server = live(image_run, PixelEmbedder())
     for source in ("given", "synthetic"):
         sample = got(server, "/v1/run/samples", source=source, limit=1)["samples"][0]
-        picture = server.get(f"/v1/run/pictures/{sample['id']}")
-        assert picture.headers["content-type"] == "image/jpeg"
-        assert picture.content.startswith(b"\xff\xd8")
+        image = server.get(f"/v1/run/images/{sample['id']}")
+        assert image.headers["content-type"] == "image/jpeg"
+        assert image.content.startswith(b"\xff\xd8")
     for name in ("../../fit.json", "..%2f..%2ffit.json", "0" * 16):
-        assert server.get(f"/v1/run/pictures/{name}").status_code == 404
+        assert server.get(f"/v1/run/images/{name}").status_code == 404
     chosen = (tmp_path / "given" / "red" / "0-1.png").read_bytes()
-    found = httpx.post(f"{server.url}/v1/explain", files={"images": ("a.png", chosen)}, timeout=30).json()
-    assert found["classes"][0]["class_name"] == "red"
-    assert found["compared_with"] == "class means"
-    assert found["given"][0]["picture"] is True
-    assert found["given"][0]["similarity"] == pytest.approx(1, abs=1e-3)
-    assert "send a picture" in said(server, "/v1/explain", {"text": "red"}).text
+    explanation = httpx.post(
+        f"{server.url}/v1/explain", files={"images": ("a.png", chosen)}, timeout=30
+    ).json()
+    assert explanation["classes"][0]["class_name"] == "red"
+    assert explanation["compared_with"] == "class means"
+    assert explanation["given"][0]["image"] is True
+    assert explanation["given"][0]["similarity"] == pytest.approx(1, abs=1e-3)
+    assert "send an image" in said(server, "/v1/explain", {"text": "red"}).text
 
 
 def test_verdicts_of_others_and_of_this_page_are_both_seen(server: Any, shown_run: Path) -> None:
@@ -271,9 +276,9 @@ def test_verdicts_of_others_and_of_this_page_are_both_seen(server: Any, shown_ru
     for row in rows[:2]:
         said(server, "/v1/run/reviews", {"id": row["id"], "verdict": "reject"})
         Reviews(shown_run).add(rows[2]["text"].upper(), rows[2]["class"], "reject")
-    told = got(server, "/v1/run/samples", verdict="reject")
-    assert {row["id"] for row in told["samples"]} == {row["id"] for row in rows}
-    assert told["waiting"] == 3
+    known = got(server, "/v1/run/samples", verdict="reject")
+    assert {row["id"] for row in known["samples"]} == {row["id"] for row in rows}
+    assert known["waiting"] == 3
 
 
 @pytest.mark.parametrize("name", ["desk/run", "it's a run; ls", "-run"])
@@ -283,16 +288,11 @@ def test_the_command_to_fit_again_names_the_run_as_it_was_given(
     monkeypatch.chdir(tmp_path)
     Path(name).parent.mkdir(exist_ok=True)
     shown_run.rename(name)
-    view = RunView(Path(name))
-    told = shlex.split(overview(view)["refit"])
-    view.close()
-    assert told[:3] == ["adamab", "fit", "--run"]
-    assert not told[3].startswith("-")
-    assert Path(told[3]) == Path(name)
-
-
-def test_the_head_of_the_page(server: Any) -> None:
-    assert httpx.head(f"{server.url}/").status_code == 200
+    with RunReader(Path(name)) as reader:
+        known = shlex.split(overview(reader)["refit"])
+    assert known[:3] == ["adamab", "fit", "--run"]
+    assert not known[3].startswith("-")
+    assert Path(known[3]) == Path(name)
 
 
 def test_a_reload_that_fails_is_told(server: Any, shown_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,8 +310,8 @@ def test_a_run_that_cannot_be_read_is_told_in_one_line(
     def fail(*_: Any, **__: Any) -> Any:
         raise error
 
-    for name in ("state", "samples", "figures", "held_out", "classes", "review"):
-        monkeypatch.setattr(RunView, name, fail)
+    for name in ("state", "samples", "rounds", "held_out", "classes", "review"):
+        monkeypatch.setattr(RunReader, name, fail)
     for path in ("", "/figures", "/rounds", "/classes", "/class?name=login", "/confusion", "/samples"):
         answer = server.get(f"/v1/run{path}")
         assert answer.status_code == 503
@@ -332,13 +332,17 @@ def test_a_class_that_was_added_leaves_the_others_compared(server: Any, shown_ru
     examples = (Sample("so long then", "bye"), Sample("good bye now", "bye"))
     add_class(shown_run, Addition("bye", "a farewell", examples), embedder=HashEmbedder(width=16))
     assert said(server, "/v1/run/reload", {}).json()["outcome"] == "changed"
-    found = said(server, "/v1/explain", {"text": "good bye money"}).json()
-    ranked = {one["class_name"]: one["before_rank"] for one in found["classes"]}
+    explanation = said(server, "/v1/explain", {"text": "good bye money"}).json()
+    ranked = {one["class_name"]: one["before_rank"] for one in explanation["classes"]}
     assert ranked.pop("bye") is None
     assert sorted(ranked.values()) == [1, 2, 3]
-    assert sum(one["before"] or 0 for one in found["classes"]) == pytest.approx(1, abs=1e-5)
-    assert (found["without"], found["compared_with"], found["why_not"]) == (["bye"], "descriptions", None)
-    assert len(found["given"]) == len(found["synthetic"]) == 5
+    assert sum(one["before"] or 0 for one in explanation["classes"]) == pytest.approx(1, abs=1e-5)
+    assert (explanation["without"], explanation["compared_with"], explanation["why_not"]) == (
+        ["bye"],
+        "descriptions",
+        None,
+    )
+    assert len(explanation["given"]) == len(explanation["synthetic"]) == 5
     rows = {one["class"]: one["added"] for one in got(server, "/v1/run/classes")["classes"]}
     assert [name for name, added in rows.items() if added] == ["bye"]
 
@@ -347,63 +351,40 @@ def test_counts_agree_after_a_rejection(server: Any, shown_run: Path, shown_orde
     sample = synthetic(server)
     said(server, "/v1/run/reviews", {"id": sample["id"], "verdict": "reject"})
     fit_run(shown_order, shown_run)
-    told = got(server, "/v1/run")
+    known = got(server, "/v1/run")
     classes = got(server, "/v1/run/classes")["classes"]
     strips = {one["class"]: one["samples"] for one in got(server, "/v1/run/figures")["classes"]}
     assert strips == {one["class"]: one["given"] + one["synthetic"] for one in classes}
-    assert told["given"] + told["synthetic"] == sum(strips.values())
-    assert told["kept_out"] == sum(one["kept_out"] for one in classes)
-    assert told["rejected"] == 1
+    assert known["given"] + known["synthetic"] == sum(strips.values())
+    assert known["kept_out"] == sum(one["kept_out"] for one in classes)
+    assert known["rejected"] == 1
 
 
-def test_samples_without_texts_and_without_a_journal_are_counted(shown_run: Path) -> None:
-    count = json.loads((shown_run / "fit.json").read_text())["synthetic"]
-    for file in shown_run.glob("journal.sqlite*"):
-        file.unlink()
-    view = RunView(shown_run)
-    assert overview(view)["synthetic"] == count
-    assert sum(counts.synthetic for counts in view.sources().values()) == count
-    view.close()
-
-
-def test_few_pictures_are_decoded_at_once_and_thumbnails_are_kept(
-    live: Start, tmp_path: Path, paint: Any, monkeypatch: pytest.MonkeyPatch
+def test_few_images_are_decoded_at_once_and_thumbnails_are_kept(
+    live: Start, image_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from adamab.serving import page_pictures
+    server = live(image_run, PixelEmbedder())
+    inside, made, decoded, lock = [0], [], page.decoded, threading.Lock()
 
-    paint(tmp_path / "given", {"red": 3, "green": 3, "blue": 3})
-    task = load_task(tmp_path / "given")
-    order = Order(
-        task=task,
-        embedder=PixelEmbedder(),
-        embedder_spec="pixels",
-        recipe=Recipe().with_options(folds=2, checkpoints=(0, 6)),
-    )
-    fit_run(order, tmp_path / "run")
-    server = live(tmp_path / "run", PixelEmbedder())
-    inside: list[int] = []
-    made: list[tuple[Path, int]] = []
-    shrunk, lock = page_pictures._shrunk, threading.Lock()
-
-    def watched(path: Path, side: int) -> bytes:
+    def watched(path: Path, *, least_side: int) -> Any:
         with lock:
-            inside.append(1 + (inside[-1] if inside else 0))
-        made.append((path, side))
-        found = shrunk(path, side)
+            inside.append(inside[-1] + 1)
+            made.append((path, least_side))
+        image = decoded(path, least_side=least_side)
         with lock:
             inside.append(inside[-1] - 1)
-        return found
+        return image
 
-    monkeypatch.setattr(page_pictures, "_shrunk", watched)
+    monkeypatch.setattr(page, "decoded", watched)
     ids = [one["id"] for one in got(server, "/v1/run/samples", source="given")["samples"]]
-    threads = [threading.Thread(target=server.get, args=[f"/v1/run/pictures/{id_}"]) for id_ in ids]
+    threads = [threading.Thread(target=server.get, args=[f"/v1/run/images/{id_}"]) for id_ in ids]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert 1 <= max(inside) <= 2
     assert len(made) == len(ids) == 9
-    server.get(f"/v1/run/pictures/{ids[0]}")
+    server.get(f"/v1/run/images/{ids[0]}")
     assert len(made) == 9  # it was kept
-    assert server.get(f"/v1/run/pictures/{ids[0]}", params={"large": "true"}).content.startswith(b"\xff\xd8")
+    assert server.get(f"/v1/run/images/{ids[0]}", params={"large": "true"}).content.startswith(b"\xff\xd8")
     assert made[-1][1] > made[0][1]

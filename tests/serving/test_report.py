@@ -8,6 +8,7 @@ import random
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,25 +16,23 @@ from typing import Any
 import pytest
 
 from adamab.errors import RunError
-from adamab.providers.prices import Price
+from adamab.providers.metering import Price
 from adamab.providers.registry import resolve_generator
+from adamab.providers.sqlite_file import WriterLock
 from adamab.run.add_class import Addition, add_class
-from adamab.run.class_scores import ClassScore, ClassScores
-from adamab.run.directory import HELD_OUT, JOURNAL, SUMMARY, TASK
-from adamab.run.fit_run import Order, fit_run
-from adamab.run.journal import ROUND, Journal, outcome_to_json
-from adamab.run.journal_file import WriterLock
-from adamab.run.past import RoundOutcome
-from adamab.run.records import RoundRecord, Seconds
+from adamab.run.directory import HELD_OUT, SUMMARY, TASK
+from adamab.run.records import ClassScores, RoundRecord, Seconds
+from adamab.run.resume import RoundOutcome, outcome_to_json
 from adamab.run.reviews import Reviews
-from adamab.serving import report_thumbnails
+from adamab.run.run_log import ROUND, Journal
 from adamab.serving.report import report_html, write_report
 from adamab.task import load_task
 from adamab.task.recipe import Recipe
 from adamab.task.spec import Task
 from adamab.testing import HashEmbedder, PixelEmbedder, ProviderServer
+from tests.fitting import Order, fit_run
 
-RECIPE = Recipe(checkpoints=(0, 5), folds=2, batch=2, passes=2)
+RECIPE = Recipe(checkpoints=(0, 5), folds=2, batch=2, rounds_per_class=2)
 ODD = {
     "<script>alert(1)</script>": ["<img src=x onerror=alert(2)> zebra", "</q></style><b>yak {{ 7 * 7 }}"],
     "مديح \u202e": ["منتج رائع walrus \u202eabc", "أحب فريقكم penguin"],
@@ -41,24 +40,10 @@ ODD = {
 }
 SECRETS = ("zebra", "yak", "walrus", "penguin", "ocelot", "badger", "gnu", "ibex", "wwwww", "رائع", "onerror")
 VOID = {"meta", "img", "br", "rect", "line", "circle", "path"}
-ALLOWED = VOID | {"html", "head", "title", "style", "body", "main", "header", "section", "div", "figure"}
-ALLOWED |= {
-    "figcaption",
-    "h1",
-    "h2",
-    "h3",
-    "p",
-    "ul",
-    "li",
-    "dl",
-    "dt",
-    "dd",
-    "table",
-    "thead",
-    "tbody",
-    "tr",
-}
-ALLOWED |= {"th", "td", "span", "strong", "code", "bdi", "q", "svg", "defs", "pattern", "text"}
+ALLOWED = re.compile(
+    "html|head|title|style|body|main|header|section|div|figure|figcaption|h1|h2|h3|p|ul|li|dl|dt|dd|table|"
+    "thead|tbody|tr|th|td|span|strong|code|bdi|q|svg|defs|pattern|text|" + "|".join(VOID)
+)
 
 
 class Page(HTMLParser):
@@ -75,7 +60,7 @@ class Page(HTMLParser):
         assert self.open == []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert tag in ALLOWED, tag
+        assert ALLOWED.fullmatch(tag), tag
         self.seen.append(tag)
         for name, value in attrs:
             assert not name.startswith("on"), (tag, name)
@@ -97,16 +82,10 @@ class Page(HTMLParser):
 
 
 def fitted(path: Path, given: dict[str, list[str]], **options: Any) -> Path:
-    task = Task.from_mapping(
-        given, descriptions={name: f"<i>all of</i> {name}" for name in given}, name="odd <b>"
-    )
-    values = {
-        "task": task,
-        "embedder": HashEmbedder(),
-        "embedder_spec": "st:/home/somebody/m",
-        "recipe": RECIPE,
-    }
-    fit_run(Order(**{**values, **options}), path)
+    descriptions = {name: f"<i>all of</i> {name}" for name in given}
+    task = Task.from_mapping(given, descriptions=descriptions, name="odd <b>")
+    options.setdefault("recipe", RECIPE)
+    fit_run(Order(task, HashEmbedder(), "st:/home/somebody/m", **options), path)
     return path
 
 
@@ -118,19 +97,21 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows += [{"label": name, "text": f"ibex {i} <u>"} for name in ODD for i in range(2)]
     (place / "pool.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     spec = f"replay:{place / 'pool.jsonl'}"
-    run = fitted(place / "run", ODD, generator=resolve_generator(spec, seed=0), generator_spec=spec)
+    run = fitted(place / "run", ODD, generator=spec)
     (run / HELD_OUT).write_text(_wrong_answers(run))  # so that every given sample is an example
     return run
 
 
 @pytest.fixture
-def pictures(tmp_path: Path, paint: Callable[..., list[Path]]) -> Path:
+def images(tmp_path: Path, paint: Callable[..., list[Path]]) -> Path:
     paint(tmp_path / "given", {"red": 3, "green": 3, "grey": 3})
     recipe = RECIPE.with_options(near_duplicate=None)
     generator = resolve_generator("transform", seed=0)
     task = load_task(tmp_path / "given")
-    fit_run(Order(task, PixelEmbedder(), "pixels", generator, "transform", recipe=recipe), tmp_path / "run")
-    return tmp_path / "run"
+    run = tmp_path / "run"
+    fit_run(Order(task, PixelEmbedder(), "pixels", generator=generator, recipe=recipe), run)
+    (run / HELD_OUT).write_text(_wrong_answers(run))
+    return run
 
 
 def test_everything_that_was_asked_for_is_in_one_file_that_loads_nothing(odd: Path) -> None:
@@ -161,19 +142,10 @@ def test_everything_that_was_asked_for_is_in_one_file_that_loads_nothing(odd: Pa
     assert "half � a character" in page.text
     assert "{{ 7 * 7 }}" in page.text
     assert "w" * 400 not in text  # long texts are cut
-
-
-def test_the_gate_is_counted_by_reason_and_shown(odd: Path) -> None:
-    summary = json.loads((odd / SUMMARY).read_text("utf-8"))
     kept_out = sum(sum(reasons.values()) for reasons in summary["rejected"].values())
     assert kept_out > 0
-    page = Page(report_html(odd))
     assert f"{kept_out} repeat" in page.text
     assert "ibex" in page.text.partition("Quality gate")[2]
-
-
-def test_places_of_this_machine_are_not_told(odd: Path) -> None:
-    text = report_html(odd)
     assert "/home/" not in text
     assert str(odd.parent) not in text
     assert "st:m" in text
@@ -188,35 +160,27 @@ def test_without_samples_no_text_of_one_is_in_the_file(odd: Path) -> None:
     assert len(Page(silent).text) > 3000
 
 
-def test_pictures_are_small_and_few(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (pictures / HELD_OUT).write_text(_wrong_answers(pictures))
-    page = Page(report_html(pictures))
-    assert "Pictures into 3 classes" in page.text
+def test_images_are_small_few_and_those_of_the_fit(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Page(report_html(images))
+    assert "Images into 3 classes" in page.text
     assert len(page.addresses) == 9
     assert all(a.startswith("data:image/jpeg;base64,") and len(a) < 20_000 for a in page.addresses)
-    monkeypatch.setattr(report_thumbnails, "MOST", 2)
-    page = Page(report_html(pictures))
+    monkeypatch.setattr("adamab.serving._report_figures.MOST_THUMBNAILS", 2)
+    page = Page(report_html(images))
     assert len(page.addresses) == 2
-    assert page.text.count("(a picture that is not shown)") == 7
-
-
-def test_a_picture_that_is_gone_or_another_one_is_not_shown(pictures: Path) -> None:
-    (pictures / HELD_OUT).write_text(_wrong_answers(pictures))
-    given = sorted((pictures.parent / "given" / "red").iterdir())
+    assert page.text.count("(an image that is not shown)") == 7
+    monkeypatch.undo()
+    given = sorted((images.parent / "given" / "red").iterdir())
     given[0].unlink()
     shutil.copy(given[1], given[2])
-    page = Page(report_html(pictures))
+    page = Page(report_html(images))
     assert len(page.addresses) == 7
-    assert page.text.count("(a picture that is not shown)") == 2
-
-
-def test_without_samples_nothing_refers_to_a_picture(pictures: Path) -> None:
-    (pictures / HELD_OUT).write_text(_wrong_answers(pictures))
-    text = report_html(pictures, samples=False)
+    assert page.text.count("(an image that is not shown)") == 2
+    text = report_html(images, samples=False)
     assert Page(text).addresses == []
     assert "data:image" not in text
     assert "image:" not in text
-    for file in [*pictures.rglob("*.*"), *(pictures.parent / "given").rglob("*.png")]:
+    for file in [*images.rglob("*.*"), *(images.parent / "given").rglob("*.png")]:
         assert file.name not in text or file.name in ("history.jsonl",)
         assert file.stem not in text or len(file.stem) < 32
 
@@ -225,33 +189,23 @@ def _wrong_answers(run: Path) -> str:
     """Every given sample taken for another class."""
     task = json.loads((run / TASK).read_bytes().decode("utf-8", "surrogatepass"))
     names = [spec["name"] for spec in task["classes"]]
-    rows = [
-        {
-            "label": s["label"],
-            "text": s["text"],
-            "predicted": names[names.index(s["label"]) - 1],
-            "probability": 0.5,
-        }
-        for s in task["samples"]
-    ]
-    return "".join(json.dumps(row) + "\n" for row in rows)
+    lines = []
+    for sample in task["samples"]:
+        wrong = names[names.index(sample["label"]) - 1]
+        row = {"label": sample["label"], "text": sample["text"], "predicted": wrong, "probability": 0.5}
+        lines.append(json.dumps(row) + "\n")
+    return "".join(lines)
 
 
 def test_no_generator_and_one_example_a_class(tmp_path: Path) -> None:
     run = fitted(tmp_path / "run", {"a": ["one thing"], "b": ["another"]})
     page = Page(report_html(run))
-    for said in (
-        "Learned from 2 given samples; nothing was generated",
-        "Nothing was held out",
-        "There were no rounds",
-    ):
-        assert said in page.text
-    assert "No synthetic sample came to the gate" in page.text
+    assert "Learned from 2 given samples; nothing was generated" in page.text
+    assert "Nothing was held out" in page.text
 
 
 def test_a_run_that_is_not_finished_says_so(odd: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(odd, run)
+    run = shutil.copytree(odd, tmp_path / "run")
     for name in (SUMMARY, HELD_OUT):
         (run / name).unlink()
     with Journal(run) as journal:
@@ -269,26 +223,11 @@ def test_a_run_that_is_not_finished_says_so(odd: Path, tmp_path: Path) -> None:
         lock.release()
 
 
-@pytest.mark.parametrize("gone", [(TASK,), (TASK, JOURNAL, HELD_OUT)])
-def test_runs_of_earlier_versions_tell_what_they_know(
-    odd: Path, tmp_path: Path, gone: tuple[str, ...]
-) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(odd, run)
-    for name in gone:
-        (run / name).unlink()
-    page = Page(report_html(run))
-    assert "Texts into 3 classes" in page.text
-    assert "Learned from 6 given samples" in page.text
-    assert all(name in page.text for name in ODD)
-
-
 def test_money_by_purpose_and_class(tmp_path: Path) -> None:
     with ProviderServer() as server:
         spec = f"openai:m?base_url={server.url}/v1"
         prices = {"m": Price.parse("m=10/20")[1]}
-        generator = resolve_generator(spec, seed=0)
-        run = fitted(tmp_path / "run", ODD, generator=generator, generator_spec=spec, prices=prices)
+        run = fitted(tmp_path / "run", ODD, generator=spec, prices=prices)
     page, spent = Page(report_html(run)), json.loads((run / SUMMARY).read_text("utf-8"))["spent"]
     assert f"{spent['calls']} calls, {spent['input_tokens']:,} tokens in" in page.text
     assert page.text.count(" usd") >= 3 + len(ODD)
@@ -296,21 +235,14 @@ def test_money_by_purpose_and_class(tmp_path: Path) -> None:
 
 
 def test_what_people_rejected_is_counted(odd: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(odd, run)
+    run = shutil.copytree(odd, tmp_path / "run")
     row = json.loads((run / "synthetic.jsonl").read_text("utf-8").splitlines()[0])
     Reviews(run).add(row["text"], row["label"], "reject")
     spec = f"replay:{odd.parent / 'pool.jsonl'}"
-    fitted(run, ODD, generator=resolve_generator(spec, seed=0), generator_spec=spec)
+    fitted(run, ODD, generator=spec)
     page = Page(report_html(run))
     assert "People rejected 1 sample" in page.text
     assert "1 sample rejected" in page.text.partition("Segments")[2]
-
-
-def _right(line: str) -> str:
-    """A held-out answer as it should have been."""
-    row = json.loads(line) if line else None
-    return "" if row is None else json.dumps({**row, "predicted": row["label"]}) + "\n"
 
 
 def test_a_class_that_was_added_later_is_marked(odd: Path, tmp_path: Path) -> None:
@@ -326,22 +258,11 @@ def _with_rounds(run: Path, names: list[str], count: int) -> None:
     with Journal(run, writing=True) as journal:
         for number in range(1, count + 1):
             chosen = rng.randrange(len(names))
-            scores = ClassScores.of(
-                ClassScore(n, 3.0, 3.0 - rng.random(), rng.random() < 0.5) for n in counts
-            )
-            record = RoundRecord(
-                number,
-                names[chosen],
-                2,
-                1,
-                None,
-                sum(counts),
-                scores,
-                1 / number,
-                0.1,
-                Seconds(),
-                {"repeat": 1},
-            )
+            shifts = [rng.random() for _ in names]
+            scores, exact = [3.0 - shift for shift in shifts], [shift < 0.5 for shift in shifts]
+            known = ClassScores(list(counts), list(range(len(names))), scores, shifts, exact)
+            outcome = (names[chosen], 2, 1, None, sum(counts), known)
+            record = RoundRecord(number, *outcome, 1 / number, 0.1, Seconds(), {"repeat": 1})
             counts[chosen] += 1
             journal.note(ROUND, outcome_to_json(RoundOutcome(record, (f"text {number}",))))
 
@@ -364,10 +285,10 @@ def test_large_runs_are_boiled_down(tmp_path: Path, classes: int, rounds: int) -
         assert "400 classes are too many for a matrix" in page.text
         assert "Not shown here: 300 classes" in page.text
         assert "Not shown here: 376 classes, chosen less often" in page.text
-        assert "Samples by source of 30 classes, the hardest first." in page.text
-        (run / HELD_OUT).write_text(
-            "".join(_right(line) for line in (run / HELD_OUT).read_text().split("\n"))
-        )
+        assert "Samples by source of 24 classes, the hardest first." in page.text
+        answers = map(json.loads, (run / HELD_OUT).read_text().splitlines())
+        right = [json.dumps({**answer, "predicted": answer["label"]}) + "\n" for answer in answers]
+        (run / HELD_OUT).write_text("".join(right))
         text = Page(report_html(run)).text
         assert "400 classes are too many for a matrix; none was taken for another." in text
         assert "largest confusions" not in text
@@ -419,34 +340,29 @@ def test_a_page_that_cannot_be_written_leaves_the_earlier_one(
 
 
 def test_a_summary_that_somebody_edited_is_named(odd: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(odd, run)
+    run = shutil.copytree(odd, tmp_path / "run")
     summary = json.loads((run / SUMMARY).read_text("utf-8"))
     (run / SUMMARY).write_text(json.dumps({**summary, "estimate": {"accuracy": "high"}}))
     with pytest.raises(RunError, match="damaged or were edited"):
         report_html(run)
 
 
-@pytest.mark.skipif(not Path("/usr/bin/chromium").exists(), reason="needs a browser")
-@pytest.mark.parametrize("width", [1200, 390])
 def test_a_browser_runs_nothing_loads_nothing_and_needs_no_sideways_scrolling(
-    odd: Path, tmp_path: Path, width: int
+    odd: Path, tmp_path: Path, chromium: Any
 ) -> None:
-    api = pytest.importorskip("playwright.sync_api")
     write_report(odd, tmp_path / "report.html")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": width, "height": 800})
+    address = (tmp_path / "report.html").as_uri()
+    hint = "getComputedStyle(document.querySelector('.scroll:has(> svg.wide)'), '::before').content"
+    for width in (1200, 390):
         asked: list[str] = []
         said: list[str] = []
-        page.on("request", lambda request: asked.append(request.url))
-        page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
-        page.on("console", lambda message: said.append(message.text))
-        page.goto((tmp_path / "report.html").as_uri())
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.locator("h1").inner_text() == "odd <b>"
-        hint = "getComputedStyle(document.querySelector('.scroll:has(> svg.wide)'), '::before').content"
-        assert ("scroll it sideways" in page.evaluate(hint)) == (width < 640)
-        browser.close()
-    assert said == []
-    assert asked == [(tmp_path / "report.html").as_uri()]
+        with closing(chromium.new_page(viewport={"width": width, "height": 800})) as page:
+            page.on("request", lambda request, asked=asked: asked.append(request.url))
+            page.on("dialog", lambda dialog, said=said: (said.append(dialog.message), dialog.dismiss()))
+            page.on("console", lambda message, said=said: said.append(message.text))
+            page.goto(address)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            assert page.locator("h1").inner_text() == "odd <b>"
+            assert ("scroll it sideways" in page.evaluate(hint)) == (width < 640)
+        assert said == []
+        assert asked == [address]

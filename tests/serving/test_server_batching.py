@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from adamab.errors import EmbedderError
+from adamab.model import Asked
+from adamab.serving._questions import Row
+from adamab.serving.requests import Limits, Metrics
+from adamab.serving.service import Batcher
 
 WORDS = {"refund": "money", "login": "sign", "praise": "likes"}
-
-
-def eventually(true, seconds=30.0):
-    until = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 def held(server, watched, first="first"):
@@ -32,7 +29,7 @@ def held(server, watched, first="first"):
     return thread
 
 
-def test_concurrent_requests_share_a_call_and_each_gets_its_own_rows(live, text_model, watched):
+def test_concurrent_requests_share_a_call_and_each_gets_its_own_rows(live, text_model, watched, eventually):
     server = live(text_model, watched)
     thread = held(server, watched)
     questions = [(name, count) for name in WORDS for count in (1, 2, 3)]
@@ -57,7 +54,7 @@ def test_concurrent_requests_share_a_call_and_each_gets_its_own_rows(live, text_
     assert len(watched.asked[1]) == 9  # equal texts once
 
 
-def test_a_batch_has_an_end_and_requests_stay_whole(live, text_model, watched):
+def test_a_batch_has_an_end_and_requests_stay_whole(live, text_model, watched, eventually):
     server = live(text_model, watched, batch_items=4)
     thread = held(server, watched)
     with ThreadPoolExecutor(3) as pool:
@@ -72,7 +69,7 @@ def test_a_batch_has_an_end_and_requests_stay_whole(live, text_model, watched):
     assert watched.asked[1:] == [[f"{request} {number}" for number in range(3)] for request in range(3)]
 
 
-def test_one_bad_request_does_not_spoil_its_neighbours(live, text_model, watched):
+def test_one_bad_request_does_not_spoil_its_neighbours(live, text_model, watched, eventually):
     server = live(text_model, watched)
     thread = held(server, watched)
     watched.error = lambda items: EmbedderError("bad") if "bad" in items else None
@@ -84,7 +81,7 @@ def test_one_bad_request_does_not_spoil_its_neighbours(live, text_model, watched
     thread.join()
 
 
-def test_a_request_whose_client_has_gone_is_not_computed(live, text_model, watched):
+def test_a_request_whose_client_has_gone_is_not_computed(live, text_model, watched, eventually):
     server = live(text_model, watched)
     thread = held(server, watched)
     body = b'{"text": "nobody waits for this"}'
@@ -101,7 +98,7 @@ def test_a_request_whose_client_has_gone_is_not_computed(live, text_model, watch
     assert server.log == []
 
 
-def test_a_full_queue_and_a_slow_answer(live, text_model, watched):
+def test_a_full_queue_and_a_slow_answer(live, text_model, watched, eventually):
     server = live(text_model, watched, waiting_items=2, answer_seconds=0.5)
     watched.open.clear()
     first = server.post(text="first")
@@ -120,14 +117,6 @@ def test_a_full_queue_and_a_slow_answer(live, text_model, watched):
 
 @pytest.mark.parametrize("lanes", [1, 3])
 async def test_lanes_are_computed_at_once(lanes):
-    import asyncio
-
-    from adamab.classifier import Asked
-    from adamab.serving.batching import Batcher
-    from adamab.serving.limits import Limits
-    from adamab.serving.metrics import Metrics
-    from adamab.serving.pictures import Row
-
     inside, most, go = 0, 0, threading.Event()
 
     def compute(jobs):
@@ -140,9 +129,7 @@ async def test_lanes_are_computed_at_once(lanes):
         inside -= 1
         return [job.rows[0].text for job in jobs]
 
-    batcher = Batcher(compute, Limits(batch_items=1), Metrics(), most_lanes=4)
-    batcher.start()
-    batcher.widen(lanes)
+    batcher = Batcher(compute, lambda: lanes, Limits(batch_items=1), Metrics())
     jobs = [batcher.submit([Row(str(number))], Asked()) for number in range(6)]
     assert await asyncio.gather(*(job.answer for job in jobs)) == [str(number) for number in range(6)]
     await batcher.stop()

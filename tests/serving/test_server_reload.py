@@ -9,7 +9,7 @@ import threading
 import httpx
 import pytest
 
-from adamab.classifier import load, save
+from adamab.model import load, save
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def run(text_model, tmp_path):
     return shutil.copytree(text_model, tmp_path / "desk")
 
 
-def test_a_reload_under_load_drops_nothing(live, run, other_model, text_model, watched):
+def test_a_reload_under_load_drops_nothing(live, run, other_model, text_model, watched, eventually):
     server = live(run, watched)
     stop, answers = threading.Event(), []
 
@@ -34,8 +34,7 @@ def test_a_reload_under_load_drops_nothing(live, run, other_model, text_model, w
         save(load(source), run)
         assert server.service.reload() == "changed"
         seen = len(answers)
-        while len(answers) < seen + 10:
-            pass
+        eventually(lambda seen=seen: len(answers) >= seen + 10)
     stop.set()
     for thread in threads:
         thread.join()
@@ -45,6 +44,7 @@ def test_a_reload_under_load_drops_nothing(live, run, other_model, text_model, w
     assert (len(before.classes), len(after.classes)) == (3, 4)
     assert after.inference.embedder is before.inference.embedder  # no second copy in memory
     assert len(server.get("/v1/classes").json()["classes"]) == 4
+    assert server.service.reload() == "unchanged"
 
 
 def test_a_batch_is_answered_by_the_model_that_began_it(live, run, other_model, watched):
@@ -52,15 +52,15 @@ def test_a_batch_is_answered_by_the_model_that_began_it(live, run, other_model, 
     old = server.service.model.digest
     watched.open.clear()
     watched.entered.clear()
-    told = []
-    thread = threading.Thread(target=lambda: told.append(server.post(text="money", top_k=3).json()))
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(server.post(text="money", top_k=3).json()))
     thread.start()
     assert watched.entered.wait(30)
     save(load(other_model), run)
     threading.Timer(0.5, watched.open.set).start()  # the reload warms up with the same embedder
     assert server.service.reload() == "changed"
     thread.join()
-    assert told[0]["model"]["digest"] == old
+    assert answers[0]["model"]["digest"] == old
     assert server.post(text="bye", top_k=4).json()["model"]["digest"] != old
 
 
@@ -87,53 +87,46 @@ def test_a_model_that_is_just_being_replaced_is_waited_for(live, run, other_mode
     assert len(server.service.model.classes) == 4
 
 
-def test_the_same_model_again(live, run, watched):
-    server = live(run, watched)
-    assert server.service.reload() == "unchanged"
-    assert server.post(text="money").status_code == 200
-
-
-def test_an_unforeseen_error_does_not_end_reloading(live, run, other_model, watched, monkeypatch):
+def test_an_unforeseen_error_does_not_end_reloading(live, run, other_model, watched, monkeypatch, eventually):
     server = live(run, watched)
     with monkeypatch.context() as broken:
         broken.setattr("adamab.serving.service.Service._inference", lambda *_: 1 / 0)
-        server.server._told_to_reload(1, None)
-        while not server.log:
-            pass
+        server.server._ask_for_reload(1, None)
+        eventually(lambda: server.log)
     assert server.log == ["reload failed, the model from before stays: ZeroDivisionError, division by zero"]
     save(load(other_model), run)
-    server.server._told_to_reload(1, None)
-    while len(server.service.model.classes) == 3:
-        pass
+    server.server._ask_for_reload(1, None)
+    eventually(lambda: len(server.service.model.classes) == 4)
     assert 'adamab_reloads_total{outcome="failed"} 1.0' in server.get("/metrics").text
 
 
-def test_the_first_model_may_need_a_second_try(live, first_shown_run, tmp_path, watched, monkeypatch):
-    run = shutil.copytree(first_shown_run, tmp_path / "run")
-    document = (run / "model.json").read_bytes()
-    (run / "model.json").unlink()
+@pytest.fixture
+def unfitted(shown_run, monkeypatch):
+    """A run before its first fit has ended, and the document that makes it a fitted one."""
+    monkeypatch.setattr("adamab.serving.server._LOOK_SECONDS", 0.05)
+    document = (shown_run / "model.json").read_bytes()
+    (shown_run / "model.json").unlink()
+    return shown_run, document
+
+
+def test_the_first_model_may_need_a_second_try(live, unfitted, watched, monkeypatch, eventually):
+    run, document = unfitted
     server = live(run, watched)
     assert server.get("/healthz").json()["status"] == "waiting"
     with monkeypatch.context() as broken:
         broken.setattr("adamab.serving.service.Service._inference", lambda *_: 1 / 0)
         (run / "model.json").write_bytes(document)
-        while not server.log:
-            pass
+        eventually(lambda: server.log)
     assert server.log[0].startswith("reload failed, there is no model yet: ZeroDivisionError")
     (run / "model.json").write_bytes(document + b"\n")
-    while not server.service.ready:
-        pass
+    eventually(lambda: server.service.ready)
     assert server.get("/healthz").json()["status"] == "ready"
 
 
-def test_more_lanes_once_the_first_model_asks_an_api(live, first_shown_run, tmp_path, watched, monkeypatch):
-    run = shutil.copytree(first_shown_run, tmp_path / "run")
-    document = (run / "model.json").read_bytes()
-    (run / "model.json").unlink()
-    monkeypatch.setattr("adamab.run.inference.Inference.remote", True)
+def test_more_lanes_once_the_first_model_asks_an_api(live, unfitted, watched, monkeypatch, eventually):
+    run, document = unfitted
+    monkeypatch.setattr("adamab.model.predictor.Inference.remote", True)
     server = live(run, watched)
-    assert server.desk._batcher._wide == 1
+    assert server.service.lanes() == 1
     (run / "model.json").write_bytes(document)
-    while server.desk._batcher._wide == 1:
-        pass
-    assert server.desk._batcher._wide == 4
+    eventually(lambda: server.service.lanes() == 4)

@@ -12,11 +12,8 @@ from decimal import Decimal
 import pytest
 
 from adamab.errors import ApiError, BudgetError
-from adamab.providers.budget import Budget
 from adamab.providers.http import ApiClient, Call, Limits, service_of
-from adamab.providers.ledger import Ledger
-from adamab.providers.prices import Price
-from adamab.providers.usage import Usage
+from adamab.providers.metering import Budget, Ledger, Price, Usage
 from adamab.testing import Fault, ProviderServer
 
 pytestmark = pytest.mark.slow
@@ -181,7 +178,7 @@ def test_a_server_that_charges_more_than_can_be_ends_the_spending(tmp_path):
 def probe(server: ProviderServer) -> Usage:
     """What the server reports for a call: all texts are of one length."""
     with ProviderServer() as calm, Ledger() as ledger:
-        client, found = client_of(calm.url, ledger), []
+        client, answers = client_of(calm.url, ledger), []
         call = Call("/embeddings", {"model": "m", "input": ["worker 00 asks 000"]}, Usage(50), "embed")
-        asyncio.run(client.post(call, usage=lambda answer: found.append(answer) or None))
-    return Usage(found[0]["usage"]["prompt_tokens"])
+        asyncio.run(client.post(call, usage=lambda answer: answers.append(answer) or None))
+    return Usage(answers[0]["usage"]["prompt_tokens"])

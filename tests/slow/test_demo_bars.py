@@ -6,11 +6,11 @@ First five messages a class given, the other forty tested, mean of five seeds.
 import numpy as np
 import pytest
 
+from adamab.demo.task import demo_generator, load_demo
+from adamab.providers.async_bridge import run_sync
 from adamab.providers.cache import CachedEmbedder, VectorCache
-from adamab.providers.embedders.local import LocalEmbedder
-from adamab.providers.sync import run_sync
+from adamab.providers.embedders.sentence_transformers import LocalEmbedder
 from adamab.run.fit import fit_task
-from adamab.study.datasets.demo import demo_generator, load_demo
 from adamab.task.recipe import Recipe
 
 pytestmark = pytest.mark.slow

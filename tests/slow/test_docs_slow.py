@@ -71,11 +71,11 @@ class Assets(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.urls: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag != "a":
-            self.found += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "data")]
+            self.urls += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "data")]
 
 
 def test_the_site_fetches_nothing_from_elsewhere(site: Path) -> None:
@@ -84,7 +84,7 @@ def test_the_site_fetches_nothing_from_elsewhere(site: Path) -> None:
     for page in pages:
         assets = Assets()
         assets.feed(page.read_text(encoding="utf-8"))
-        assert [one for one in assets.found if one.startswith(("http:", "https:", "//"))] == [], page
+        assert [one for one in assets.urls if one.startswith(("http:", "https:", "//"))] == [], page
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs a browser")

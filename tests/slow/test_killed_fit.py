@@ -57,8 +57,8 @@ def test_killed_at_many_points(task):
         running.send_signal(signal.SIGKILL)
         running.wait()
         # What was there before can be used at every moment.
-        told = adamab(task, sys.executable, "-m", "adamab", "predict", "run", "v.npz")
-        assert len(told.splitlines()) == 31
+        output = adamab(task, sys.executable, "-m", "adamab", "predict", "run", "v.npz")
+        assert len(output.splitlines()) == 31
         # Begun anew or not yet: started again, without --overwrite, it comes to the same end.
         if (task / "run" / "journal.sqlite").exists():
             taken_up += 1

@@ -1,4 +1,4 @@
-"""`kill -9` at points spread over a run that buys pictures and their vectors: nothing is bought twice."""
+"""`kill -9` at points spread over a run that buys images and their vectors: nothing is bought twice."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def start(folder: Path, server: ProviderServer) -> subprocess.Popen[str]:
 
 def outcome(folder: Path, server: ProviderServer) -> dict[str, Any]:
     process = start(folder, server)
-    told, _ = process.communicate()
-    assert (process.returncode, told) == (0, "")
+    output, _ = process.communicate()
+    assert (process.returncode, output) == (0, "")
     run = folder / "run"
     history = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
     return {
@@ -66,8 +66,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("whole")
     paint(folder)
     with ProviderServer(latency=0.03, jitter=0.02) as server:
-        found = outcome(folder, server)
-        return {**found, "billed": server.billed(), "asked": len(server.seen)}
+        ended = outcome(folder, server)
+        return {**ended, "billed": server.billed(), "asked": len(server.seen)}
 
 
 def paint(folder: Path) -> None:
@@ -83,7 +83,7 @@ def paint(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_killed_run_of_pictures_ends_like_a_whole_one(
+def test_a_killed_run_of_images_ends_like_a_whole_one(
     tmp_path: Path, whole: dict[str, Any], point: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paint(tmp_path)
@@ -91,8 +91,8 @@ def test_a_killed_run_of_pictures_ends_like_a_whole_one(
         kill(tmp_path, server, point, answered=point % 4 == 0)
         if point % 3 == 0:
             kill(tmp_path, server, point + 3, answered=True)
-        found = outcome(tmp_path, server)
-        assert {key: whole[key] for key in found} == found
+        ended = outcome(tmp_path, server)
+        assert {key: whole[key] for key in ended} == ended
         keys = [one.idempotency_key for one in server.seen]
         assert server.billed() == len(set(keys))  # what was on its way is asked for again under its key
         assert server.billed() - whole["billed"] <= 8  # batches that were fetched ahead and not needed

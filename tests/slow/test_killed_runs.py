@@ -26,7 +26,7 @@ import pytest
 
 from adamab.providers.cache import VectorCache
 from adamab.providers.generators.chat_protocol import digest
-from adamab.run.journal import Journal
+from adamab.run.run_log import Journal
 from adamab.testing import ProviderServer, Seen
 
 pytestmark = pytest.mark.slow
@@ -79,7 +79,7 @@ class Outcome:
     repeated: int = 0  # billed although the very same request had been billed before
     unused: int = 0
     kills: list[Kill] = field(default_factory=list)
-    told: str = ""
+    output: str = ""
 
     @property
     def asked(self) -> Counter[str]:
@@ -105,8 +105,8 @@ def start(folder: Path, server: ProviderServer) -> subprocess.Popen[str]:
 def finish(folder: Path, server: ProviderServer, kills: list[Kill]) -> Outcome:
     """Run to the end and gather everything."""
     process = start(folder, server)
-    told, _ = process.communicate()
-    assert process.returncode == 0, told
+    output, _ = process.communicate()
+    assert process.returncode == 0, output
     run = folder / "run"
     history = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
     return Outcome(
@@ -118,7 +118,7 @@ def finish(folder: Path, server: ProviderServer, kills: list[Kill]) -> Outcome:
         repeated=server.repeated(),
         unused=json.loads((run / "fit.json").read_text())["unused_batches"],
         kills=kills,
-        told=told,
+        output=output,
     )
 
 
@@ -249,7 +249,7 @@ def test_the_same_decisions(whole, killed):
 def test_the_same_weights_and_samples(whole, killed):
     assert {outcome.weights for outcome in killed} == {whole.weights}
     assert {outcome.synthetic for outcome in killed} == {whole.synthetic}
-    assert {outcome.told for outcome in killed} == {""}  # no warning that the journal was departed from
+    assert {outcome.output for outcome in killed} == {""}  # no warning that the journal was departed from
 
 
 def test_what_was_kept_is_never_asked_for_again(killed):

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from adamab.engines import Engine
 from adamab.errors import ProviderError
-from adamab.study.engines import Engine
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
 
@@ -46,8 +46,9 @@ def always_dying(item, shared):
 
 def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "adamab", *arguments],
+        [sys.executable, "-m", *arguments],
         cwd=folder,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -58,17 +59,26 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def sweep(folder: Path, output: str, *engine: str) -> subprocess.Popen[str]:
-    fast = ["--set", "checkpoints=0,6", "--search", "pull=0.3:30:log", "--search", "centre=true,false"]
-    return start(folder, "sweep", "task.yaml", "-o", output, "--trials=8", "--folds=3", *fast, *engine)
+    fast = [
+        "--set",
+        "checkpoints=0,6",
+        "--search",
+        "weight_ridge=0.3:30:log",
+        "--search",
+        "centre=true,false",
+    ]
+    fast += ["--trials=8", "--folds=3"]
+    return start(folder, "adamab", "sweep", "task.yaml", "-o", output, *fast, *engine)
 
 
 def lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def plain_rows(folder: Path) -> list[str]:
-    rows = [json.loads(line) for line in lines(folder / "rows.jsonl")]
-    return sorted(json.dumps({**row, "fit_seconds": None}) for row in rows)
+def fits(folder: Path) -> dict[str, object]:
+    """Those in the journal of a sweep, and what they came to."""
+    attributes = [json.loads(line).get("user_attr", {}) for line in lines(folder / "optuna.jsonl")]
+    return {name: value for of_line in attributes for name, value in of_line.items() if name != "inputs"}
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +93,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "task.yaml").write_text(json.dumps({"name": "nouns", "classes": classes}))
     (folder / "stop.yaml").write_text(EXPERIMENT)
     process = sweep(folder, "whole", "--jobs=0")
-    _, told = process.communicate()
-    assert process.returncode == 0, told
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
     return folder
 
 
@@ -93,30 +103,33 @@ def test_a_sweep_that_is_killed_again_and_again_ends_as_one_never_stopped(place:
     output = f"killed{engine[0]}"
     for finished in (2, 11, 20):
         process = sweep(place, output, *engine)
-        while len(lines(place / output / "rows.jsonl")) < finished:
+        while len(lines(place / output / "optuna.jsonl")) < finished:
             assert process.poll() is None, process.communicate()
             time.sleep(0.01)
         process.kill()
         process.communicate()
     process = sweep(place, output, *engine)
-    _, told = process.communicate()
-    assert process.returncode == 0, told
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
     assert (place / output / "sweep.json").read_bytes() == (place / "whole" / "sweep.json").read_bytes()
-    assert plain_rows(place / output) == plain_rows(place / "whole")
+    assert fits(place / output) == fits(place / "whole")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_experiment_on_ray_is_stopped_in_one_line(place: Path, number, tmp_path):
-    process = start(place, "reproduce", "stop.yaml", "--engine=ray", "--output", str(tmp_path))
+    process = start(place, "experiments", "stop.yaml", "--engine=ray", "--output", str(tmp_path))
     rows = tmp_path / "stop.rows.jsonl"
     while not lines(rows):
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
-    os.killpg(process.pid, number)
-    _, told = process.communicate()
-    assert process.returncode == 130, told
-    (*before, last) = told.splitlines()
-    assert all(line.partition("/")[0].isdecimal() for line in before), told
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)  # as a terminal sends Ctrl-C: to all processes, Ray's own among them
+    else:
+        process.send_signal(number)
+    _, errors = process.communicate()
+    assert process.returncode == 130, errors
+    (*before, last) = errors.splitlines()
+    assert all(line.partition("/")[0].isdecimal() for line in before), errors
     assert last.startswith("adamab: stopped; ")
     assert "kept in" in last
     assert lines(rows)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from adamab.run.reading import RunReader
+from adamab.serving.run_reader import RunReader
 
 pytestmark = pytest.mark.slow
 
@@ -19,7 +19,8 @@ FIT = f"""
 import sys
 from pathlib import Path
 from adamab.providers.generators.base import Batch, Generator
-from adamab.run.fit_run import Order, fit_run
+from adamab.run.fit import resume_run
+from adamab.run.settings import FitSettings, set_up
 from adamab.task.recipe import Recipe
 from adamab.task.spec import Task
 from adamab.testing import HashEmbedder
@@ -34,14 +35,11 @@ names = [f"class{{c}}" for c in range(20)]
 recipe = Recipe.preset("paper").with_options(
     batch=1, batch_size=None, layers=2, bottleneck=1, rounds={ROUNDS}, augmentation_rounds={ROUNDS}
 )
-order = Order(
-    task=Task.from_mapping({{name: [name, name + " or so"] for name in names}}),
-    embedder=HashEmbedder(width=16),
-    embedder_spec="hash",
-    generator=Writer(),
-    recipe=recipe,
+task = Task.from_mapping({{name: [name, name + " or so"] for name in names}})
+settings = FitSettings(
+    embedder=HashEmbedder(width=16), generator=Writer(), recipe=recipe, run_dir=Path(sys.argv[1])
 )
-fit_run(order, Path(sys.argv[1]), on_round=lambda record: print(record.round, flush=True))
+resume_run(set_up(task, settings), on_round=lambda record: print(record.round, flush=True))
 """
 
 
@@ -56,8 +54,8 @@ def fit(run: Path, until: int | None = None) -> int:
             if int(line) == until:
                 process.kill()
                 break
-        _, told = process.communicate()
-    assert until is not None or process.returncode == 0, told
+        _, output = process.communicate()
+    assert until is not None or process.returncode == 0, output
     return ran
 
 
@@ -80,7 +78,5 @@ def test_killed_and_taken_up_again(tmp_path):
     assert sum(ran) < ROUNDS + 200
     with RunReader(tmp_path / "killed") as reader:
         rounds = reader.rounds()
-    assert [found.record.round for found in rounds] == list(range(1, ROUNDS + 1))
-    assert [found.record.chosen for found in rounds] == [
-        r["chosen"] for r in left(tmp_path / "whole")["history"]
-    ]
+    assert [ended.round for ended in rounds] == list(range(1, ROUNDS + 1))
+    assert [ended.chosen for ended in rounds] == [r["chosen"] for r in left(tmp_path / "whole")["history"]]

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adamab.classifier import save
-from adamab.providers.embedders.npz import NpzEmbedder
-from adamab.providers.sync import run_sync
+from adamab.model import save
+from adamab.providers.async_bridge import run_sync
+from adamab.providers.embedders.stored import NpzEmbedder
 from adamab.run.fit import fit_task
 from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec, Sample, Task

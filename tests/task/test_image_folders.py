@@ -1,13 +1,18 @@
-"""Which files are pictures, in which order, and what is refused in one line."""
+"""Which files are images, in which order, what they are samples of, and what is refused in one line."""
+
+from __future__ import annotations
 
 import hashlib
+import json
 import os
+from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from adamab.errors import ImageError, TaskError
+from adamab.task import load_task, read_image_samples, read_images
 from adamab.task.image_folders import class_folders, image_at, image_files
 from adamab.task.images import LARGEST_FILE, Image, is_reference, is_url
 
@@ -55,11 +60,6 @@ class TestImageAt:
         assert first == second == Image(hashlib.sha256(b"a.jpg").hexdigest(), Path("anywhere"))
         assert second.path == tmp_path / "b.png"
         assert is_reference(first.reference)
-
-    def test_of_several_chunks(self, tmp_path):
-        data = b"0123456789" * 300_000
-        (tmp_path / "a.jpg").write_bytes(data)
-        assert image_at(tmp_path / "a.jpg").digest == hashlib.sha256(data).hexdigest()
 
     @pytest.mark.parametrize("address", [
         "http://example.org/a.jpg",
@@ -125,17 +125,10 @@ class TestImageFiles:
         fill(tmp_path, *reversed(wanted), *others, "__MACOSX/a.jpg")
         assert names_below(tmp_path) == wanted == sorted(wanted)
 
-    def test_is_a_stream(self, tmp_path):
-        fill(tmp_path, "a/1.jpg", "b/1.jpg")
-        files = image_files(tmp_path)
-        assert next(files).name == "1.jpg"
-        fill(tmp_path, "b/2.jpg")
-        assert [path.name for path in files] == ["1.jpg", "2.jpg"]
-
     def test_an_empty_one_says_what_is_looked_for(self, tmp_path):
         fill(tmp_path, "a.txt")
         message = refusal(lambda: names_below(tmp_path))
-        assert message.startswith(f"{tmp_path}: holds no pictures")
+        assert message.startswith(f"{tmp_path}: holds no images")
         assert ".jpg" in message
         assert ".webp" in message
 
@@ -146,13 +139,6 @@ class TestImageFiles:
         (tmp_path / "top/self").symlink_to("self")
         (tmp_path / "top/c.jpg").symlink_to("../real/a.jpg")
         assert names_below(tmp_path / "top") == ["b.jpg", "c.jpg", "up/real/a.jpg"]
-
-    def test_many_folders_that_link_to_each_other(self, tmp_path):
-        for name in "abcdefgh":
-            fill(tmp_path, f"{name}/1.jpg")
-            for other in "abcdefgh":
-                (tmp_path / name / other).symlink_to(tmp_path / other)
-        assert len(names_below(tmp_path)) == 8
 
     def test_a_deep_one(self, tmp_path):
         steps = 1100  # deeper than Python recurses, and than what tidies up after a test does
@@ -212,11 +198,11 @@ class TestClassFolders:
         (tmp_path / "kitten").symlink_to("cat")
         assert [name for name, _ in class_folders(tmp_path)] == ["cat", "kitten"]
 
-    def test_a_class_without_pictures(self, tmp_path):
+    def test_a_class_without_images(self, tmp_path):
         fill(tmp_path, "cat/a.jpg", "dog/a.txt")
-        assert f"{tmp_path}/dog: no pictures for this class" in refusal(lambda: list(class_folders(tmp_path)))
+        assert f"{tmp_path}/dog: no images for this class" in refusal(lambda: list(class_folders(tmp_path)))
 
-    def test_a_picture_beside_the_classes(self, tmp_path):
+    def test_an_image_beside_the_classes(self, tmp_path):
         fill(tmp_path, "cat/a.jpg", "lost.jpg")
         message = refusal(lambda: next(class_folders(tmp_path)))  # before anything is read
         assert message.startswith(f"{tmp_path}/lost.jpg: belongs to no class")
@@ -232,3 +218,123 @@ class TestClassFolders:
             pytest.skip("this file system takes only UTF-8")
         fill(folder, "a.jpg")
         assert "half a character" in refusal(lambda: list(class_folders(tmp_path)), TaskError)
+
+
+Paint = Callable[..., list[Path]]
+
+
+@pytest.fixture
+def sample_images(tmp_path: Path, paint: Paint) -> Path:
+    paint(tmp_path / "photos", {"red": 2, "blue": 2})
+    return tmp_path
+
+
+def write(folder: Path, text: str, name: str = "task.yaml") -> Path:
+    (folder / name).write_text(text)
+    return folder / name
+
+
+def test_a_task_file_names_images_relative_to_itself(sample_images: Path) -> None:
+    task = load_task(
+        write(
+            sample_images,
+            """
+modality: image
+classes:
+  - name: red
+    description: mostly red
+    examples: [photos/red/0-0.png, {image: photos/red/0-1.png, id: second}]
+  - name: blue
+    examples:
+      - photos/blue/0-0.png
+""",
+        )
+    )
+    assert task.modality == "image"
+    assert [(s.class_name, str(s.image and s.image.path.name), s.id) for s in task.samples] == [
+        ("red", "0-0.png", None),
+        ("red", "0-1.png", "second"),
+        ("blue", "0-0.png", None),
+    ]
+
+
+@pytest.mark.parametrize("examples", ["photos", "photos.jsonl", "photos.csv"])
+def test_examples_may_be_a_folder_or_a_file_with_paths(sample_images: Path, examples: str) -> None:
+    rows = [(f"photos/{name}/0-{i}.png", name) for name in ("red", "blue") for i in range(2)]
+    write(
+        sample_images,
+        "".join(json.dumps({"image": p, "label": n}) + "\n" for p, n in rows),
+        "photos.jsonl",
+    )
+    write(sample_images, "image,label\n" + "".join(f"{p},{n}\n" for p, n in rows), "photos.csv")
+    file = write(sample_images, f"modality: image\nclasses: [red, blue]\nexamples: {examples}\n")
+    task = load_task(file)
+    assert sorted((s.class_name, s.text) for s in task.samples) == sorted(
+        (s.class_name, s.text) for s in read_image_samples(sample_images / "photos")
+    )
+    assert all(s.image is not None and s.text == s.image.reference for s in task.samples)
+
+
+def test_a_task_of_images_may_leave_the_classes_to_the_folders(sample_images: Path) -> None:
+    task = load_task(write(sample_images, "name: colours\nmodality: image\nexamples: photos\n"))
+    assert (task.name, task.class_names, len(task.samples)) == ("colours", ("blue", "red"), 4)
+
+
+def test_a_folder_is_a_task(sample_images: Path) -> None:
+    task = load_task(sample_images / "photos")
+    assert (task.name, task.class_names, len(task.samples)) == ("photos", ("blue", "red"), 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("modality: sound\nclasses: [a, b]\n", r"task\.yaml:1: modality is 'sound'; write text or image"),
+        (
+            "modality: image\nclasses:\n  - name: a\n    examples: [gone.png]\n  - b\n",
+            r"task\.yaml:4: there is no image 'gone\.png'",
+        ),
+        (
+            "modality: image\nclasses:\n  - name: a\n    examples: [https://example.org/a.png]\n  - b\n",
+            r"task\.yaml:4: 'https://example\.org/a\.png' is a web address, and URLs are never",
+        ),
+        (
+            "modality: image\nclasses:\n  - name: a\n    examples: [{text: hello}]\n  - b\n",
+            r"unknown key of an example 'text'",
+        ),
+        (
+            "modality: image\nclasses: [a, b]\nexamples: photos\n",
+            r"photos/blue/0-0\.png: example of unknown class 'blue'",
+        ),
+        (
+            "modality: image\nclasses: [red, blue]\nexamples: photos\nprompts: {with_examples: true}\n",
+            "cannot quote an image",
+        ),
+    ],
+)
+def test_wrong_task_files_are_one_line(sample_images: Path, text: str, message: str) -> None:
+    with pytest.raises(TaskError, match=message) as caught:
+        load_task(write(sample_images, text))
+    assert "\n" not in str(caught.value)
+
+
+def test_rows_of_images_stream_and_keep_their_fields(sample_images: Path) -> None:
+    rows = list(read_images(sample_images / "photos"))
+    assert [row.fields for row in rows] == [
+        {"image": name} for name in ("blue/0-0.png", "blue/0-1.png", "red/0-0.png", "red/0-1.png")
+    ]
+    file = write(sample_images, "photos/red/0-0.png\nphotos/blue/0-0.png\n", "list.txt")
+    assert [row.image.path.name for row in read_images(file) if row.image] == ["0-0.png", "0-0.png"]
+    (sample_images / "photos" / "red" / "0-1.png").write_bytes(b"")
+    stream = read_images(sample_images / "photos")
+    assert next(stream).fields == {"image": "blue/0-0.png"}  # the empty one is met later
+    with pytest.raises(TaskError, match=r"0-1\.png"):
+        list(stream)
+    broken: list[str] = []
+    assert len(list(read_images(sample_images / "photos", broken=broken))) == 3
+    assert len(broken) == 1
+
+
+def test_a_row_without_a_path_is_named(sample_images: Path) -> None:
+    file = write(sample_images, '{"text": "x", "label": "red"}\n', "rows.jsonl")
+    with pytest.raises(TaskError, match=r"rows\.jsonl:1: no 'image' with a path"):
+        read_image_samples(file)

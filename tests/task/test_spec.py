@@ -47,11 +47,6 @@ def test_duplicate_classes_and_strangers_are_refused() -> None:
         Task(pair, (Sample("hi", "refunds"),))
 
 
-def test_a_repeat_within_a_class_is_kept_once_in_place() -> None:
-    task = Task.from_mapping({"a": ["x", "y", " X"], "b": ["z"]})
-    assert [sample.text for sample in task.samples] == ["x", "y", "z"]
-
-
 def test_repeats_are_counted_and_change_nothing_else() -> None:
     once = Task.from_mapping({"a": ["x"], "b": ["y"]})
     more = Task.from_mapping({"a": ["x", " X", "x"], "b": ["y"]})

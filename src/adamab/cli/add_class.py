@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adamab.cli.console import counted, echo, print_json, say, say_missing
-from adamab.cli.fit import Prices
+from adamab.cli.console import counted, echo, print_json, say, say_passed_over
+from adamab.cli.options import Prices, prices_of
+from adamab.errors import TaskError, place, short
 
 if TYPE_CHECKING:
     from adamab.run.add_class import Added
-    from adamab.task.samples import TextRow
-    from adamab.task.spec import Modality, Sample
+    from adamab.task.spec import Sample
 
 
 def add_class(
@@ -26,8 +26,8 @@ def add_class(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Its examples: CSV, TSV or JSONL with text, TXT with one a line; of pictures a folder, "
-            "one picture, or a file with their paths.",
+            help="Its examples: CSV, TSV or JSONL with text, TXT with one a line; of images a folder, "
+            "one image, or a file with their paths.",
         ),
     ] = None,
     embedder: Annotated[
@@ -43,53 +43,37 @@ def add_class(
 
     It needs a description or examples, better both.
     """
-    from adamab.cli.extras import need_torch_for
-    from adamab.providers.prices import Price
+    from adamab.cli.errors import need_torch_for
     from adamab.run.add_class import Addition
     from adamab.run.add_class import add_class as add
-    from adamab.task.messages import checked
+    from adamab.run.directory import read_summary
+    from adamab.task.words import checked
 
     name = checked(name, "NAME", "the class")
-    addition = Addition(
-        name,
-        description,
-        () if examples is None else tuple(_samples(examples, name, _modality(run))),
-        dict(Price.parse(text) for text in price or ()),
-    )
+    is_image = examples is not None and read_summary(run)["task"]["modality"] == "image"
+    samples = () if examples is None else _samples(examples, name, is_image)
+    addition = Addition(name, description, samples, prices_of(price))
     if embedder is not None:
         need_torch_for(embedder)
     added = add(run, addition, embedder=embedder, cache=not no_cache, on_calls=_say_calls)
     _report(run, added, as_json=as_json)
 
 
-def _modality(run: Path) -> Modality:
-    from adamab.run.directory import read_summary
-
-    return "image" if read_summary(run)["task"]["modality"] == "image" else "text"
-
-
-def _samples(source: str, name: str, modality: Modality) -> list[Sample]:
+def _samples(source: str, name: str, is_image: bool) -> tuple[Sample, ...]:
     from adamab.task import read_images, read_texts
     from adamab.task.spec import Sample
 
-    rows = list(read_images(source) if modality == "image" else read_texts(source))
-    if modality == "image":
-        say_missing(source)
+    rows = list(read_images(source) if is_image else read_texts(source))
+    if is_image:
+        say_passed_over(source)
     for row in rows:
-        _check_label(source, row, name)
-    return [Sample(row.text, name, id=row.id, image=row.image) for row in rows]
-
-
-def _check_label(source: str, row: TextRow, name: str) -> None:
-    from adamab.errors import TaskError
-    from adamab.task.messages import short
-
-    for key in ("label", "class"):
-        if row.fields.get(key, name) != name:
-            raise TaskError(
-                f"{source}:{row.line}: is of class {short(row.fields[key])}, not of {short(name)}; "
-                "give the examples of the new class only"
-            )
+        for label in (row.fields.get("label", name), row.fields.get("class", name)):
+            if label != name:
+                raise TaskError(
+                    f"{source}:{row.line}: is of class {short(label)}, not of {short(name)}; "
+                    "give the examples of the new class only"
+                )
+    return tuple(Sample(row.text, name, id=row.id, image=row.image) for row in rows)
 
 
 def _say_calls(texts: int) -> None:
@@ -97,8 +81,6 @@ def _say_calls(texts: int) -> None:
 
 
 def _report(run: Path, added: Added, *, as_json: bool) -> None:
-    from adamab.task.messages import place, short
-
     next_step = f"adamab fit --run {place(run)}"
     if as_json:
         print_json(
@@ -113,9 +95,9 @@ def _report(run: Path, added: Added, *, as_json: bool) -> None:
             }
         )
         return
-    told = f" ({counted(added.repeats, 'repeat')} left out)" if added.repeats else ""
+    left_out = f" ({counted(added.repeats, 'repeat')} left out)" if added.repeats else ""
     echo(
-        f"added class {short(added.name)} with {counted(added.examples, 'example')}{told}; "
+        f"added class {short(added.name)} with {counted(added.examples, 'example')}{left_out}; "
         f"the classifier knows {added.classes} classes now"
     )
     echo(f"it has not been trained on the new one: {next_step} does that, and buys nothing again")

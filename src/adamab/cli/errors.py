@@ -11,15 +11,23 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from adamab.cli.console import say, standard_output
-from adamab.errors import AdamabError, StoppedError
+from adamab.errors import AdamabError, MissingExtraError, StoppedError, one_line
 from adamab.run import torch_required
+
+if TYPE_CHECKING:
+    from adamab.providers.http import ApiClient
 
 USER_ERROR, STOPPED, PIPE_CLOSED = 2, 130, 141
 
@@ -29,55 +37,46 @@ def exit_code(run: Callable[[], object]) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
-            return _run(run)
-        except (KeyboardInterrupt, typer.Abort) as end:
-            return _told(str(end) or "stopped", STOPPED)
-        except StoppedError as end:
-            return _told(str(end), STOPPED)
-        except (SystemExit, BrokenPipeError):  # typer's way of dealing with a closed pipe
-            return _quiet_end()
-        except AdamabError as error:
-            return _told(str(error), USER_ERROR)
-        except OSError as error:
-            return _told(_os_error(error), USER_ERROR)
+            with torch_required():
+                result = run()
+            with standard_output():
+                sys.stdout.flush()  # a full disk or a closed pipe shows up here, not at interpreter exit
+            if result == STOPPED:
+                raise KeyboardInterrupt
+            return result if isinstance(result, int) else 0
         except typer.Exit as end:
             return end.exit_code
-        except Exception as error:
-            if not hasattr(error, "format_message"):  # what all usage errors of typer and click have
+        except BaseException as error:
+            code, message = _diagnosis(error)
+            if isinstance(error, Exception) and os.environ.get("ADAMAB_DEBUG"):
+                import traceback
+
+                traceback.print_exc()
+            if code is None:
                 raise
-            return _told(_usage_error(error), USER_ERROR)
+            if message:
+                say(one_line(f"adamab: {message}"))
+            _drop_output()
+            return code
 
 
-def _run(run: Callable[[], object]) -> int:
-    try:
-        with torch_required():
-            code = run()
-        with standard_output():
-            sys.stdout.flush()  # a full disk or a closed pipe shows up here, not at interpreter exit
-    except Exception:
-        if os.environ.get("ADAMAB_DEBUG"):
-            _traceback()
-        raise
-    if code == STOPPED:
-        raise KeyboardInterrupt
-    return code if isinstance(code, int) else 0
-
-
-def _traceback() -> None:
-    import traceback
-
-    traceback.print_exc()
-
-
-def _told(message: str, code: int) -> int:
-    _say(f"adamab: {message}")
-    _drop_output()
-    return code
-
-
-def _quiet_end() -> int:
-    _drop_output()
-    return PIPE_CLOSED
+def _diagnosis(error: BaseException) -> tuple[int | None, str]:
+    """The code to exit with and the line to print; no code for a bug."""
+    if isinstance(error, (KeyboardInterrupt, typer.Abort, StoppedError)):
+        return STOPPED, str(error) or "stopped"
+    if isinstance(error, (SystemExit, BrokenPipeError)):  # typer's way of dealing with a closed pipe
+        return PIPE_CLOSED, ""
+    if isinstance(error, AdamabError):
+        return USER_ERROR, str(error)
+    if isinstance(error, OSError):
+        reason = error.strerror or str(error) or type(error).__name__
+        return USER_ERROR, f"{error.filename}: {reason}" if error.filename is not None else reason
+    if hasattr(error, "format_message"):  # what all usage errors of typer and click have
+        context = getattr(error, "ctx", None)
+        command = "adamab" if context is None else context.command_path
+        message = " ".join(error.format_message().split())
+        return USER_ERROR, f"{message.rstrip('.')}; see: {command} --help"
+    return None, ""
 
 
 def _drop_output() -> None:
@@ -88,27 +87,68 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def _os_error(error: OSError) -> str:
-    reason = error.strerror or str(error) or type(error).__name__
-    return f"{error.filename}: {reason}" if error.filename is not None else reason
-
-
-def _usage_error(error: Exception) -> str:
-    context = getattr(error, "ctx", None)
-    command = "adamab" if context is None else context.command_path
-    message = " ".join(error.format_message().split())  # type: ignore[attr-defined]
-    return f"{message.rstrip('.')}; see: {command} --help"
-
-
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    bomb = type(message).__name__ == "DecompressionBombWarning"  # Pillow's; such a picture is refused anyway
+    bomb = type(message).__name__ == "DecompressionBombWarning"  # Pillow's; such an image is refused anyway
     # Ctrl-C came before work that was just made.
     unasked = isinstance(message, RuntimeWarning) and str(message).endswith("was never awaited")
     if not (bomb or unasked):
-        _say(f"adamab: warning: {message}")
+        say(one_line(f"adamab: warning: {message}"))
 
 
-def _say(text: str) -> None:
-    from adamab.task.messages import one_line  # the room of tasks costs --help more than it needs
+# Missing packages, told before anything heavy is imported and with the one pip line that is enough.
 
-    say(one_line(text))
+TORCH = "PyTorch, which training needs,"
+_DEMO = {"torch": TORCH, "sentence_transformers": "sentence-transformers", "matplotlib": "matplotlib"}
+_NEEDING_TORCH = {"local": "local", "st": "local", "clip": "clip", "timm": "timm"}  # embedder -> extra
+_DEMO_EXTRAS = "local,plots"
+
+
+def need_torch_for(embedder: str) -> None:
+    """Without torch a local model cannot be run either, so name the extra that brings both."""
+    name = embedder.partition("?")[0].partition(":")[0]
+    if name in _NEEDING_TORCH and find_spec("torch") is None:
+        raise MissingExtraError(TORCH, _NEEDING_TORCH[name])
+
+
+@contextmanager
+def demo_extras() -> Iterator[None]:
+    """Around the demo: whatever is missing, the line installs all that it needs."""
+    for module, what in _DEMO.items():
+        if find_spec(module) is None:
+            raise MissingExtraError(what, _DEMO_EXTRAS)
+    try:
+        yield
+    except MissingExtraError as error:
+        raise MissingExtraError(error.what, _DEMO_EXTRAS) from None
+
+
+# Ctrl-C during a fit or an experiment: the calls on their way are paid for, so they are waited for.
+
+
+@contextmanager
+def stop_gently(apis: Sequence[ApiClient | None] | None) -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C sets while calls are on their way; the second stops at once.
+
+    Where no call is on its way there is nothing to lose, and the first stops at once too. None means that
+    somebody is called and it is not known who: then a call may always be on its way. It ends as a
+    `StoppedError` in any case: of a KeyboardInterrupt typer would drop the words.
+    """
+    stop = threading.Event()
+
+    def interrupt(number: int, frame: Any) -> None:
+        calling = apis is None or any(api is not None and api.active for api in apis)
+        if stop.is_set() or not calling:
+            raise KeyboardInterrupt
+        stop.set()
+        say("stopping after the current call; Ctrl-C again stops at once and may lose it")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield stop  # signals are the main thread's
+        return
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield stop
+    except KeyboardInterrupt as end:
+        raise StoppedError(str(end) or "stopped") from None
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,15 +1,14 @@
-"""`adamab evaluate`: how good a run is on labelled texts or pictures."""
+"""`adamab evaluate`: how good a run is on labelled texts or images."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from adamab.cli.asking import NOTHING_HELD_OUT, Prior, asked_for, notes
 from adamab.cli.console import (
     NOUNS,
     counted,
@@ -19,17 +18,29 @@ from adamab.cli.console import (
     print_table,
     progress,
     say,
-    say_missing,
+    say_passed_over,
 )
+from adamab.cli.options import (
+    NOTHING_HELD_OUT,
+    AllJson,
+    Model,
+    NoVectors,
+    OtherEmbedder,
+    Prior,
+    asked_for,
+    notes,
+)
+from adamab.errors import TaskError, place, short
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from adamab.cli.reliability import Reliability
-    from adamab.run.inference import Inference
-    from adamab.run.resolve import HasText
-    from adamab.study.evaluation import ClassFigures, Evaluation, Figure
+    from adamab.evaluation.metrics import ClassFigures, Evaluation, Figure
+    from adamab.evaluation.reliability import ProbabilityFigures, SetFigures, UnknownFigures
+    from adamab.model import Asked, Confidence
+    from adamab.model.predictor import Inference
+    from adamab.providers.registry import HasText
     from adamab.task import Sample
 
     Logits: TypeAlias = NDArray[np.float32]
@@ -37,15 +48,16 @@ if TYPE_CHECKING:
 CHUNK = 512
 _SHOWN = 10
 _MANY, _MOST_ROWS = 100, 30  # of more classes than that, only so many are printed
+_NEXT = " " * 19  # where a line goes on
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, or a saved model's.")],
+    run: Model,
     data: Annotated[
         str,
         typer.Argument(
             metavar="DATA",
-            help="JSONL, CSV or TSV with text and label; of pictures with image and label, or folders.",
+            help="JSONL, CSV or TSV with text and label; of images with image and label, or folders.",
         ),
     ],
     prior: Prior = None,
@@ -61,24 +73,22 @@ def evaluate(
         float | None,
         typer.Option(metavar="SHARE", help="Judge sets that hold the right class this often, such as 0.9."),
     ] = None,
-    embedder: Annotated[
-        str | None, typer.Option(metavar="SPEC", help="Instead of the one that the model names.")
-    ] = None,
+    embedder: OtherEmbedder = None,
     skip_unknown: Annotated[
         bool, typer.Option("--skip-unknown", help="Leave out rows of classes that the model does not know.")
     ] = False,
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Neither read nor store vectors.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    no_cache: NoVectors = False,
+    as_json: AllJson = False,
 ) -> None:
     """Accuracy, macro-F1 and calibration on labelled samples, with intervals, and what is confused."""
     import numpy as np
 
-    from adamab.classifier.confidence import softmax
-    from adamab.cli.fit_summary import long_text_warning
-    from adamab.cli.reliability import checked_offsets, reliability
-    from adamab.errors import TaskError
-    from adamab.run.inference import Inference
-    from adamab.study.evaluation import evaluate as judge
+    from adamab.cli.summaries import long_text_warning
+    from adamab.evaluation.metrics import evaluate as judge
+    from adamab.model.classifier import prior_offsets
+    from adamab.model.confidence import softmax
+    from adamab.model.predictor import Inference
+    from adamab.predict import readers
     from adamab.task import read_image_samples, read_samples
 
     asked = asked_for(1, prior, unknown, coverage)
@@ -86,21 +96,27 @@ def evaluate(
         raise TaskError("--out-of-scope goes with --unknown SHARE; add it, such as --unknown 0.95")
     inference = Inference.open(run, embedder, cache=not no_cache)
     classifier, classes = inference.classifier, inference.classifier.classes
-    offsets = checked_offsets(classifier, asked)
+    inference.check(asked)  # refuses what the model cannot tell before any work
+    offsets = np.zeros(len(classes), np.float32)  # (K,) what stated priors add to the logits
+    if asked.priors is not None:
+        offsets = prior_offsets(asked.priors, classes, classifier.confidence)
     samples = read_image_samples(data) if inference.modality == "image" else read_samples(data)
-    missing = say_missing(data) if inference.modality == "image" else 0
+    if inference.modality == "image":
+        say_passed_over(data)
     known = _known(data, samples, classes, skip_unknown)
     index = {name: number for number, name in enumerate(classes)}
     truth = np.array([index[sample.class_name] for sample in known], np.int64)
     logits = _logits(inference, known)
-    others = None if out_of_scope is None else _logits(inference, _others(inference, out_of_scope))
+    others = None
+    if out_of_scope is not None:
+        others = _logits(inference, readers.read_samples(out_of_scope, inference.modality))
     result = judge(softmax(logits + offsets), truth, classes)
-    more = reliability(logits, truth, others, classifier.confidence, asked, offsets)
+    more = _reliability(logits, truth, others, classifier.confidence, asked, offsets)
     skipped = len(samples) - len(known)
     for note in notes(classifier.confidence, asked):
         say(note)
     if as_json:
-        left_out = {"skipped": skipped, "missing": missing, "overlong": inference.overlong}
+        left_out = {"skipped": skipped, "overlong": inference.overlong}
         print_json({**result.to_json(), **more.to_json(), **left_out})
         return
     _print(result, more, skipped, NOUNS[inference.modality])
@@ -110,22 +126,9 @@ def evaluate(
         say(warning)
 
 
-def _others(inference: Inference, source: str) -> Sequence[HasText]:
-    if inference.modality == "text":
-        from adamab.cli.prediction_files import read_rows
-
-        return list(read_rows(source))
-    from adamab.cli.image_rows import read_image_rows
-
-    return list(read_image_rows(source, None, None))
-
-
 def _known(
     data: str, samples: Sequence[Sample], classes: Sequence[str], skip_unknown: bool
 ) -> Sequence[Sample]:
-    from adamab.errors import TaskError
-    from adamab.task.messages import place, short
-
     names = set(classes)
     known = [sample for sample in samples if sample.class_name in names]
     unknown = Counter(sample.class_name for sample in samples if sample.class_name not in names)
@@ -179,3 +182,77 @@ def _class_rows(classes: Sequence[ClassFigures]) -> Iterator[tuple[Any, ...]]:
     for c in classes:
         precision, recall = ("-" if share is None else percent(share) for share in (c.precision, c.recall))
         yield c.name, c.n, precision, recall
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Of probabilities, `unknown` and sets; None where something was not asked for or cannot be told."""
+
+    after: ProbabilityFigures
+    before: ProbabilityFigures | None  # the temperature
+    temperature: float | None
+    unknown: UnknownFigures | None
+    sets: SetFigures | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        from adamab.evaluation.reliability import BINNING
+
+        figures = asdict(self)
+        of_probabilities = {name: figures[name] for name in ("temperature", "before", "after")}
+        return {
+            "probabilities": {"binning": BINNING, **of_probabilities},
+            "unknown": figures["unknown"],
+            "sets": figures["sets"],
+        }
+
+    def lines(self, noun: str) -> Iterator[str]:
+        """For people, at most 80 characters each."""
+        from adamab.evaluation.reliability import BINNING
+
+        after, before, unknown, sets = self.after, self.before, self.unknown, self.sets
+        error = f"calibration error  {percent(after.calibration_error)}"
+        scores = f"log loss, Brier    {after.log_loss:.3f}, {after.brier:.3f}"
+        if before is None:
+            yield f"{error} ({BINNING}; no temperature, see the note)"
+            yield scores
+        else:
+            earlier = f"{before.log_loss:.3f}, {before.brier:.3f} before the temperature"
+            yield f"{error} ({percent(before.calibration_error)} before the temperature, {BINNING})"
+            yield f"{scores} ({earlier} of {self.temperature:.3f})"
+        if unknown is not None:
+            kept, asked = percent(unknown.kept), percent(unknown.asked)
+            yield f"unknown            {kept} of these are kept, asked for {asked}"
+            if unknown.caught is not None and unknown.auroc is not None:
+                others = f"{counted(unknown.n_out_of_scope, noun)} of no class"
+                yield f"{_NEXT}{percent(unknown.caught)} of {others} are caught; AUROC {unknown.auroc:.3f}"
+        if sets is not None:
+            covered, asked = percent(sets.covered), percent(sets.asked)
+            yield f"prediction sets    {covered} hold the class, asked for {asked}"
+            yield f"{_NEXT}{sets.mean_size:.2f} classes in a set on average"
+
+
+def _reliability(
+    logits: Logits,  # (n, K)
+    class_index: NDArray[np.int64],  # (n,)
+    others: Logits | None,  # of inputs that belong to no class
+    confidence: Confidence | None,
+    asked: Asked,
+    offsets: Logits,
+) -> Reliability:
+    import numpy as np
+
+    from adamab.evaluation.reliability import judge_probabilities, judge_sets, judge_unknown
+
+    before = temperature = None
+    if confidence is not None and confidence.n:
+        temperature = confidence.temperature
+        before = judge_probabilities(logits * np.float32(temperature) + offsets, class_index)
+    unknown, coverage = asked.unknown, asked.coverage
+    return Reliability(
+        judge_probabilities(logits + offsets, class_index),
+        before,
+        temperature,
+        None if unknown is None else judge_unknown(logits, others, confidence, unknown),
+        None if coverage is None else judge_sets(logits, class_index, confidence, coverage),
+    )

@@ -19,9 +19,8 @@ def init(
     """Write a commented task file that can be fitted at once and then filled in."""
     from importlib.resources import files
 
-    from adamab.cli.folders import make_folder
-    from adamab.errors import TaskError
-    from adamab.task.messages import place
+    from adamab.cli.console import make_folder
+    from adamab.errors import TaskError, place
 
     path = directory / FILE_NAME
     template = files("adamab.task").joinpath("template.yaml").read_text("utf-8")

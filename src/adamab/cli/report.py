@@ -19,7 +19,7 @@ def report(
         ),
     ] = Path("report.html"),
     no_samples: Annotated[
-        bool, typer.Option("--no-samples", help="Leave out every text and picture of a sample.")
+        bool, typer.Option("--no-samples", help="Leave out every text and image of a sample.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print path and size as JSON.")] = False,
 ) -> None:
@@ -27,9 +27,8 @@ def report(
 
     A report of the same run is replaced, any other file is not.
     """
-    from adamab.errors import RunError
+    from adamab.errors import RunError, one_line
     from adamab.serving.report import report_html, write_report
-    from adamab.task.messages import one_line
 
     if str(out) == "-":
         if as_json:

@@ -6,39 +6,37 @@ import gc
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from adamab.cli.console import echo, say
+from adamab.cli.options import Model, OtherEmbedder
 
 if TYPE_CHECKING:
-    from adamab.serving.guard import Access
-    from adamab.serving.limits import Limits
+    from adamab.serving.requests import Access, Limits
     from adamab.serving.service import Service
 
 TOKEN = "ADAMAB_TOKEN"
 _QUIET = 1.0  # seconds of loading in which nothing is said
-_PICTURES_BODY = 32 * 2**20  # pictures are larger than texts
+_IMAGES_BODY = 32 * 2**20  # bytes; images are larger than texts
 
 
 def serve(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, or a saved model's.")],
+    run: Model,
     host: Annotated[str, typer.Option(help="The address to listen at; 0.0.0.0 is every one.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 chooses a free one and says which.")] = 8000,
     allow_host: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="A name under which clients reach the server, besides localhost."),
     ] = None,
-    embedder: Annotated[
-        str | None, typer.Option(metavar="SPEC", help="Instead of the one that the model names.")
-    ] = None,
-    max_items: Annotated[int, typer.Option(min=1, help="Texts or pictures a request.")] = 256,
+    embedder: OtherEmbedder = None,
+    max_items: Annotated[int, typer.Option(min=1, help="Texts or images a request.")] = 256,
     max_body: Annotated[
         int | None,
-        typer.Option(min=1, metavar="BYTES", help="Size of a request; 1 MiB of texts, 32 MiB of pictures."),
+        typer.Option(min=1, metavar="BYTES", help="Size of a request; 1 MiB of texts, 32 MiB of images."),
     ] = None,
     max_batch: Annotated[int, typer.Option(min=1, help="Items that are embedded together.")] = 64,
     max_wait_ms: Annotated[
@@ -54,19 +52,19 @@ def serve(
     run; SIGTERM and Ctrl-C finish what was accepted.
     """
     _need_packages()
-    from adamab.providers.services import is_loopback
+    from adamab.providers.http import is_loopback
     from adamab.serving.page import page_router
     from adamab.serving.process import address_of, bind, server_of
-    from adamab.serving.run_view import RunView
-    from adamab.serving.server import Settings, create_app
+    from adamab.serving.run_reader import RunReader
+    from adamab.serving.server import create_app
     from adamab.serving.service import Service
 
     access = _access(host, allow_host or [])
-    with bind(host, port) as bound, closing(RunView(run)) as view:
-        with _telling_that_it_loads(run):
+    with bind(host, port) as bound, RunReader(run) as reader:
+        with _loading_notice(run):
             service = Service(run, embedder, log=say)
         limits = _limits(service, max_items, max_body, max_batch, max_wait_ms, timeout)
-        app = create_app(service, Settings(limits, access, say), [page_router(view, service)])
+        app = create_app(service, [page_router(reader, service)], limits=limits, access=access, log=say)
         what = (
             f"{len(service.model.classes)} classes" if service.ready else "no model yet: it is being fitted"
         )
@@ -78,7 +76,7 @@ def serve(
 
 
 @contextmanager
-def _telling_that_it_loads(run: Path) -> Iterator[None]:
+def _loading_notice(run: Path) -> Iterator[None]:
     """A large embedder takes a while, in which nothing else is said."""
     timer = threading.Timer(_QUIET, say, [f"loading the model of {run}"])
     timer.daemon = True
@@ -106,9 +104,9 @@ def _need_packages() -> None:
 
 def _access(host: str, names: list[str]) -> Access:
     """Loopback answers to its own names only; elsewhere to any, unless names are given."""
-    from adamab.providers.services import is_loopback
-    from adamab.serving.guard import LOOPBACK, Access, without_port
+    from adamab.providers.http import is_loopback
     from adamab.serving.page import OPEN_PATHS
+    from adamab.serving.requests import LOOPBACK, Access, without_port
 
     allowed = frozenset(without_port(name.lower()) for name in names)
     own = f"[{host}]" if ":" in host else host.lower()
@@ -121,17 +119,16 @@ def _token() -> str | None:
 
     token = os.environ.get(TOKEN)
     if token is not None and (not token.isascii() or not token.isprintable() or not token.strip()):
-        raise ServerError(f"{TOKEN} is empty or holds what no header can; set it anew, or unset it")
+        raise ServerError(f"{TOKEN} is empty or holds what no header can; set it again, or unset it")
     return None if token is None else token.strip()
 
 
 def _limits(
     service: Service, items: int, body: int | None, batch: int, wait_ms: float, timeout: float
 ) -> Limits:
-    from adamab.serving.limits import Limits
+    from adamab.serving.requests import Limits
 
-    pictures = service.modality == "image"
-    size = body if body is not None else _PICTURES_BODY if pictures else Limits().body
+    size = body or (_IMAGES_BODY if service.modality == "image" else Limits().body)
     return Limits(
         items=items,
         body=size,

@@ -11,34 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from adamab.task.recipe import Recipe
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
     "gelu": functional.gelu,
     "silu": functional.silu,
     "tanh": torch.tanh,
 }
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """The shape of a calibrator; the defaults are the paper's.
-
-    The paper's parameter counts (2.654 M at width 1536, 1.180 M at 1024, 0.664 M at 768)
-    follow from three layers without biases and a hidden width of a quarter.
-    """
-
-    layers: int = 3
-    bottleneck: int = 4
-    activation: str = "relu"
-    dropout: float = 0.0
-    zero_last: bool = False  # start as the identity: q~ = q
-    free_vectors: bool = False  # one trained vector a class beside the class tower
-    logit_scale: float = 1.0
-
-    def sizes(self, width: int) -> list[int]:
-        """Widths of input, hidden layers and output."""
-        hidden = max(1, width // self.bottleneck)
-        return [width] + [hidden] * (self.layers - 1) + [width]
 
 
 def dropout_mask(shape: torch.Size, share: float) -> Tensor:
@@ -54,23 +34,27 @@ def dropout_mask(shape: torch.Size, share: float) -> Tensor:
 
 
 class Tower(nn.Module):
-    """x + f(x), where f is a stack of linear layers without biases.
+    """x + f(x), where f is a stack of linear layers without biases; the recipe says of which shape.
+
+    The paper's parameter counts (2.654 M at width 1536, 1.180 M at 1024, 0.664 M at 768) follow from three
+    layers and a hidden width of a quarter.
 
     `members` (possibly empty) are leading dimensions of independent copies that train as one
     batch: with members (M,) the weights are (M, out, in) and inputs (M, n, width).
     """
 
     def __init__(
-        self, width: int, shape: Architecture, *, members: tuple[int, ...], generator: torch.Generator
+        self, width: int, recipe: Recipe, *, members: tuple[int, ...], generator: torch.Generator
     ) -> None:
         super().__init__()
-        self.activation = ACTIVATIONS[shape.activation]
-        self.dropout = shape.dropout
-        sizes = shape.sizes(width)
+        self.activation = ACTIVATIONS[recipe.activation]
+        self.dropout = recipe.dropout
+        hidden = max(1, width // recipe.bottleneck)
+        sizes = [width] + [hidden] * (recipe.layers - 1) + [width]
         self.weights = nn.ParameterList()
         for i, (fan_in, fan_out) in enumerate(itertools.pairwise(sizes)):
             last = i == len(sizes) - 2
-            bound = 0.0 if last and shape.zero_last else 1 / math.sqrt(fan_in)  # torch's own Linear
+            bound = 0.0 if last and recipe.zero_last else 1 / math.sqrt(fan_in)  # torch's own Linear
             start = torch.rand((*members, fan_out, fan_in), generator=generator)
             self.weights.append(nn.Parameter((2 * start - 1) * bound))
 
@@ -91,7 +75,7 @@ class Calibrator(nn.Module):
     """Logits of queries against classes: scale * (q + Q(q)) . (p + P(p) [+ free vector]).
 
     Example:
-        >>> model = Calibrator(8, 3, Architecture(), generator=torch.Generator().manual_seed(0))
+        >>> model = Calibrator(8, 3, Recipe(), generator=torch.Generator().manual_seed(0))
         >>> model(torch.ones(5, 8), torch.ones(3, 8)).shape
         torch.Size([5, 3])
     """
@@ -100,16 +84,16 @@ class Calibrator(nn.Module):
         self,
         width: int,
         n_classes: int,
-        shape: Architecture,
+        recipe: Recipe,
         *,
         members: tuple[int, ...] = (),
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        self.scale = shape.logit_scale
-        self.query_tower = Tower(width, shape, members=members, generator=generator)
-        self.class_tower = Tower(width, shape, members=members, generator=generator)
-        self.free = nn.Parameter(torch.zeros(*members, n_classes, width)) if shape.free_vectors else None
+        self.scale = recipe.logit_scale
+        self.query_tower = Tower(width, recipe, members=members, generator=generator)
+        self.class_tower = Tower(width, recipe, members=members, generator=generator)
+        self.free = nn.Parameter(torch.zeros(*members, n_classes, width)) if recipe.free_vectors else None
 
     def class_vectors(self, classes: Tensor, chosen: Tensor | None = None) -> Tensor:
         """Calibrated class inputs (*members, K, width), free vectors included; or those of some classes."""
@@ -124,3 +108,23 @@ class Calibrator(nn.Module):
         """Logits (*members, n, K), or (*members, n, g) for some classes."""
         logits: Tensor = self.scale * self.query_tower(queries) @ self.class_vectors(classes, chosen).mT
         return logits
+
+
+@dataclass(frozen=True)
+class FixedLogits:
+    """Logits without parameters: weighted matches of samples with descriptions.
+
+    Worked out for the samples and classes that are needed: all together may be too many to hold.
+
+    Example:
+        >>> match = torch.tensor([[1.0, 2.0], [0.0, 3.0]]), torch.eye(2)
+        >>> FixedLogits((match, match))(torch.tensor([1])).tolist()
+        [[0.0, 6.0]]
+    """
+
+    matches: tuple[tuple[Tensor, Tensor], ...]  # (n, r) and (K, r), weights included
+
+    def __call__(self, rows: Tensor, classes: Tensor | None = None) -> Tensor:
+        """(m, K) of some samples; (m, g) for some of the classes."""
+        terms = [q[rows] @ (t if classes is None else t[classes]).mT for q, t in self.matches]
+        return torch.stack(terms).sum(0) if len(terms) > 1 else terms[0]

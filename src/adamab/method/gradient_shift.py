@@ -29,7 +29,7 @@ large as that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -38,10 +38,114 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adamab.method.calibrator import Calibrator, Tower
-from adamab.method.class_groups import ClassGroups
-from adamab.method.devices import wide, wide_sum
-from adamab.method.fixed_logits import FixedLogits
+from adamab.method.calibrator import Calibrator, FixedLogits, Tower
+from adamab.method.numerics import sum_float64, to_float64
+
+# Sums within classes, for classes of any and very different sizes.
+
+BLOCK_NUMBERS = 4_000_000  # numbers in one block of class matrices: 16 MB in float32
+
+
+class ClassGroups:
+    """Samples ordered by the size of their class, then by class.
+
+    In that order (`order` gives it) all classes of one size lie side by side, so a block of them
+    is a view (classes, size, width) of the samples: nothing is gathered and nothing padded. Every
+    method takes arrays that are already in this order.
+
+    What has one number a sample or a class (weights, sums) is in double precision and on the processor;
+    `order` and `class_index` are where the samples are.
+    """
+
+    def __init__(self, class_index: Tensor, weight: Tensor, n_classes: int) -> None:
+        device, class_index = class_index.device, class_index.cpu()
+        counts = torch.bincount(class_index, minlength=n_classes)
+        by_class = torch.argsort(class_index, stable=True)
+        order = by_class[torch.argsort(counts[class_index[by_class]], stable=True)]
+        self._class_index = class_index[order]
+        self.order, self.class_index = order.to(device), self._class_index.to(device)
+        self.weight = weight[order]  # (n,) float64
+        self.totals = torch.zeros(n_classes, dtype=torch.float64)
+        self.totals.index_add_(0, self._class_index, self.weight)
+        self.present = self.totals > 0
+        self.n_present = int(self.present.sum())
+        self.of_own_class = self.totals[self._class_index]
+        self.share = self.weight / self.of_own_class  # weight within the mean of its class
+        self._counts = counts
+        sorted_classes = torch.argsort(counts, stable=True)
+        ends = torch.cumsum(counts[sorted_classes], 0)
+        self._starts = torch.empty_like(ends)
+        self._starts[sorted_classes] = ends - counts[sorted_classes]
+        self._sorted_classes = sorted_classes[counts[sorted_classes] > 0]
+
+    def mean(self, values: Tensor) -> Tensor:  # (n,) float64 -> (K,)
+        """Mean of one number a sample, by class; 0 where a class has no sample."""
+        return torch.zeros_like(self.totals).index_add_(0, self._class_index, self.share * values)
+
+    def spans(self, most: int) -> Iterator[slice]:
+        """All samples in slices of whole classes, of `most` samples where a class has not more."""
+        ends = (self._starts + self._counts)[self._sorted_classes].tolist()
+        start = last = 0
+        for end in ends:
+            if end - start > most and last > start:
+                yield slice(start, last)
+                start = last
+            last = end
+        if last > start:
+            yield slice(start, last)
+
+    def _blocks(self, numbers_a_sample: int, within: slice) -> Iterator[tuple[Tensor, slice, int]]:
+        """(classes, their samples, samples a class) for classes of one size, memory bounded."""
+        starts = self._starts[self._sorted_classes]
+        inside = self._sorted_classes[(starts >= within.start) & (starts < within.stop)]
+        sizes, runs = torch.unique_consecutive(self._counts[inside], return_counts=True)
+        for size, alike in zip(sizes.tolist(), torch.split(inside, runs.tolist()), strict=True):
+            for classes in torch.split(alike, max(1, BLOCK_NUMBERS // (size * numbers_a_sample))):
+                start = int(self._starts[classes[0]])
+                yield classes, slice(start, start + size * len(classes)), size
+
+    def outer_norms(self, pairs: Sequence[tuple[Tensor, Tensor]], within: slice | None = None) -> Tensor:
+        """(K,) Σ over pairs of ‖ mean over the class of b_i a_iᵀ ‖², in float64.
+
+        With `within`, one of `spans`, the pairs have the rows of its samples only; other classes get 0.
+        """
+        norms = torch.zeros_like(self.totals)
+        within = slice(0, len(self._class_index)) if within is None else within
+        for a, b in pairs:
+            for classes, samples, size in self._blocks(a.shape[1] + b.shape[1], within):
+                shape = (len(classes), size, -1)
+                share = self.share[samples].view(shape).to(a.dtype).to(a.device)
+                rows = slice(samples.start - within.start, samples.stop - within.start)
+                norms[classes] += _outer_norms(a[rows].view(shape), b[rows].view(shape), share)
+        return norms
+
+    def mean_outer(self, a: Callable[[Tensor], Tensor], b: Tensor, classes: NDArray[np.intp]) -> Tensor:
+        """(c, a's width, b's width): mean over each class of a_i b_iᵀ; `a` gives rows by their numbers."""
+        chosen = torch.from_numpy(classes)
+        counts = self._counts[chosen]
+        sizes = torch.unique(counts).tolist()
+        if len(sizes) <= 1:  # balanced data: nothing to put together
+            return self._mean_outer(a, b, chosen, sizes[0] if sizes else 0)
+        parts = [torch.nonzero(counts == size).flatten() for size in sizes]
+        outer = [self._mean_outer(a, b, chosen[p], s) for p, s in zip(parts, sizes, strict=True)]
+        order = torch.argsort(torch.cat(parts)).to(b.device)
+        return torch.cat(outer)[order]
+
+    def _mean_outer(self, a: Callable[[Tensor], Tensor], b: Tensor, classes: Tensor, size: int) -> Tensor:
+        samples = self._starts[classes][:, None] + torch.arange(size)  # (c, size)
+        share = self.share[samples].to(b.dtype).to(b.device)
+        samples = samples.to(b.device)
+        return a(samples).mT @ (b[samples] * share[..., None])
+
+
+def _outer_norms(a: Tensor, b: Tensor, share: Tensor) -> Tensor:
+    """(c,) ‖ Σ_i share_i b_i a_iᵀ ‖²: by Gram matrices for small classes, formed for large ones."""
+    size, width, other = a.shape[1], a.shape[2], b.shape[2]
+    if size * (width + other) <= width * other:
+        product = (a @ a.mT) * (b @ b.mT) * share * share.mT
+        return sum_float64(product, (1, 2))
+    return sum_float64(((b * share).mT @ a).square(), (1, 2))
+
 
 TINY = 1e-15
 BELOW_ROUNDING = 0.999  # keeps a lower bound that may be tight below the rounded exact value
@@ -60,8 +164,8 @@ class ViewTerms:
 
     def logits(self, rows: Tensor, classes: Tensor | None = None) -> Tensor:
         """(m, K) of some samples, (m, g) for some of the classes; without the weight."""
-        found: Tensor = self.calibrator(self.queries[rows], self.classes, classes)
-        return found
+        logits: Tensor = self.calibrator(self.queries[rows], self.classes, classes)
+        return logits
 
 
 class GradientShift:
@@ -82,8 +186,8 @@ class GradientShift:
             same round that needs no further work (`Recipe.relative_shift` divides δ² by it).
 
     Example:
-        >>> from adamab.method.calibrator import Architecture
-        >>> model = Calibrator(8, 3, Architecture(), generator=torch.Generator().manual_seed(0))
+        >>> from adamab.task.recipe import Recipe
+        >>> model = Calibrator(8, 3, Recipe(), generator=torch.Generator().manual_seed(0))
         >>> view = ViewTerms(model, torch.eye(6, 8), torch.eye(3, 8))
         >>> shift = GradientShift([view], torch.tensor([0, 0, 0, 1, 1, 2]), n_classes=3, batch=5)
         >>> bool((shift.exact(np.arange(3)) >= shift.lower).all())
@@ -102,7 +206,7 @@ class GradientShift:
         fixed_logits: FixedLogits | None = None,
     ) -> None:
         weight = torch.ones(len(class_index)) if sample_weight is None else sample_weight
-        groups = ClassGroups(class_index, wide(weight), n_classes)
+        groups = ClassGroups(class_index, to_float64(weight), n_classes)
         total = float(weight.sum())
         h_weight = groups.weight * (1 / (total + batch) - 1 / (groups.n_present * groups.of_own_class))
         self._u = batch / (total + batch)
@@ -231,7 +335,7 @@ def _weighted_outer(a: Tensor, weight: Tensor, b: Tensor) -> Tensor:
 def _forms(a: Tensor, matrix: Tensor, b: Tensor) -> Tensor:
     """a_iᵀ M b_i of every row, multiplied on the side that leaves the narrower product."""
     narrow, other = (b @ matrix.mT, a) if a.shape[1] < b.shape[1] else (a @ matrix, b)
-    return wide(narrow.mul_(other).sum(1))
+    return to_float64(narrow.mul_(other).sum(1))
 
 
 class _TowerPass:
@@ -350,7 +454,7 @@ class _ViewPass:
         bounds = []
         for i in reversed(range(len(self.class_.slopes))):
             upstream = means * self.class_.slopes[i]
-            squares = wide_sum(upstream.square(), (1,))
+            squares = sum_float64(upstream.square(), (1,))
             bounds.append((self._inner_layers[i].own_share * squares).numpy())
             means = upstream @ self.class_.weights[i]
         return np.stack(bounds[::-1])
@@ -395,7 +499,7 @@ class _InnerLayer:
         self._cholesky: Tensor | None = None
         self._n_classes, width = inputs.shape
         if self._n_classes < width:
-            exact = wide(inputs)
+            exact = to_float64(inputs)
             cholesky, failed = torch.linalg.cholesky_ex(exact @ exact.mT)
             if not failed:
                 factor = cholesky.mT.to(inputs.dtype)
@@ -410,5 +514,5 @@ class _InnerLayer:
     def norms(self, upstream: Tensor) -> NDArray[np.float64]:
         """(c,) from (c, K, out)."""
         flat = (self._factor @ upstream).flatten(1)
-        squares: NDArray[np.float64] = wide(torch.linalg.vector_norm(flat, dim=1)).square().numpy()
+        squares: NDArray[np.float64] = to_float64(torch.linalg.vector_norm(flat, dim=1)).square().numpy()
         return squares

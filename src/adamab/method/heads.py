@@ -2,42 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from types import EllipsisType
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from adamab.method.calibrator import Calibrator
-from adamab.method.descriptions import TYPICAL_SIMILARITY, is_described, without_misleading_descriptions
-from adamab.method.devices import as_array, as_tensor
-from adamab.method.discriminant import LinearState, discriminants, lone_discriminant
-from adamab.method.evidence import (
+from adamab.method.cross_validation import CrossValidatedView, FitSamples, without_misleading_descriptions
+from adamab.method.discriminant import LinearState, discriminants, one_shot_discriminant
+from adamab.method.numerics import as_array, as_tensor, flush_denormals
+from adamab.method.stacking import (
     Component,
     HeldOut,
-    Judged,
     Kind,
     Share,
     best_scale,
     choose_shares,
     honest_logits,
-    typical_weights,
 )
-from adamab.method.folded_views import FitSamples, FoldedView
-from adamab.method.folds import held_out_folds, judged_samples, possible_classes
-from adamab.method.tiny_numbers import tiny_is_zero
 from adamab.method.training import train_heads
-from adamab.method.views import PreparedView, RawView
+from adamab.method.views import PreparedView, View
 from adamab.task.recipe import Recipe
 
 Floats = NDArray[np.float32]
-PATIENCE = 1  # checkpoints without a gain after which a training stops
-
-# Without folds there is no evidence, and of a few held-out samples there is little. These factors are typical
-# of what folds choose where there are many: trained logits of few samples are too steep.
-PRIOR_SCALE = {"pooled": 0.9, "words": 0.6}
-PRIOR_SCALE_WIDE = 0.15
 
 
 @dataclass(frozen=True)
@@ -51,6 +41,16 @@ class HeadState:
     class_vectors: Floats  # (K, width) calibrated, times the logit scale
     class_tower: tuple[Floats, ...]  # (out, in) each
     free: Floats | None  # (K, width) trained vectors beside the class tower
+
+    @classmethod
+    def of(cls, model: Calibrator, classes: torch.Tensor, member: int | EllipsisType = ...) -> HeadState:
+        """A copy of one member's arrays; by default of a calibrator without members."""
+        return cls(
+            tuple(as_array(w[member]).copy() for w in model.query_tower.weights),
+            as_array(model.scale * model.class_vectors(classes)[member]),
+            tuple(as_array(w[member]).copy() for w in model.class_tower.weights),
+            None if model.free is None else as_array(model.free[member]).copy(),
+        )
 
 
 @dataclass(frozen=True)
@@ -85,237 +85,134 @@ class FittedViews:
 
     def share(self, view: str, kind: Kind) -> Share | None:
         """What a view counts by its calibrator, discriminant or similarity; None if nothing."""
-        found = (s for s in self.shares if (s.view, s.kind) == (view, kind) and s.weight)
-        return next(found, None)
-
-    def scaled(self, factor: float) -> FittedViews:
-        """The same with all logits multiplied."""
-        shares = (replace(share, weight=factor * share.weight) for share in self.shares)
-        return replace(self, shares=tuple(shares))
+        return next((s for s in self.shares if (s.view, s.kind) == (view, kind) and s.weight), None)
 
     def weights(self, kind: Kind) -> dict[str, float]:
         """Weights by view of all components of a kind."""
         return {share.view: share.weight for share in self.shares if share.kind == kind}
 
 
-@tiny_is_zero()
-def fit_views(
-    views: Sequence[RawView],
-    class_index: NDArray[np.int64],  # (n,)
-    given: NDArray[np.bool_],  # (n,) the others are synthetic
-    n_classes: int,
-    recipe: Recipe,
-    *,
-    seed: int,
-    copies: bool = False,
-    originals: NDArray[np.int64] | None = None,  # (n,)
-) -> FittedViews:
+@flush_denormals()
+def fit_views(views: Sequence[View], samples: FitSamples, recipe: Recipe, *, seed: int) -> FittedViews:
     """Train every view's heads and weigh them by out-of-fold evidence.
 
-    Where the other samples are near copies of given ones (`copies`), no fold trains on them or judges by
-    them: a copy of a held-out sample would give it away. Samples that repeat another of their class and
-    source (`originals`: one of them, by sample) are held out together and judged once.
+    Args:
+        views: with one pair of matrices for each of `samples.learned_from`.
+        samples: classes and folds (`split_samples`).
+        recipe: every hyperparameter.
+        seed: of the starts and of dropout.
     """
-    seen = given if copies else np.ones(len(class_index), dtype=np.bool_)
-    counted = np.where(given, 1.0, recipe.synthetic_evidence).astype(np.float32)
-    folds = held_out_folds(class_index, given, counted * seen, recipe, seed, originals)
-    samples = FitSamples(
-        class_index,
-        folds,
-        judged_samples(folds, given, n_classes, seed, originals),
-        seen,
-        np.where(given, 1.0, recipe.synthetic_weight).astype(np.float32),
-        counted,
-        possible_classes(class_index, given, counted * seen, n_classes, originals),
-        n_classes,
-    )
-    if not samples.held:
-        views = [without_misleading_descriptions(view, samples, given, recipe) for view in views]
-    # Where nothing but one sample a class is known, there is nothing to train on.
-    lone = samples.lone and not any(is_described(view, seen) for view in views)
+    if not samples.scored_rows:
+        views = [without_misleading_descriptions(view, samples, recipe) for view in views]
+    # Where nothing but one sample per class is known, there is nothing to train on.
+    single = 0 < len(samples.class_index) == len(np.unique(samples.class_index))
+    one_shot = single and all(view.rows[-1][1] is None for view in views)
     heads, closed, components = [], [], []
     for view in views:
-        folded = FoldedView(view, samples, recipe)
-        trained = not ((view.wide or lone) and recipe.discriminants)
+        folded = CrossValidatedView(view, samples, recipe)
+        trained = not ((view.is_wide or one_shot) and recipe.discriminants)
+        # The factor of trained logits where there is no evidence, or little
+        scales = {"pooled": recipe.prior_scale_pooled, "words": recipe.prior_scale_words}
+        prior_scale = scales.get(view.name, recipe.prior_scale_wide)
         if trained:
-            head, of_view = _fit_calibrator(folded, samples, recipe, seed)
+            head, of_view = _calibrator(folded, samples, recipe, seed, prior_scale)
             heads.append(head)
             components += of_view
-        if recipe.discriminants and len(class_index) and (samples.held or not trained):
-            discriminant, component = (
-                _fit_lone_discriminant(folded, samples, recipe)
-                if lone
-                else _fit_discriminant(folded, samples, recipe, beside=trained)
-            )
+        if recipe.discriminants and len(samples.class_index) and (samples.scored_rows or not trained):
+            if not one_shot:  # without evidence nobody can say what it counts beside a calibrator
+                prior_scale = 0.0 if trained else recipe.prior_scale_wide
+            discriminant, component = _discriminant(folded, samples, recipe, one_shot, prior_scale)
             closed.append(discriminant)
             components.append(component)
-    shares, held_out = _weighed(components, samples, given, recipe)
+    shares, held_out = choose_shares(components, samples.evaluation, recipe), None
+    given = samples.given[samples.scored]
+    if given.any():
+        honest = honest_logits(components, samples.evaluation, samples.folds[samples.scored], recipe)
+        position = np.flatnonzero(samples.scored[samples.given])
+        held_out = HeldOut(honest[given], samples.evaluation.class_index[given], position)
     return FittedViews(tuple(heads), tuple(closed), tuple(shares), held_out)
 
 
-def _weighed(
-    components: Sequence[Component], samples: FitSamples, given: NDArray[np.bool_], recipe: Recipe
-) -> tuple[list[Share], HeldOut | None]:
-    """Shares by evidence and the honest logits of given samples; fixed shares where nothing is held out."""
-    if not samples.held:
-        return _prior_shares(components, recipe), None
-    judged, out = samples.judged(), samples.asked
-    strength = {"pull": recipe.pull, "typical": recipe.typical}
-    shares = choose_shares(components, judged, **strength)
-    if not given[out].any():
-        return shares, None
-    honest = honest_logits(components, judged, samples.folds[out], **strength)
-    position = np.flatnonzero(out[given])
-    return shares, HeldOut(honest[given[out]], judged.class_index[given[out]], position)
-
-
-def _fit_calibrator(
-    view: FoldedView, samples: FitSamples, recipe: Recipe, seed: int
+def _calibrator(
+    view: CrossValidatedView, samples: FitSamples, recipe: Recipe, seed: int, prior_scale: float
 ) -> tuple[TrainedHead, list[Component]]:
-    """Train one view's members as one batch; the last one sees every sample and becomes the head."""
-    members, held = view.members(recipe.max_width), samples.asked_of
-    head = TrainedHead(view.name, members[-1])
-    similarity = list(_similarity(view.name, members, held, recipe))
+    """Train one view's members as one batch; the last one sees every sample and becomes the head.
+
+    Training stops when the held-out loss has risen from one checkpoint to the next.
+    """
+    members = view.members(recipe.max_width)
+    head, components = TrainedHead(view.name, members[-1]), []
+    if recipe.similarity and members[-1].described is not None:
+        matches = (
+            recipe.similarity_scale * member.queries[rows] @ member.described.T
+            for member, rows in zip(members, samples.scored_rows, strict=False)
+            if member.described is not None
+        )
+        logits = _out_of_fold(matches, samples)[None]
+        components = [Component(view.name, "similarity", (0,), logits, recipe.prior_scale_similarity)]
     if not len(samples.class_index):  # descriptions only: there is nothing to train on
-        return head, similarity
-    logits: list[Floats] = []
-    patience = _Patience(samples.judged() if held else None, last=max(recipe.checkpoints))
+        return head, components
+    # Members of unlike width are one batch: the narrower ones get columns of zeros.
+    widths = [m.queries.shape[1] for m in members]
+    padding = [((0, 0), (0, max(widths) - width)) for width in widths]
+    queries = as_tensor(np.stack([np.pad(m.queries, p) for m, p in zip(members, padding, strict=True)]))
+    classes = as_tensor(np.stack([np.pad(m.classes, p) for m, p in zip(members, padding, strict=True)]))
+    # (M, m, 1) what each member holds out, filled up with the first sample; the last holds out none.
+    rows = np.zeros((len(members), max(map(len, samples.scored_rows), default=0), 1), np.int64)
+    for of_member, scored in zip(rows, samples.scored_rows, strict=False):
+        of_member[: len(scored), 0] = scored
+    held_out = queries.gather(1, as_tensor(rows).expand(-1, -1, queries.shape[2]))
+    at_checkpoints: list[Floats] = []
+    losses: list[float] = []
 
     def at_checkpoint(step: int, model: Calibrator) -> bool:
-        head.states[step] = _state(model, classes)
-        logits.append(_in_order(list(as_array(model(judged, classes)))[: len(held)], held, samples.n_classes))
-        return patience.goes_on(step, logits[-1])
+        head.states[step] = HeadState.of(model, classes, -1)
+        at_checkpoints.append(_out_of_fold(as_array(model(held_out, classes)), samples))
+        if samples.scored_rows:
+            losses.append(best_scale(at_checkpoints[-1], samples.evaluation)[0])
+            if len(losses) - int(np.argmin(losses)) > recipe.patience:
+                return False
+        return step < max(recipe.checkpoints)
 
-    queries, classes = _batch([m.queries for m in members]), _batch([m.classes for m in members])
-    judged = queries.gather(1, _rows_of_members(held).expand(-1, -1, queries.shape[2]))
     train_heads(
         queries,
         classes,
         as_tensor(samples.class_index),
-        as_tensor(samples.weights()),
+        as_tensor(samples.weights),
         recipe,
         seed=seed,
         at_checkpoint=at_checkpoint,
     )
-    typical = PRIOR_SCALE.get(view.name, PRIOR_SCALE_WIDE)
-    trained = Component(view.name, "calibrator", tuple(head.states), np.stack(logits), typical)
-    return head, [trained, *similarity]
+    trained = Component(view.name, "calibrator", tuple(head.states), np.stack(at_checkpoints), prior_scale)
+    return head, [trained, *components]
 
 
-def _fit_discriminant(
-    view: FoldedView, samples: FitSamples, recipe: Recipe, *, beside: bool
+def _discriminant(
+    view: CrossValidatedView, samples: FitSamples, recipe: Recipe, one_shot: bool, prior_scale: float
 ) -> tuple[TrainedDiscriminant, Component]:
-    members = view.members(recipe.discriminant_width)
-    states = [
-        discriminants(member, samples.class_index, weight, samples.n_classes, recipe.shrinkages)
-        for member, weight in zip(members, samples.weights(), strict=True)
-    ]
-    fitted = TrainedDiscriminant(view.name, members[-1], states[-1])
-    logits = np.stack(
-        [
-            _in_order(
-                [
-                    state[shrinkage].logits(m.queries[out])
-                    for m, state, out in zip(members, states, samples.asked_of, strict=False)
-                ],
-                samples.asked_of,
-                samples.n_classes,
-            )
-            for shrinkage in recipe.shrinkages
+    members, n_classes = view.members(recipe.discriminant_width), samples.n_classes
+    if one_shot:
+        state = one_shot_discriminant(members[-1], samples.class_index, n_classes, recipe)
+        states = [{recipe.shrinkages[0]: state}]
+    else:
+        states = [
+            discriminants(member, samples.class_index, weight, n_classes, recipe)
+            for member, weight in zip(members, samples.weights, strict=True)
         ]
-    )
-    # Without evidence nobody can say what it counts beside a calibrator.
-    typical = 0.0 if beside else PRIOR_SCALE_WIDE
-    return fitted, Component(view.name, "discriminant", tuple(recipe.shrinkages), logits, typical)
+    options = tuple(states[-1])
+    folds = list(zip(members, states, samples.scored_rows, strict=False))
+    logits = []
+    for option in options:
+        parts = (of_fold[option].logits(m.queries[rows]) for m, of_fold, rows in folds)
+        logits.append(_out_of_fold(parts, samples))
+    fitted = TrainedDiscriminant(view.name, members[-1], states[-1])
+    return fitted, Component(view.name, "discriminant", options, np.stack(logits), prior_scale)
 
 
-def _fit_lone_discriminant(
-    view: FoldedView, samples: FitSamples, recipe: Recipe
-) -> tuple[TrainedDiscriminant, Component]:
-    (prepared,) = view.members(recipe.discriminant_width)
-    state = lone_discriminant(prepared, samples.class_index, samples.n_classes)
-    option = recipe.shrinkages[0]
-    typical = PRIOR_SCALE.get(view.name, PRIOR_SCALE_WIDE)
-    nothing_held_out = np.zeros((1, 0, samples.n_classes), np.float32)
-    return (
-        TrainedDiscriminant(view.name, prepared, {option: state}),
-        Component(view.name, "discriminant", (option,), nothing_held_out, typical),
-    )
-
-
-class _Patience:
-    """Stops a training whose held-out loss has risen from one checkpoint to the next."""
-
-    def __init__(self, judged: Judged | None, *, last: int) -> None:
-        self._judged, self._last = judged, last
-        self._losses: list[float] = []
-
-    def goes_on(self, step: int, logits: Floats) -> bool:
-        if self._judged is not None:
-            loss, _ = best_scale(logits, self._judged)
-            self._losses.append(loss)
-            if len(self._losses) - int(np.argmin(self._losses)) > PATIENCE:
-                return False
-        return step < self._last
-
-
-def _similarity(
-    view: str, members: Sequence[PreparedView], held: Sequence[NDArray[np.bool_]], recipe: Recipe
-) -> Iterator[Component]:
-    """The untrained match with the descriptions, where the view has some."""
-    if not recipe.similarity or members[-1].described is None:
-        return
-    logits = [
-        (recipe.similarity_scale * m.queries[out] @ m.described.T).astype(np.float32, copy=False)
-        for m, out in zip(members, held, strict=False)
-        if m.described is not None
-    ]
-    ordered = _in_order(logits, held, len(members[-1].classes))
-    yield Component(view, "similarity", (0,), ordered[None], TYPICAL_SIMILARITY)
-
-
-def _in_order(
-    logits: Sequence[Floats],  # (m, K) of each fold, of the samples that it holds out, perhaps with more rows
-    held: Sequence[NDArray[np.bool_]],
-    n_classes: int,
-) -> Floats:
-    """(judged, K) the same in the order of the samples."""
-    if not len(held):
-        return np.zeros((0, n_classes), np.float32)
-    rows = [np.flatnonzero(out) for out in held]
-    order = np.argsort(np.concatenate(rows))
-    found: Floats = np.concatenate([part[: len(row)] for part, row in zip(logits, rows, strict=True)])[order]
-    return found
-
-
-def _rows_of_members(held: Sequence[NDArray[np.bool_]]) -> torch.Tensor:
-    """(M, m, 1) the samples that each member holds out, filled up with the first; the last holds out none."""
-    rows = np.zeros((len(held) + 1, max((int(out.sum()) for out in held), default=0), 1), np.int64)
-    for of_member, out in zip(rows, held, strict=False):
-        of_member[: out.sum(), 0] = np.flatnonzero(out)
-    return as_tensor(rows)
-
-
-def _batch(arrays: Sequence[Floats]) -> torch.Tensor:
-    """Stack matrices of like height, the narrower ones padded with zero columns."""
-    width = max(array.shape[1] for array in arrays)
-    return as_tensor(np.stack([np.pad(a, ((0, 0), (0, width - a.shape[1]))) for a in arrays]))
-
-
-def _state(model: Calibrator, classes: torch.Tensor) -> HeadState:
-    """The last member's arrays."""
-    return HeadState(
-        tuple(as_array(w[-1]).copy() for w in model.query_tower.weights),
-        as_array(model.scale * model.class_vectors(classes)[-1]),
-        tuple(as_array(w[-1]).copy() for w in model.class_tower.weights),
-        None if model.free is None else as_array(model.free[-1]).copy(),
-    )
-
-
-def _prior_shares(components: Sequence[Component], recipe: Recipe) -> list[Share]:
-    """Fixed weights that bring the components to a like steepness."""
-    step = min(recipe.checkpoints, key=lambda s: abs(s - recipe.default_steps))
-    return [
-        Share(c.view, c.kind, step if c.kind == "calibrator" else c.options[0], weight)
-        for c, weight in zip(components, typical_weights(components), strict=True)
-    ]
+def _out_of_fold(of_folds: Iterable[NDArray[np.floating]], samples: FitSamples) -> Floats:
+    """(scored, K) in the order of the samples, from those of each fold (m, K), perhaps with more rows."""
+    logits = np.zeros((len(samples.evaluation.class_index), samples.n_classes), np.float32)
+    fold_of = samples.folds[samples.scored]
+    for fold, (part, rows) in enumerate(zip(of_folds, samples.scored_rows, strict=False)):
+        logits[fold_of == fold] = part[: len(rows)]
+    return logits

@@ -38,7 +38,7 @@ class Arms:
     counts: NDArray[np.int64]  # (K,) accepted samples of each class
     open: NDArray[np.bool_]  # (K,) the class can still be generated for
     batch: int  # Δn
-    need: NDArray[np.float64] | float = 1.0  # (K,) share of all samples that a class should have, about 1
+    target_share: NDArray[np.float64] | float = 1.0  # (K,) samples that a class should have, 1 on average
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,9 @@ class GradientShiftUCB(Policy):
 
     A class that needs w times the samples of an average one counts as one with n_C / w of them. With
     `relative`, δ² is divided by the shift's own scale of the round, so that α has no unit: δ² grows with
-    the square of the logit scale, the bonus does not. With `ahead`, a class must be less than so many batches
-    ahead of the open one with the fewest samples, both counted like that: the bonus falls with n, and among
-    hundreds of classes some δ² is always far from the others.
+    the square of the logit scale, the bonus does not. With `max_batches_ahead`, a class must be less than so
+    many batches ahead of the open one with the fewest samples, both counted like that: the bonus falls with
+    n, and among hundreds of classes some δ² is always far from the others.
 
     Example:
         >>> from adamab.testing import KnownShift
@@ -139,7 +139,7 @@ class GradientShiftUCB(Policy):
 
     alpha: float
     relative: bool = False
-    ahead: int | None = None
+    max_batches_ahead: int | None = None
     name: ClassVar[str] = "adamab"
     needs_shift: ClassVar[bool] = True
 
@@ -171,11 +171,11 @@ class GradientShiftUCB(Policy):
 
     def _within_reach(self, arms: Arms) -> NDArray[np.intp]:
         """The open classes that are not too far ahead."""
-        if self.ahead is None:
+        if self.max_batches_ahead is None:
             return np.flatnonzero(arms.open)
         counts = _counts(arms)
         least = counts[arms.open].min()
-        return np.flatnonzero(arms.open & (counts < least + self.ahead * arms.batch))
+        return np.flatnonzero(arms.open & (counts < least + self.max_batches_ahead * arms.batch))
 
     def _guess(self, arms: Arms, last: Choice, rng: np.random.Generator) -> int:
         """The fewest samples first, as the bonus wants it, and among those the best score of the last round.
@@ -183,7 +183,7 @@ class GradientShiftUCB(Policy):
         δ² itself is a poor guide a few rounds ahead: each batch moves it by what is in the batch.
         """
         score = np.zeros(len(arms.counts)) if last.score is None else np.nan_to_num(last.score)
-        fewest = arms.counts / arms.need if self.alpha > 0 else np.zeros(len(arms.counts))
+        fewest = arms.counts / arms.target_share if self.alpha > 0 else np.zeros(len(arms.counts))
         order = np.lexsort((-score, fewest, ~arms.open))
         return int(order[0])
 
@@ -209,7 +209,7 @@ class Greedy(GradientShiftUCB):
 
 def _counts(arms: Arms) -> NDArray[np.float64]:
     """(K,) as the bonus counts them."""
-    return np.where(arms.counts > 0, arms.counts / arms.need, np.nan)
+    return np.where(arms.counts > 0, arms.counts / arms.target_share, np.nan)
 
 
 def _lazy_argmax(
@@ -245,13 +245,15 @@ def _lazy_argmax(
 POLICIES: tuple[str, ...] = ("adamab", "tight", "greedy", "random", "round-robin", "none")
 
 
-def make_policy(name: str, *, alpha: float, relative: bool, ahead: int | None = None) -> Policy | None:
+def make_policy(
+    name: str, *, alpha: float, relative: bool, max_batches_ahead: int | None = None
+) -> Policy | None:
     """The policy of that name; None for `none`, which never generates."""
     match name:
         case "adamab":
-            return GradientShiftUCB(alpha, relative, ahead)
+            return GradientShiftUCB(alpha, relative, max_batches_ahead)
         case "tight":
-            return TightUCB(alpha, relative, ahead)
+            return TightUCB(alpha, relative, max_batches_ahead)
         case "greedy":
             return Greedy(relative=relative)
         case "random":

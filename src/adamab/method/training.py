@@ -3,69 +3,80 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from adamab.method.calibrator import Architecture, Calibrator
-from adamab.method.devices import current_device
-from adamab.method.fixed_logits import FixedLogits
+from adamab.method.calibrator import Calibrator, FixedLogits
 from adamab.method.gradient_shift import ViewTerms
-from adamab.method.sampled_classes import dealt
-from adamab.method.tiny_numbers import tiny_is_zero
+from adamab.method.numerics import HEADS, current_device, flush_denormals, seeded, threads_for
 from adamab.task.recipe import Recipe
 
-START, ROUNDS, HEADS = range(3)  # purposes of random numbers
-SMALL_PRODUCT = 100_000_000  # floating point operations; one thread does this in a few milliseconds
+MOST_LOGITS = 50_000_000  # held at once, of all members together: 200 MB, and as much for the gradient
 
 
-def architecture(recipe: Recipe) -> Architecture:
-    """The calibrator's shape as the recipe has it."""
-    return Architecture(
-        layers=recipe.layers,
-        bottleneck=recipe.bottleneck,
-        activation=recipe.activation,
-        dropout=recipe.dropout,
-        zero_last=recipe.zero_last,
-        free_vectors=recipe.free_vectors,
-        logit_scale=recipe.logit_scale,
-    )
+@dataclass(frozen=True)
+class Group:
+    """Some classes and their samples, or a part of these; or all of both."""
+
+    rows: Tensor | slice  # (m,) the samples
+    own: Tensor  # (m,) the place of each sample's class in the group
+    classes: Tensor | None = None  # (g,) None: all
+    others: float = 0.0  # log of the number of classes that each other class stands for
+
+    def losses(self, logits: Tensor) -> Tensor:  # (*members, m, g) -> (*members, m)
+        """Cross-entropy of each sample."""
+        own = self.own.expand(logits.shape[:-1])
+        if self.others:
+            taken_back = torch.full_like(logits[..., :1], -self.others)
+            logits = (logits + self.others).scatter_add(-1, own[..., None], taken_back)
+        losses = functional.cross_entropy(logits.flatten(0, -2), own.flatten(), reduction="none")
+        return losses.view(own.shape)
 
 
-@contextmanager
-def seeded(*seed: int) -> Iterator[torch.Generator]:
-    """A generator for starts and orders; torch's own, which dropout draws from, is seeded too and
-    put back afterwards.
+def class_groups(
+    class_index: Tensor,  # (n,)
+    n_classes: int,
+    generator: torch.Generator,
+    *,
+    members: int = 1,
+) -> list[Group]:
+    """Random groups of classes of like size; one of all where their logits are few enough to be held.
 
-    The numbers of `seed` (of the run, of the purpose, of the round) are mixed, so that the streams of
-    neighbouring seeds and rounds have nothing in common.
+    A softmax over K classes takes n x K numbers, and as many again for its gradient. Beyond `MOST_LOGITS` it
+    is sampled (Bengio and Senécal, Adaptive importance sampling to accelerate training of a neural
+    probabilistic language model, IEEE TNN 2008), uniformly: at every step the classes are shuffled into
+    groups. A sample meets the classes of its own group, and each of the g - 1 others there stands for
+    (K - 1) / (g - 1) classes:
+
+        loss = log( exp(z_own) + (K - 1)/(g - 1) Σ_{k in group, k ≠ own} exp(z_k) ) - z_own
+
+    The sum is right on average over the groups, its logarithm nearly so. All samples and all classes take
+    part in every step, at a cost of n x g instead of n x K.
     """
-    starts, dropout = (int(word) for word in np.random.SeedSequence(seed).generate_state(2, np.uint64) >> 1)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(dropout)
-        yield torch.Generator().manual_seed(starts)
-
-
-@contextmanager
-def threads_for(rows: int, width: int, columns: int) -> Iterator[None]:
-    """One thread where products are small, torch's own number where they are not.
-
-    Threads that wait for each other after every small product gain nothing on a quiet machine, and
-    on a busy one each wait lasts until the other thread gets its turn: a fit of seconds becomes one
-    of minutes.
-    """
-    before = torch.get_num_threads()
-    small = 2 * rows * width * columns < SMALL_PRODUCT
-    torch.set_num_threads(1 if small else before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    n = len(class_index)
+    numbers = members * n * n_classes
+    if numbers <= MOST_LOGITS:
+        return [Group(slice(None), class_index)]
+    # m x g numbers a group, where m is about n g / K
+    most = max(2, int(math.sqrt(MOST_LOGITS * n_classes / (members * n))))
+    parts = min(math.ceil(n_classes / most), n_classes // 2)  # two classes a group at least
+    shuffled = torch.randperm(n_classes, generator=generator).to(class_index.device)
+    place = torch.full_like(shuffled, -1)
+    groups = []
+    for classes in torch.tensor_split(shuffled, parts):
+        place.fill_(-1)
+        place[classes] = torch.arange(len(classes), device=classes.device)
+        rows = torch.nonzero(place[class_index] >= 0).flatten()
+        others = math.log((n_classes - 1) / (len(classes) - 1))
+        # Classes with many samples make a group of many rows, which goes through in parts.
+        for part in torch.split(rows, max(1, MOST_LOGITS // (members * len(classes)))):
+            if len(part):
+                groups.append(Group(part, place[class_index[part]], classes, others))
+    return groups
 
 
 def joint_logits(
@@ -98,7 +109,7 @@ class RoundTrainer:
         self._rounds = max(rounds, 1)
         self._round = 0
 
-    @tiny_is_zero()
+    @flush_denormals()
     def epoch(
         self,
         views: Sequence[ViewTerms],
@@ -109,9 +120,14 @@ class RoundTrainer:
     ) -> EpochReport:
         """One pass over the samples in mini-batches, in an order drawn from `generator`.
 
-        A batch of very many logits is held against random groups of classes (see `sampled_classes`).
+        The rate falls as a cosine towards `final_rate` of the first, one step a round. A batch of very many
+        logits is held against random groups of classes (see `class_groups`).
         """
-        rate = self._rate()
+        rate = self._recipe.learning_rate
+        if not self._recipe.full_gradient:  # the theorem's setting has a constant rate
+            last = rate * self._recipe.final_rate
+            progress = min(self._round / self._rounds, 1.0)
+            rate = last + (rate - last) * (1 + math.cos(math.pi * progress)) / 2
         for group in self._optimiser.param_groups:
             group["lr"] = rate
         n = len(class_index)
@@ -119,7 +135,11 @@ class RoundTrainer:
         total = 0.0
         for rows in torch.split(torch.randperm(n, generator=generator).to(class_index.device), size):
             self._optimiser.zero_grad()
-            for loss in _batch_losses(views, fixed, class_index, weight, rows, generator):
+            total_weight = weight[rows].sum()
+            for part in class_groups(class_index[rows], len(views[0].classes), generator):
+                chosen = rows[part.rows]
+                losses = part.losses(joint_logits(views, fixed, chosen, part.classes))
+                loss = (losses * weight[chosen]).sum() / total_weight
                 loss.backward()  # type: ignore[no-untyped-call]
                 total += float(loss.detach()) * len(rows)
             self._optimiser.step()
@@ -143,35 +163,6 @@ class RoundTrainer:
         self._optimiser.load_state_dict({"state": memory, "param_groups": groups})
         self._round = int(tensors["round"])
 
-    def _rate(self) -> float:
-        """Cosine towards `final_rate` of the first rate, one step a round; constant for the theorem."""
-        if self._recipe.full_gradient:
-            return self._recipe.learning_rate
-        first, last = self._recipe.learning_rate, self._recipe.learning_rate * self._recipe.final_rate
-        progress = min(self._round / self._rounds, 1.0)
-        return last + (first - last) * (1 + math.cos(math.pi * progress)) / 2
-
-
-def _batch_losses(
-    views: Sequence[ViewTerms],
-    fixed: FixedLogits | None,
-    class_index: Tensor,  # (n,)
-    weight: Tensor,  # (n,)
-    rows: Tensor,  # (m,)
-    generator: torch.Generator,
-) -> Iterator[Tensor]:
-    """The weighted mean loss of some samples: as a whole, or the share of each group of classes."""
-    n_classes, total = len(views[0].classes), weight[rows].sum()
-    groups = dealt(class_index[rows], n_classes, generator)
-    if not groups:
-        logits = joint_logits(views, fixed, rows)
-        losses = functional.cross_entropy(logits, class_index[rows], reduction="none")
-        yield (losses * weight[rows]).sum() / total
-    for group in groups:
-        chosen = rows[group.rows]
-        losses = group.losses(joint_logits(views, fixed, chosen, group.classes))
-        yield (losses * weight[chosen]).sum() / total
-
 
 def train_heads(
     queries: Tensor,  # (M, n, r)
@@ -193,8 +184,7 @@ def train_heads(
         seeded(seed, HEADS) as generator,
         threads_for(members * n, width, max(width // recipe.bottleneck, classes.shape[1])),
     ):
-        shape = architecture(recipe)
-        model = Calibrator(width, classes.shape[1], shape, members=(members,), generator=generator)
+        model = Calibrator(width, classes.shape[1], recipe, members=(members,), generator=generator)
         model.to(current_device())
         optimiser = _optimiser(list(model.parameters()), recipe)
         for step in range(max(recipe.checkpoints) + 1):
@@ -205,31 +195,11 @@ def train_heads(
                     return
                 model.train()
             optimiser.zero_grad()
-            for loss in _head_losses(model, queries, classes, class_index, share, generator):
+            for group in class_groups(class_index, classes.shape[1], generator, members=members):
+                losses = group.losses(model(queries[:, group.rows], classes, group.classes))
+                loss = (losses * share[:, group.rows]).sum()
                 loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
-
-
-def _head_losses(
-    model: Calibrator,
-    queries: Tensor,  # (M, n, r)
-    classes: Tensor,  # (M, K, r)
-    class_index: Tensor,  # (n,)
-    share: Tensor,  # (M, n)
-    generator: torch.Generator,
-) -> Iterator[Tensor]:
-    """The members' losses, summed: as a whole, or the share of each group of classes."""
-    members, n, _ = queries.shape
-    groups = dealt(class_index, classes.shape[1], generator, members=members)
-    if not groups:
-        target = class_index.expand(members, n).flatten()
-        logits = model(queries, classes).flatten(0, 1)
-        losses = functional.cross_entropy(logits, target, reduction="none").view(members, n)
-        yield (losses * share).sum()
-    for group in groups:
-        logits = model(queries[:, group.rows], classes, group.classes)
-        losses = torch.stack([group.losses(of_member) for of_member in logits])
-        yield (losses * share[:, group.rows]).sum()
 
 
 def _optimiser(parameters: list[torch.nn.Parameter], recipe: Recipe) -> torch.optim.Optimizer:

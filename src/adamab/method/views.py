@@ -5,43 +5,40 @@ Everything here is learned from the training rows alone, and learned again insid
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from functools import cache
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
 
-from adamab.method.blas_threads import eigen
 from adamab.task.recipe import Recipe
 
 Floats: TypeAlias = NDArray[np.float32]
 Rows: TypeAlias = Any  # Floats or a scipy CSR matrix of float32, which has no static type
 RELATIVE_RANK = 1e-6  # directions with less of the largest variance are rounding
 TINY = 1e-30  # less is nothing
+SHORTEST = 1e-12  # rows are divided by no shorter length
 SPAN_ROWS = 1000  # rows that a span is learned from: with more, its strongest directions hardly change
+SMALL = 1000  # samples of a fit, and columns of a decomposition, up to which one thread is best
+
+_thread_pools = cache(ThreadpoolController)  # looking for them takes longer than a small decomposition
 
 
-class RawView(Protocol):
-    """One view of all samples as it comes from the outside.
+@dataclass(frozen=True)
+class View:
+    """One view of all samples, as each fold may see it and, last, as the heads of the classifier do.
 
-    `rows` may depend on which samples may be learned from: a vocabulary is fitted on them, and a
-    class wording may quote them.
+    Folds differ where a vocabulary is fitted on the samples of a fold, or class wordings quote them.
     """
 
-    @property
-    def name(self) -> str:
-        """The view's name."""
-
-    @property
-    def wide(self) -> bool:
-        """Whether it is one of many columns beside the pooled embedding: layers, single tokens.
-
-        A discriminant does as well there as a calibrator, in a fraction of the time.
-        """
-
-    def rows(self, learned_from: NDArray[np.bool_]) -> tuple[Rows, Rows | None]:
-        """Vectors of all samples (n, d) and of the class descriptions (K, d), if it has those."""
+    name: str
+    rows: Sequence[tuple[Rows, Rows | None]]  # (n, d) samples; (K, d) class descriptions, if it has those
+    is_wide: bool = False  # many columns beside the pooled embedding, such as layers: a discriminant serves
 
 
 @dataclass(frozen=True)
@@ -52,14 +49,35 @@ class ViewTransform:
     normalise: bool
     basis: Floats | None  # (d, r)
 
+    @classmethod
+    def learned(
+        cls, x: Rows, learned_from: NDArray[np.bool_] | None, recipe: Recipe, basis: Floats | None = None
+    ) -> ViewTransform:
+        """That of some of the rows (None: of all), in a basis if one is given."""
+        centre: Floats | None = None
+        if recipe.centre:
+            rows = x[np.ones(x.shape[0], np.bool_) if learned_from is None else learned_from]
+            mean = rows.mean(axis=0) if rows.shape[0] else np.zeros(x.shape[1])
+            centre = np.asarray(mean, dtype=np.float32).ravel()
+        return cls(centre, recipe.normalise, basis)
+
     def __call__(self, x: Rows) -> Floats:  # (n, d) -> (n, r)
         """Prepare rows for the head."""
-        projected = _dense(x if self.basis is None else x @ self.basis)
+        sparse = sp.issparse(x)
+        rows = x if self.basis is None else x @ self.basis
+        projected = np.asarray(rows.toarray() if sp.issparse(rows) else rows, dtype=np.float32)
         if self.centre is not None:
             projected = projected - (self.centre if self.basis is None else self.centre @ self.basis)
         if self.normalise:
-            projected = projected / _lengths(x, self.centre)[:, None]
-        return projected.astype(np.float32, copy=False)
+            if not sparse:
+                lengths = np.linalg.norm(x if self.centre is None else x - self.centre, axis=1)
+            else:  # without making x dense
+                squares = np.asarray(x.multiply(x).sum(axis=1)).ravel()
+                if self.centre is not None:
+                    squares = squares - 2 * (x @ self.centre) + self.centre @ self.centre
+                lengths = np.sqrt(np.maximum(squares, 0))
+            projected = projected / np.maximum(lengths, SHORTEST).astype(np.float32)[:, None]
+        return np.asarray(projected, dtype=np.float32)
 
 
 @dataclass(frozen=True)
@@ -74,53 +92,70 @@ class PreparedView:
 
 
 def prepare(
-    x: Rows,  # (n, d)
-    described: Rows | None,  # (K, d)
-    class_index: NDArray[np.int64],  # (n,)
-    learned_from: NDArray[np.bool_],  # (n,)
+    x: Rows,
+    described: Rows | None,
+    class_index: NDArray[np.int64],
+    learned_from: NDArray[np.bool_],
     n_classes: int,
     recipe: Recipe,
-    basis: Floats | None = None,  # (d, r)
+    basis: Floats | None = None,
 ) -> PreparedView:
-    """Learn a view's transform from some rows and apply it to all, in a basis if one is given."""
-    transform = ViewTransform(_centre(x, learned_from, recipe), recipe.normalise, basis)
+    """Learn a view's transform from some rows and apply it to all, in a basis if one is given.
+
+    Args:
+        x: (n, d) the samples.
+        described: (K, d) the class descriptions, if the view has those.
+        class_index: (n,) class of each sample.
+        learned_from: (n,) the samples that centre and class means may be learned from.
+        n_classes: K.
+        recipe: says whether to centre and normalise, and what the class tower sees.
+        basis: (d, r) of `learned_span`.
+    """
+    transform = ViewTransform.learned(x, learned_from, recipe, basis)
     queries = transform(x)
-    units, middle = (None, None) if described is None else _unit_descriptions(described, recipe, basis)
+    units, centre = None, None
+    if described is not None:
+        # Their centre is their own: they are worded alike and unlike the samples.
+        of_descriptions = ViewTransform.learned(described, None, recipe, basis)
+        units, centre = of_descriptions(described), of_descriptions.centre
     means = class_means(queries, class_index, learned_from, n_classes)
-    return PreparedView(transform, queries, class_inputs(means, units, recipe), units, middle)
+    return PreparedView(transform, queries, class_inputs(means, units, recipe.class_input), units, centre)
+
+
+def needs_span(x: Rows, width: int | None) -> bool:
+    """Whether a head of at most that width cannot take the rows as they are."""
+    return width is not None and (sp.issparse(x) or int(x.shape[1]) > width)
 
 
 def learned_span(
     x: Rows, described: Rows | None, learned_from: NDArray[np.bool_], recipe: Recipe, width: int
 ) -> Floats:  # (d, r), r <= width
-    """The strongest directions of some rows and the descriptions, the strongest first."""
-    rows = x[_spread(np.flatnonzero(learned_from))]
-    spanning = ViewTransform(_centre(x, learned_from, recipe), recipe.normalise, None)(rows)
+    """Orthonormal basis of some rows and the descriptions: their strongest directions."""
+    learned = np.flatnonzero(learned_from)
+    rows = x[learned[evenly_spread(len(learned), SPAN_ROWS)]]
+    spanning = ViewTransform.learned(x, learned_from, recipe)(rows)
     if described is not None:
-        some = described[_spread(np.arange(described.shape[0]))]
-        spanning = _stack(spanning, _descriptions_transform(described, recipe)(some))
-    return span_basis(spanning, width)
+        some = described[evenly_spread(described.shape[0], SPAN_ROWS)]
+        of_descriptions = ViewTransform.learned(described, None, recipe)
+        spanning = np.concatenate([spanning, of_descriptions(some)])
+    few = len(spanning) < spanning.shape[1]
+    narrow = spanning if few else spanning.T
+    gram = np.zeros((len(narrow), len(narrow)))
+    for start in range(0, narrow.shape[1], 4096):  # not all rows in double precision at once
+        block = narrow[:, start : start + 4096].astype(np.float64)
+        gram += block @ block.T
+    values, basis = _strongest(gram, width)
+    if few:
+        # Rows that are all alike are zero once they are centred; they span nothing, and stay zero.
+        basis = spanning.T @ (basis / np.sqrt(np.maximum(values, TINY)))
+    return np.ascontiguousarray(basis, dtype=np.float32)
 
 
-def needed_span(
-    x: Rows, described: Rows | None, learned_from: NDArray[np.bool_], recipe: Recipe
-) -> Floats | None:
-    """The span in which a calibrator takes the view; none where it takes it as it is."""
-    if recipe.max_width is None or not too_wide(x, recipe.max_width):
-        return None
-    return learned_span(x, described, learned_from, recipe, recipe.max_width)
-
-
-def too_wide(x: Rows, width: int) -> bool:
-    """Whether a head of that width cannot take the view as it is."""
-    return sp.issparse(x) or int(x.shape[1]) > width
-
-
-def class_inputs(means: Floats, described: Floats | None, recipe: Recipe) -> Floats:
+def class_inputs(means: Floats, described: Floats | None, kind: str) -> Floats:
     """(K, r) what the class tower sees; a class without samples has a zero mean."""
-    if described is None or recipe.class_input == "mean":
+    if described is None or kind == "mean":
         return unit(means)
-    if recipe.class_input == "description":
+    if kind == "description":
         return described
     return unit(unit(means) + unit(described))
 
@@ -133,23 +168,10 @@ def class_means(
 ) -> Floats:
     """(K, r) mean of the rows of each class by their weights; zero where there is none."""
     rows = np.flatnonzero(weight)
-    counted = weight[rows].astype(np.float64)
-    share = counted / np.bincount(class_index[rows], counted, n_classes)[class_index[rows]]
+    weights = weight[rows].astype(np.float64)
+    share = weights / np.bincount(class_index[rows], weights, n_classes)[class_index[rows]]
     averaging = sp.csr_matrix((share, (class_index[rows], rows)), shape=(n_classes, len(queries)))
     return np.asarray(averaging @ queries, dtype=np.float32)
-
-
-def span_basis(rows: Floats, width: int) -> Floats:  # (n, d) -> (d, r), r <= width
-    """Orthonormal basis of the rows' span, or of its `width` strongest directions."""
-    if len(rows) < rows.shape[1]:
-        values, vectors = eigen(_gram(rows))
-        keep = _strongest(values, width)
-        # Rows that are all alike are zero once they are centred; they span nothing, and stay zero.
-        basis = rows.T @ (vectors[:, keep] / np.sqrt(np.maximum(values[keep], TINY)))
-    else:
-        values, vectors = eigen(_gram(rows.T))
-        basis = vectors[:, _strongest(values, width)]
-    return np.ascontiguousarray(basis, dtype=np.float32)
 
 
 def isometric(x: Rows, described: Rows | None) -> tuple[Rows, Rows | None]:
@@ -158,82 +180,59 @@ def isometric(x: Rows, described: Rows | None) -> tuple[Rows, Rows | None]:
     Folds then work on n + K columns instead of thousands. Nothing is learned here that could leak:
     it is a rotation.
     """
-    together = x if described is None else _stack(x, described)
-    if together.shape[0] >= min(together.shape[1], SPAN_ROWS):
+    n, sparse = x.shape[0], sp.issparse(x)
+    if n + (0 if described is None else described.shape[0]) >= min(x.shape[1], SPAN_ROWS):
         return x, described
-    values, vectors = eigen(_dense(together @ together.T).astype(np.float64))
-    keep = _strongest(values, len(values))
-    rotated = (vectors[:, keep] * np.sqrt(np.maximum(values[keep], 0))).astype(np.float32)
-    n = x.shape[0]
+    together = x
+    if described is not None:
+        together = sp.vstack([x, described], format="csr") if sparse else np.concatenate([x, described])
+    gram = together @ together.T
+    values, vectors = _strongest((gram.toarray() if sparse else gram).astype(np.float64), gram.shape[0])
+    rotated = (vectors * np.sqrt(np.maximum(values, 0))).astype(np.float32)
     return rotated[:n], None if described is None else rotated[n:]
 
 
-def _unit_descriptions(described: Rows, recipe: Recipe, basis: Floats | None) -> tuple[Floats, Floats | None]:
-    """(K, r) and their centre (d,), which is their own: they are worded alike and unlike the queries."""
-    transform = _descriptions_transform(described, recipe, basis)
-    return transform(described), transform.centre
-
-
-def _descriptions_transform(described: Rows, recipe: Recipe, basis: Floats | None = None) -> ViewTransform:
-    everything = np.ones(described.shape[0], dtype=np.bool_)
-    return ViewTransform(_centre(described, everything, recipe), recipe.normalise, basis)
-
-
-def _gram(rows: NDArray[np.float32]) -> NDArray[np.float64]:
-    """rows @ rows.T in double precision, without a second copy of the rows in it."""
-    gram = np.zeros((len(rows), len(rows)))
-    for start in range(0, rows.shape[1], 4096):
-        block = rows[:, start : start + 4096].astype(np.float64)
-        gram += block @ block.T
-    return gram
-
-
-def _strongest(values: NDArray[np.float64], width: int) -> NDArray[np.intp]:
+def _strongest(gram: NDArray[np.float64], width: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """At most `width` of the largest eigenvalues and their vectors, without those that are rounding."""
+    values, vectors = eigen(gram)
     order = np.argsort(-values, kind="stable")[:width]
-    strong: NDArray[np.intp] = order[values[order] > RELATIVE_RANK**2 * max(values.max(), TINY)]
-    return strong if len(strong) else order[:1]
+    strong = order[values[order] > RELATIVE_RANK**2 * max(values.max(), TINY)]
+    keep = strong if len(strong) else order[:1]
+    return values[keep], vectors[:, keep]
 
 
-def _spread(rows: NDArray[np.intp]) -> NDArray[np.intp]:
-    """At most SPAN_ROWS of the rows, evenly spread."""
-    return rows[np.linspace(0, len(rows) - 1, min(len(rows), SPAN_ROWS)).astype(np.intp)]
-
-
-def _stack(x: Rows, described: Rows) -> Rows:
-    if sp.issparse(x):
-        return sp.csr_matrix(sp.vstack([x, described]))
-    return np.concatenate([x, described])
-
-
-def _dense(x: Rows) -> Floats:
-    return np.asarray(x.toarray() if sp.issparse(x) else x, dtype=np.float32)
-
-
-def _centre(x: Rows, learned_from: NDArray[np.bool_], recipe: Recipe) -> Floats | None:
-    return _mean(x, learned_from) if recipe.centre else None
-
-
-def _mean(x: Rows, rows: NDArray[np.bool_]) -> Floats:
-    if not rows.any():
-        return np.zeros(x.shape[1], dtype=np.float32)
-    return np.asarray(x[rows].mean(axis=0), dtype=np.float32).ravel()
-
-
-def _lengths(x: Rows, centre: Floats | None) -> Floats:
-    """(n,) ‖x - centre‖ without making a sparse x dense."""
-    if not sp.issparse(x):
-        return _safe(np.linalg.norm(x if centre is None else x - centre, axis=1))
-    squares = np.asarray(x.multiply(x).sum(axis=1)).ravel()
-    if centre is not None:
-        squares = squares - 2 * (x @ centre) + centre @ centre
-    return _safe(np.sqrt(np.maximum(squares, 0)))
+def evenly_spread(n: int, most: int) -> NDArray[np.intp]:
+    """At most so many of n rows, evenly spread."""
+    return np.linspace(0, n - 1, min(n, most)).astype(np.intp)
 
 
 def unit(x: Floats) -> Floats:
     """Rows of length one; a zero row stays zero."""
-    return np.asarray(x / _safe(np.linalg.norm(x, axis=1))[:, None], dtype=np.float32)
+    lengths = np.maximum(np.linalg.norm(x, axis=1), SHORTEST).astype(np.float32)
+    return np.asarray(x / lengths[:, None], dtype=np.float32)
 
 
-def _safe(lengths: NDArray[np.floating]) -> Floats:
-    safe: Floats = np.maximum(lengths, 1e-12).astype(np.float32)
-    return safe
+def one_thread_if_small(size: int) -> AbstractContextManager[Any]:
+    """BLAS with one thread for so many samples of a fit or columns of a decomposition.
+
+    A fit of a few hundred samples makes thousands of small products. BLAS shares each among all processors
+    that it sees and spins until the last is done: on two busy cores a decomposition of 512 columns took 75
+    times as long as with one thread. On a quiet machine threads gain little at this size.
+    """
+    limited: AbstractContextManager[Any] = nullcontext()
+    if size <= SMALL:
+        limited = _thread_pools().limit(limits=1, user_api="blas")
+    return limited
+
+
+def eigen(symmetric: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:  # (r, r) -> (r,), (r, r)
+    """Eigenvalues in rising order, and their vectors as columns.
+
+    Example:
+        >>> values, _ = eigen(np.array([[2.0, 0.0], [0.0, 1.0]]))
+        >>> values.tolist()
+        [1.0, 2.0]
+    """
+    with one_thread_if_small(len(symmetric)):
+        values, vectors = np.linalg.eigh(symmetric)
+    return values, vectors

@@ -1,7 +1,7 @@
 """A content-addressed cache of vectors in one SQLite file; several processes may share it.
 
-A row is found by sha256 of (fingerprint, kind, text or a picture's digest) and the view's
-name. Texts and pictures themselves are not stored. A vector that float16 holds exactly is
+A row is found by sha256 of (fingerprint, kind, text or an image's digest) and the view's
+name. Texts and images themselves are not stored. A vector that float16 holds exactly is
 stored as float16, so what comes out is what went in. The file can be read by its owner only.
 """
 
@@ -11,26 +11,185 @@ import hashlib
 import sqlite3
 import time
 import zlib
-from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adamab.errors import EmbedderError
-from adamab.providers.cache_file import CacheFile, DamagedError, PlaceError, default_path
 from adamab.providers.embedders.base import Embedded, Embedder, Item, Keep, Kind, Part, TextError
-from adamab.providers.reply_cache import delete_replies
+from adamab.providers.sqlite_file import CacheFile, DamagedError, PlaceError
 
 if TYPE_CHECKING:
-    from adamab.providers.http import ApiClient
-    from adamab.task.spec import Modality
+    pass
+
+
+# Answers of a generator's API, kept before they are used: what was paid for is never bought twice.
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Which answer: of which class, for its which batch, the how-manieth question of that batch.
+
+    `digest` is the sha256 of what is asked, so that another run that asks the same can be answered.
+    """
+
+    class_name: str
+    batch: int
+    number: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came back: the text of the answer, or that there was none and why."""
+
+    content: str
+    refused: bool = False
+    cut: bool = False  # the answer ended because it grew too long
+
+
+class Replies(Protocol):
+    """Where answers are kept: in memory, in a run's journal, in the cache that runs share."""
+
+    def get(self, ask: Ask) -> Reply | None:
+        """The answer, if it is there."""
+
+    def put(self, ask: Ask, reply: Reply) -> None:
+        """Keep an answer; returns when it is safe."""
+
+
+class MemoryReplies:
+    """Kept as long as the process lives."""
+
+    def __init__(self) -> None:
+        self._replies: dict[Ask, Reply] = {}
+
+    def get(self, ask: Ask) -> Reply | None:
+        """The answer, if it is there."""
+        return self._replies.get(ask)
+
+    def put(self, ask: Ask, reply: Reply) -> None:
+        """Keep an answer."""
+        self._replies[ask] = reply
+
+
+# Answers lie in the same file as the vectors. Unlike vectors, they are texts: they can be private, and
+# whoever purges the cache deletes them too. Their table is created with the first one.
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS replies (
+    key BLOB PRIMARY KEY, content TEXT NOT NULL, refused INTEGER NOT NULL, cut INTEGER NOT NULL,
+    crc INTEGER NOT NULL, stored REAL NOT NULL
+) WITHOUT ROWID
+"""
+_STORE = "INSERT OR REPLACE INTO replies (key, content, refused, cut, crc, stored) VALUES (?, ?, ?, ?, ?, ?)"
+
+
+@dataclass(frozen=True)
+class StoredReplies:
+    """What the cache holds of answers."""
+
+    rows: int = 0
+    bytes: int = 0
+    last_stored: float = 0.0  # seconds since 1970
+
+
+class CachedReplies:
+    """Answers in the cache's file; where one cannot be stored, a warning says so once.
+
+    `file` is that of a `VectorCache`, or the user's cache where none is given; a strict one raises
+    `CacheError` instead of the warning.
+    """
+
+    def __init__(self, file: CacheFile | None = None) -> None:
+        self.file = CacheFile() if file is None else file
+
+    def get(self, ask: Ask) -> Reply | None:
+        """The answer, if it is there; a damaged row counts as missing."""
+        query = "SELECT content, refused, cut, crc FROM replies WHERE key = ?"
+
+        def find(db: sqlite3.Connection) -> Reply | None:
+            return _decode_reply(db.execute(query, [_ask_key(ask)]).fetchone()) if _has_table(db) else None
+
+        try:
+            return self.file.read(find, None)
+        except PlaceError:
+            if self.file.strict:
+                raise
+            return None  # storing the answer will warn of it
+
+    def put(self, ask: Ask, reply: Reply) -> None:
+        """Keep an answer."""
+        # SQLite holds no halves of surrogate pairs; no sample does either.
+        content = reply.content.encode("utf-8", "replace").decode()
+        flags = int(reply.refused), int(reply.cut)
+        row = [_ask_key(ask), content, *flags, _crc(content.encode(), *flags), time.time()]
+        self.file.write((_SCHEMA, None), (_STORE, [row]))
+
+    def stored(self) -> StoredReplies:
+        """How many answers there are, and how much room they take."""
+        query = (
+            "SELECT COUNT(*), COALESCE(SUM(LENGTH(CAST(content AS BLOB))), 0), COALESCE(MAX(stored), 0) "
+            "FROM replies"
+        )
+
+        def count(db: sqlite3.Connection) -> StoredReplies:
+            return StoredReplies(*db.execute(query).fetchone()) if _has_table(db) else StoredReplies()
+
+        return self.file.read(count, StoredReplies())
+
+
+class ChainedReplies:
+    """Two places: what the first lacks is looked for in the second; what is new goes into both."""
+
+    def __init__(self, first: Replies, second: Replies) -> None:
+        self.first, self.second = first, second
+
+    def get(self, ask: Ask) -> Reply | None:
+        """The answer, if either has it; the first has it afterwards."""
+        reply = self.first.get(ask)
+        if reply is None:
+            reply = self.second.get(ask)
+            if reply is not None:
+                self.first.put(ask, reply)
+        return reply
+
+    def put(self, ask: Ask, reply: Reply) -> None:
+        """Keep an answer, in the first place first."""
+        self.first.put(ask, reply)
+        self.second.put(ask, reply)
+
+
+def _has_table(db: sqlite3.Connection) -> bool:
+    query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'replies'"
+    return db.execute(query).fetchone() is not None
+
+
+def _ask_key(ask: Ask) -> bytes:
+    return _hashed(ask.digest, ask.class_name, str(ask.batch), str(ask.number))
+
+
+def _decode_reply(row: tuple[Any, ...] | None) -> Reply | None:
+    if row is None or not isinstance(row[0], str):
+        return None
+    content, refused, cut, crc = row
+    if crc != _crc(content.encode(), refused, cut):
+        return None
+    return Reply(content, bool(refused), bool(cut))
+
 
 SLICE = 256  # texts embedded before they are stored: what a killed process loses at most
+_NOTE_USE = (
+    "INSERT INTO models (fingerprint, last_used) VALUES (?, ?) "
+    "ON CONFLICT (fingerprint) DO UPDATE SET last_used = excluded.last_used"
+)
+_STORE_VECTOR = (
+    "INSERT OR REPLACE INTO vectors (model, key, view, dtype, width, overlong, crc, data) "
+    "VALUES ((SELECT id FROM models WHERE fingerprint = ?), ?, ?, ?, ?, ?, ?, ?)"
+)
 _DTYPES: dict[str, np.dtype[Any]] = {"f2": np.dtype("<f2"), "f4": np.dtype("<f4")}
 
 
@@ -53,78 +212,44 @@ class CachedVector:
     overlong: bool
 
 
-class VectorCache:
-    """The cache's file. Each operation opens and closes it, so threads and forks need no care.
-
-    `path` defaults to the environment's `ADAMAB_CACHE`, else to the user's cache directory. `strict` is
-    for vectors that were paid for: what cannot be stored is a `CacheError`, not a warning.
-    """
-
-    def __init__(
-        self, path: str | Path | None = None, *, timeout: float = 30.0, strict: bool = False
-    ) -> None:
-        where = default_path() if path is None else Path(path).expanduser()
-        self.file = CacheFile(where, timeout, strict=strict)
-
-    @property
-    def strict(self) -> bool:
-        """Whether vectors that cannot be stored are an error."""
-        return self.file.strict
-
-    @property
-    def path(self) -> Path:
-        """Where the file is, or would be."""
-        return self.file.path
-
-    @property
-    def size(self) -> int:
-        """Bytes on disk."""
-        return self.file.size
+class VectorCache(CacheFile):
+    """Vectors by fingerprint, kind and item."""
 
     def get(
         self, fingerprint: str, kind: Kind, items: Sequence[Item], views: Sequence[str]
     ) -> dict[tuple[int, str], CachedVector]:
         """What is stored of `items`, by (number of the item, view). Damaged rows count as missing."""
-        keys = {_key(fingerprint, kind, item): number for number, item in enumerate(items)}
+        keys = {_hashed(fingerprint, kind, item): number for number, item in enumerate(items)}
+        key_marks, view_marks = (", ".join("?" * count) for count in (len(keys), len(views)))
         query = (
             "SELECT key, view, dtype, width, overlong, crc, data FROM vectors "
-            f"WHERE key IN ({_marks(keys)}) AND view IN ({_marks(views)})"
+            f"WHERE key IN ({key_marks}) AND view IN ({view_marks})"
         )
-        rows: list[Any] = self.file.read(lambda db: db.execute(query, [*keys, *views]).fetchall(), [])
-        found = ((keys[key], view, _decode(*rest)) for key, view, *rest in rows)
-        return {(number, view): vector for number, view, vector in found if vector is not None}
+        rows: list[Any] = self.read(lambda db: db.execute(query, [*keys, *views]).fetchall(), [])
+        vectors = ((keys[key], view, _decode(*rest)) for key, view, *rest in rows)
+        return {(number, view): vector for number, view, vector in vectors if vector is not None}
 
     def put(self, fingerprint: str, kind: Kind, items: Sequence[Item], embedded: Embedded) -> None:
         """Store vectors; where that fails, warn once and go on, since the vectors are there already.
 
         A strict cache raises `CacheError` instead.
         """
-        keys = [_key(fingerprint, kind, item) for item in items]
-        rows = [
-            (key, view, *_encode(matrix[number], bool(embedded.overlong[number])))
-            for view, matrix in embedded.views.items()
-            for number, key in enumerate(keys)
-        ]
-        statement = (
-            "INSERT OR REPLACE INTO vectors (model, key, view, dtype, width, overlong, crc, data) "
-            "VALUES ((SELECT id FROM models WHERE fingerprint = ?), ?, ?, ?, ?, ?, ?, ?)"
-        )
-
-        def store(db: sqlite3.Connection) -> None:
-            _note_use(db, fingerprint)
-            db.executemany(statement, [(fingerprint, *row) for row in rows])
-
-        self.file.write(store)
+        rows = []
+        for view, matrix in embedded.views.items():
+            with np.errstate(over="ignore"):
+                half = matrix.astype("<f2")
+            exact = (half.astype(np.float32) == matrix).all(axis=1)
+            for item, vector, fits, overlong in zip(items, matrix, exact, embedded.overlong, strict=True):
+                dtype = "f2" if fits else "f4"
+                data = vector.astype(_DTYPES[dtype]).tobytes()
+                crc = _crc(data, dtype, len(vector), bool(overlong))
+                key = _hashed(fingerprint, kind, item)
+                rows.append((fingerprint, key, view, dtype, len(vector), int(overlong), crc, data))
+        self.write((_NOTE_USE, [(fingerprint, time.time())]), (_STORE_VECTOR, rows))
 
     def touch(self, fingerprint: str) -> None:
         """Note that an embedder's vectors were of use now."""
-        if self.file.exists():
-            self.file.write(lambda db: _note_use(db, fingerprint))
-
-    def prepare(self, fingerprint: str) -> None:
-        """Try a strict cache before vectors for it are paid for; raises `CacheError`."""
-        if self.strict:
-            self.file.write(lambda db: _note_use(db, fingerprint))
+        self.write((_NOTE_USE, [(fingerprint, time.time())]))
 
     def entries(self) -> list[CacheEntry]:
         """What is stored, by embedder and view, the most recently used first."""
@@ -132,18 +257,18 @@ class VectorCache:
             "SELECT fingerprint, view, COUNT(*), SUM(LENGTH(data)), last_used FROM vectors "
             "JOIN models ON models.id = model GROUP BY model, view ORDER BY last_used DESC, fingerprint, view"
         )
-        rows: list[Any] = self.file.read(lambda db: db.execute(query).fetchall(), [])
+        rows: list[Any] = self.read(lambda db: db.execute(query).fetchall(), [])
         return [CacheEntry(*row) for row in rows]
 
     def purge(self, fingerprint: str | None = None) -> int:
         """Delete everything, or the vectors of one embedder, and return the bytes freed on disk."""
         before = self.size
         try:
-            self.file.read(lambda db: _delete(db, fingerprint), None)
+            self.read(lambda db: _delete(db, fingerprint), None)
         except DamagedError:
             if fingerprint is not None:
                 raise
-            self.file.remove()
+            self.remove()
         return max(before - self.size, 0)
 
 
@@ -154,7 +279,9 @@ class CachedEmbedder(Embedder):
         self.embedder = embedder
         self.cache = cache
         self.slice_size = slice_size
-        self.cacheable = embedder.cacheable
+        self.api, self.modalities = embedder.api, embedder.modalities
+        remedy = "fit into another directory" if cache.strict else "run: adamab cache purge"
+        self._width_problem = f"was stored with another width under the same fingerprint; {remedy}"
         self._touched = False
 
     def __str__(self) -> str:
@@ -166,24 +293,10 @@ class CachedEmbedder(Embedder):
         """That of the embedder."""
         return self.embedder.fingerprint
 
-    @property
-    def modalities(self) -> frozenset[Modality]:  # type: ignore[override]
-        """Those of the embedder."""
-        return self.embedder.modalities
-
     @cached_property
     def views(self) -> tuple[str, ...]:  # type: ignore[override]
         """Those of the embedder."""
         return self.embedder.views
-
-    def has(self, items: Sequence[Item]) -> NDArray[np.bool_]:
-        """What the embedder says."""
-        return self.embedder.has(items)
-
-    @property
-    def api(self) -> ApiClient | None:  # type: ignore[override]
-        """The embedder's, through which a run meters its calls."""
-        return self.embedder.api
 
     async def _embed(self, items: Sequence[Item], *, kind: Kind, views: Sequence[str]) -> Embedded:
         return await self._assembled(self._parts(items, kind=kind, views=views), len(items), views)
@@ -191,46 +304,31 @@ class CachedEmbedder(Embedder):
     async def _parts(
         self, items: Sequence[Item], *, kind: Kind, views: Sequence[str], keep: Keep | None = None
     ) -> AsyncGenerator[Part]:
-        if not self.cacheable:
-            async with aclosing(self.embedder.parts(items, kind=kind, views=views, keep=keep)) as parts:
-                async for part in parts:
-                    yield part
-            return
         lacking: list[int] = []
-        for numbers in _slices(range(len(items)), self.slice_size):
-            stored = self._stored(items, numbers, kind, views)
-            lacking += [n for n in numbers if any((n, view) not in stored for view in views)]
-            held = [n for n in numbers if all((n, view) in stored for view in views)]
+        for start in range(0, len(items), self.slice_size):
+            asked = items[start : start + self.slice_size]
+            try:
+                stored = self.cache.get(self.fingerprint, kind, asked, views)
+            except PlaceError:
+                if self.cache.strict:
+                    raise
+                stored = {}  # storing the vectors will warn of it
+            if stored and not self._touched:
+                self._touched = True  # once is enough: a date is all that it changes
+                self.cache.touch(self.fingerprint)
+            held = [n for n in range(len(asked)) if all((n, view) in stored for view in views)]
+            lacking += [start + n for n in range(len(asked)) if any((n, v) not in stored for v in views)]
             if held:
-                yield held, self._held(stored, held, views)
+                vectors = {v: self._joined(v, [stored[n, v].vector[None] for n in held]) for v in views}
+                overlong = np.array([any(stored[n, v].overlong for v in views) for n in held], np.bool_)
+                yield [start + n for n in held], Embedded(vectors, overlong)
         # An API packs its requests itself and hands them over one by one.
         size = self.slice_size if self.api is None else len(items)
-        for numbers in _slices(lacking, size):
+        for start in range(0, len(lacking), size):
+            numbers = lacking[start : start + size]
             async with aclosing(self._fresh(items, numbers, kind, views, keep)) as parts:
                 async for part in parts:
                     yield part
-
-    def _stored(
-        self, items: Sequence[Item], numbers: Sequence[int], kind: Kind, views: Sequence[str]
-    ) -> dict[tuple[int, str], CachedVector]:
-        try:
-            rows = self.cache.get(self.fingerprint, kind, [items[n] for n in numbers], views)
-        except PlaceError:
-            if self.cache.strict:
-                raise
-            return {}  # storing the vectors will warn of it
-        if rows and not self._touched:
-            self._touched = True  # once is enough: a date is all that it changes
-            self.cache.touch(self.fingerprint)
-        return {(numbers[place], view): vector for (place, view), vector in rows.items()}
-
-    def _held(
-        self, stored: Mapping[tuple[int, str], CachedVector], numbers: Sequence[int], views: Sequence[str]
-    ) -> Embedded:
-        return Embedded(
-            {v: self._joined(v, [stored[n, v].vector[None] for n in numbers]) for v in views},
-            np.array([any(stored[n, v].overlong for v in views) for n in numbers], np.bool_),
-        )
 
     async def _fresh(
         self,
@@ -250,33 +348,14 @@ class CachedEmbedder(Embedder):
             finally:  # one that cannot store does not keep the other from it
                 self.cache.put(self.fingerprint, kind, [asked[place] for place in places], fresh)
 
-        self.cache.prepare(self.fingerprint)
+        if self.cache.strict:
+            self.cache.touch(self.fingerprint)  # what cannot be stored is not bought
         try:
             async with aclosing(self.embedder.parts(asked, kind=kind, views=views, keep=store)) as parts:
                 async for places, fresh in parts:
                     yield [numbers[place] for place in places], fresh
         except TextError as error:
             raise error.at(numbers[error.number]) from None
-
-    def _joined(self, view: str, parts: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-        if len({part.shape[1] for part in parts}) > 1:
-            remedy = "fit into another directory" if self.cache.strict else "run: adamab cache purge"
-            raise EmbedderError(
-                f"{self}: view {view!r} was stored with another width under the same fingerprint; {remedy}"
-            )
-        return super()._joined(view, parts)
-
-
-def _slices(numbers: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-    return (numbers[start : start + size] for start in range(0, len(numbers), size))
-
-
-def _note_use(db: sqlite3.Connection, fingerprint: str) -> None:
-    db.execute(
-        "INSERT INTO models (fingerprint, last_used) VALUES (?, ?) "
-        "ON CONFLICT (fingerprint) DO UPDATE SET last_used = excluded.last_used",
-        [fingerprint, time.time()],
-    )
 
 
 def _delete(db: sqlite3.Connection, fingerprint: str | None) -> None:
@@ -285,39 +364,26 @@ def _delete(db: sqlite3.Connection, fingerprint: str | None) -> None:
     with db:
         db.execute(f"DELETE FROM vectors WHERE model IN ({chosen})", [fingerprint])
         db.execute(f"DELETE FROM models WHERE id IN ({chosen})", [fingerprint])
-        if fingerprint is None:
-            delete_replies(db)
+        if fingerprint is None and _has_table(db):
+            db.execute("DELETE FROM replies")
     db.execute("VACUUM")
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def _key(fingerprint: str, kind: Kind, item: Item) -> bytes:
-    digest = hashlib.sha256()
-    # A picture has a part more, so that no text can be taken for it.
-    named = (item,) if isinstance(item, str) else ("", item.digest)
-    for part in (fingerprint, kind, *named):
-        raw = part.encode("utf-8", "surrogatepass")
-        digest.update(len(raw).to_bytes(8, "little") + raw)
-    return digest.digest()
-
-
-def _encode(vector: NDArray[np.float32], overlong: bool) -> tuple[str, int, int, int, bytes]:
-    with np.errstate(over="ignore"):
-        half = vector.astype("<f2")
-    dtype = "f2" if np.array_equal(half.astype(np.float32), vector) else "f4"
-    data = vector.astype(_DTYPES[dtype]).tobytes()
-    return dtype, len(vector), int(overlong), _crc(dtype, len(vector), overlong, data), data
-
-
 def _decode(dtype: str, width: int, overlong: int, crc: int, data: bytes) -> CachedVector | None:
-    if dtype not in _DTYPES or not isinstance(data, bytes) or crc != _crc(dtype, width, bool(overlong), data):
+    if dtype not in _DTYPES or not isinstance(data, bytes) or crc != _crc(data, dtype, width, bool(overlong)):
         return None
     return CachedVector(np.frombuffer(data, _DTYPES[dtype]).astype(np.float32), bool(overlong))
 
 
-def _crc(dtype: str, width: int, overlong: bool, data: bytes) -> int:
-    return zlib.crc32(data, zlib.crc32(f"{dtype} {width} {overlong}".encode()))
+def _hashed(*parts: Item) -> bytes:
+    digest = hashlib.sha256()
+    # An image has a part more, so that no text can be taken for it.
+    for text in (t for part in parts for t in ((part,) if isinstance(part, str) else ("", part.digest))):
+        raw = text.encode("utf-8", "surrogatepass")
+        digest.update(len(raw).to_bytes(8, "little") + raw)
+    return digest.digest()
 
 
-def _marks(values: Collection[object]) -> str:
-    return ", ".join("?" * len(values))
+def _crc(data: bytes, *fields: object) -> int:
+    return zlib.crc32(data, zlib.crc32(" ".join(map(str, fields)).encode()))

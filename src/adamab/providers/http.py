@@ -7,39 +7,503 @@ calls nor one on money could hold.
 from __future__ import annotations
 
 import asyncio
+import email.utils
+import ipaddress
 import json
+import math
+import os
 import random
+import re
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, urlsplit
+from weakref import WeakKeyDictionary
 
 import httpx
 
-from adamab.errors import ApiError, StoppedError
-from adamab.providers.connections import connections
-from adamab.providers.http_errors import GAVE_UP, Again, BadAnswerError, failure
-from adamab.providers.limits import Claim, Limits, Pace, backoff, limits_of
-from adamab.providers.services import Service, connection, service_of
-from adamab.providers.usage import Usage
+from adamab.errors import ApiError, ProviderError, StoppedError, short, suggestion
+from adamab.providers.metering import Usage
 from adamab.version import __version__
 
 if TYPE_CHECKING:
-    from adamab.providers.ledger import Ledger
-    from adamab.providers.prices import Price
+    from adamab.providers.metering import Ledger, Price
 
-__all__ = [
-    "ApiClient",
-    "BadAnswerError",
-    "Call",
-    "Limits",
-    "Service",
-    "connection",
-    "limits_of",
-    "service_of",
-]
+
+# How fast a service may be asked, how long it is waited for, how often it is asked again.
+
+MINUTE = 60.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one client: calls at a time, requests and tokens a minute, retries, seconds to wait."""
+
+    concurrency: int = 8
+    rpm: float | None = None
+    tpm: float | None = None
+    retries: int = 5
+    timeout: float = 60.0
+    first_wait: float = 0.5
+    longest_wait: float = 60.0
+
+
+_SMALLEST = {"concurrency": 1, "retries": 0}  # the whole numbers
+OPTIONS = tuple(field.name for field in fields(Limits))
+
+
+def limits_of(options: Mapping[str, str | float | None]) -> Limits:
+    """The limits that a spec's options name, such as rpm=500; None counts as not given.
+
+    Example:
+        >>> limits_of({"rpm": "500", "retries": 2})
+        Limits(concurrency=8, rpm=500.0, tpm=None, retries=2, timeout=60.0, first_wait=0.5, longest_wait=60.0)
+    """
+    unknown = [name for name in options if name not in OPTIONS]
+    if unknown:
+        raise ProviderError(f"option {short(unknown[0])} is unknown; {suggestion(unknown[0], OPTIONS)}")
+    given = {name: _number(name, value) for name, value in options.items() if value is not None}
+    return Limits(**given)  # type: ignore[arg-type]  # the whole numbers are int
+
+
+def _number(name: str, value: str | float) -> float:
+    try:
+        number = int(value) if name in _SMALLEST else float(value)
+    except ValueError:
+        number = math.nan
+    enough = number >= _SMALLEST[name] if name in _SMALLEST else number > 0
+    if not enough or not math.isfinite(number):
+        kind = f"a whole number from {_SMALLEST[name]} on" if name in _SMALLEST else "a number above 0"
+        raise ProviderError(f"option {name}={short(value)}: give {kind}")
+    return number
+
+
+class Pace:
+    """At most `per_minute` in any minute, in the order of asking.
+
+    A bucket that fills by the minute, as aiolimiter has it, lets twice as much through in its first
+    minute and belongs to one event loop. A client serves loops and threads, and the service counts
+    them together.
+    """
+
+    def __init__(self, per_minute: float) -> None:
+        self.per_minute = per_minute
+        self._claims: deque[Claim] = deque()
+        self._total = 0.0
+        self._lock = threading.Lock()
+
+    def claim(self, amount: float = 1.0, now: float | None = None) -> Claim:
+        """The earliest start of something that takes `amount`; more than a minute's worth takes all of it."""
+        amount = min(amount, self.per_minute)
+        with self._lock:
+            start = time.monotonic() if now is None else now
+            if self._claims:
+                start = max(start, self._claims[-1].start)
+            while self._claims and (
+                self._total + amount > self.per_minute or self._claims[0].start + MINUTE <= start
+            ):
+                oldest = self._claims.popleft()
+                self._total -= oldest.amount
+                start = max(start, oldest.start + MINUTE)
+            claim = Claim(start, amount)
+            self._claims.append(claim)
+            self._total = amount if len(self._claims) == 1 else self._total + amount
+            return claim
+
+    def settle(self, claim: Claim, amount: float) -> None:
+        """Correct a claim to what it took in the end."""
+        with self._lock:
+            if claim in self._claims:
+                amount = min(amount, self.per_minute)
+                self._total += amount - claim.amount
+                claim.amount = amount
+
+
+@dataclass(eq=False)
+class Claim:
+    """A place in a pace's schedule."""
+
+    start: float  # of `time.monotonic`
+    amount: float
+
+
+def backoff(limits: Limits, attempt: int, asked: float | None, randomness: random.Random) -> float:
+    """Seconds before attempt `attempt` + 1: doubling, jittered, and never less than the service asked for.
+
+    Without the jitter, calls that failed together would come back together.
+    """
+    longest = min(limits.longest_wait, limits.first_wait * 2.0 ** min(attempt, 60))
+    if asked is None:
+        return longest * randomness.uniform(0.5, 1.0)
+    return asked + min(longest, limits.first_wait) * randomness.random()
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """The seconds that an answer's headers ask to wait: a number, or a date.
+
+    Example:
+        >>> retry_after({"retry-after": "2"}), retry_after({"retry-after-ms": "250"}), retry_after({})
+        (2.0, 0.25, None)
+    """
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        seconds = _seconds(headers.get(name, ""), unit)
+        if seconds is not None:
+            return max(seconds, 0.0)
+    return None
+
+
+def _seconds(text: str, unit: float) -> float | None:
+    try:
+        number = float(text) * unit
+        return None if math.isnan(number) else number
+    except ValueError:
+        pass
+    try:
+        return email.utils.parsedate_to_datetime(text).timestamp() - time.time()
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+# Which services there are, where they are, and which environment variable holds their key.
+
+_KEY = re.compile(r"[\x21-\x7e]+")
+# No more than a server's address needs: what parsers read differently is not let in.
+_URL = re.compile(r"https?://[A-Za-z0-9._\[\]:-]+(/[A-Za-z0-9._~%!$'()*+,;=:@/-]*)?", re.IGNORECASE)
+# Stricter than the shell, so that a key itself, pasted by mistake, does not pass for its variable's name.
+# Somebody may paste the key itself where the name of its variable belongs; keys are long and have no _.
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,15}|(?=[^_]*_)[A-Za-z_][A-Za-z0-9_]{0,39}")
+
+
+@dataclass(frozen=True)
+class Service:
+    """Where an API is and where its key comes from. The key itself is never kept."""
+
+    name: str
+    base_url: str
+    key_env: str
+    needs_key: bool  # False for other servers than the provider's own
+
+    @property
+    def place(self) -> str:
+        """Host, port and path, for messages and fingerprints."""
+        parts = urlsplit(self.base_url)
+        return parts.netloc + parts.path
+
+    @property
+    def private(self) -> bool:
+        """Whether nobody on the way can read what is sent."""
+        return self.base_url.startswith("https:") or is_loopback(host_of(self.base_url))
+
+    def key(self) -> str | None:
+        """The key, from the environment; None where none is set, or where it would travel in the clear."""
+        names = key_names(self.name) if self.key_env == OWN[self.name].key_env else (self.key_env,)
+        key = next(filter(None, (os.environ.get(name, "").strip() for name in names)), "")
+        if not key and self.needs_key:
+            raise ApiError(f"{self.name}: no key; set {self.key_env}")
+        if key and not _KEY.fullmatch(key):
+            raise ApiError(f"{self.name}: {self.key_env} holds a character that no key has; set it again")
+        return key if key and self.private else None
+
+
+OWN = {
+    "openai": Service("openai", "https://api.openai.com/v1", "OPENAI_API_KEY", True),
+    "voyage": Service("voyage", "https://api.voyageai.com/v1", "VOYAGE_API_KEY", True),
+    "cohere": Service("cohere", "https://api.cohere.com", "COHERE_API_KEY", True),
+    "jina": Service("jina", "https://api.jina.ai/v1", "JINA_API_KEY", True),
+}
+_SECOND_NAME = {"cohere": "CO_API_KEY"}
+_BASE_URL = {"openai": "OPENAI_BASE_URL"}
+
+
+def service_of(name: str, *, base_url: str | None = None, key_env: str | None = None) -> Service:
+    """The provider's own service, or another server that speaks its protocol.
+
+    Example:
+        >>> service_of("openai", base_url="http://localhost:11434/v1").place
+        'localhost:11434/v1'
+    """
+    own = OWN[name]
+    if base_url is not None and not base_url.strip():
+        raise ProviderError(f"{name}: base_url is empty; leave it out to mean {own.place}, or give a URL")
+    url = base_url or os.environ.get(_BASE_URL.get(name, ""), "").strip() or own.base_url
+    if key_env is not None and not _VARIABLE.fullmatch(key_env):
+        raise ProviderError(
+            f"{name}: key_env is the name of an environment variable, such as MY_KEY, not a key: "
+            "letters, digits and underscores, 40 characters at most"
+        )
+    url = checked_url(name, url)
+    return Service(name, url, key_env or own.key_env, url == own.base_url)
+
+
+def connection(name: str, options: Mapping[str, str | float | None]) -> tuple[Service, Limits]:
+    """What the options of a spec such as `openai:MODEL?base_url=URL&rpm=500` say about the connection."""
+    known = ("base_url", "key_env", *OPTIONS)
+    unknown = [option for option in options if option not in known]
+    if unknown:
+        raise ProviderError(f"{name}: option {short(unknown[0])} is unknown; {suggestion(unknown[0], known)}")
+    texts = {option: options.get(option) for option in ("base_url", "key_env")}
+    service = service_of(name, **{option: None if v is None else str(v) for option, v in texts.items()})
+    return service, limits_of({option: v for option, v in options.items() if option in OPTIONS})
+
+
+def checked_url(name: str, url: str) -> str:
+    """`url` without a slash at its end, if it can be a server's; its parts are never quoted."""
+    try:
+        parts = urlsplit(url.strip())
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        parts, host = SplitResult("", "", "", "", ""), None
+    if "@" in parts.netloc:
+        raise ProviderError(f"{name}: base_url holds a user name or password; keys come from the environment")
+    if not host or not _URL.fullmatch(url.strip()):
+        raise ProviderError(f"{name}: base_url cannot be used; write for example http://localhost:8000/v1")
+    return parts._replace(netloc=parts.netloc.lower()).geturl().rstrip("/")
+
+
+def key_names(name: str) -> tuple[str, ...]:
+    """The environment variables in which a provider's key is looked for."""
+    return (OWN[name].key_env, *_SECOND_NAME.get(name, "").split()) if name in OWN else ()
+
+
+def host_of(url: str) -> str:
+    """The host's name in a URL."""
+    return urlsplit(url).hostname or ""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` is this machine.
+
+    Example:
+        >>> is_loopback("127.0.0.1"), is_loopback("localhost.example.com")
+        (True, False)
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+# The open connections of an event loop, shared by all clients and closed when the loop ends.
+#
+# They belong to the loop they were opened in, not to a client: a client that is thrown away has no way to
+# close them, since that takes an `await`.
+
+_KEPT = httpx.Limits(max_connections=None, max_keepalive_connections=64)
+_Open = tuple[httpx.AsyncClient, AsyncGenerator[None]]
+_open: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[bool, _Open]]  # True: past all proxies
+_open = WeakKeyDictionary()
+
+
+async def connections(url: str) -> httpx.AsyncClient:
+    """Those of the running loop to the place of `url`.
+
+    Redirects are not followed: they could lead a key astray. The environment's proxies are used, but not
+    on the way to this machine: a key goes there in the clear, and a proxy is another machine.
+    """
+    direct = is_loopback(host_of(url))
+    loop = asyncio.get_running_loop()
+    clients = _open.setdefault(loop, {})
+    if direct not in clients:
+        # With a transport of its own httpx does not look for proxies.
+        own = httpx.AsyncHTTPTransport(limits=_KEPT, trust_env=True) if direct else None
+        http = httpx.AsyncClient(transport=own, limits=_KEPT, follow_redirects=False)
+        # A loop that ends finishes its asynchronous generators, which is the only notice that it gives.
+        end = _closed_at_the_end(loop, http)
+        clients[direct] = http, end
+        await anext(end)
+    return clients[direct][0]
+
+
+async def _closed_at_the_end(
+    loop: asyncio.AbstractEventLoop, http: httpx.AsyncClient
+) -> AsyncGenerator[None]:
+    try:
+        yield
+    finally:
+        _open.pop(loop, None)
+        await http.aclose()
+
+
+# What an answer that is an error means: ask again, or one line that says what to do.
+#
+# The body of such an answer may repeat the prompt or the key. It is looked through for known words and
+# never quoted, but for one short token such as `invalid_api_key`.
+
+LONGEST_WAIT = 600.0  # seconds that a service may ask us to wait
+_LOOKED_AT = 400  # characters of a message; what it quotes of the request comes later
+_RETRIED = (408, 409, 429)
+# Something on the way gave up waiting; the model may have gone on, and its work be billed.
+GAVE_UP = (408, 502, 504, 524)
+_TOKEN = re.compile(r"[A-Za-z0-9_.-]{1,60}")
+_TOO_LARGE = re.compile(
+    r"context[ _](length|window|size)|too (large|long|big)|too many (inputs?|tokens|texts|items)"
+    r"|max(imum)? (allowed |number of |total )*(context|inputs?|batch|tokens|texts|items)|batch size"
+    r"|max(imum)? (allowed )?(number of )?(output|completion) tokens|range of max_tokens"
+    r"|max_(completion_|new_)?tokens\W{0,3}(value|exceeds|>|must be (less|at most|<|in|between))"
+    r"|max_tokens_per_request|must have less than \d+ tokens|reduce (the length|your (prompt|input))",
+    re.IGNORECASE,
+)
+# More tokens than a minute allows: no wait makes room for them.
+_NEVER_FITS = re.compile(r"request (is )?too large", re.IGNORECASE)
+_REFUSED = re.compile(
+    r"content[ _](policy|filter|management policy|moderation)|moderation_blocked|responsibleaipolicy"
+    r"|safety (system|policy|policies)|usage polic",
+    re.IGNORECASE,
+)
+_UNSUPPORTED = re.compile(
+    r"response_format|json_schema|structured output|max_completion_tokens|max_tokens\b|\bseed\b"
+    r"|dimensions?\b|encoding_format|temperature|top_p|input_type|truncat|extra (inputs|fields)"
+    r"|(unknown|unsupported|unrecognized)[ _]((request )?argument|parameter|value)",
+    re.IGNORECASE,
+)
+_NO_CREDIT = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active")
+
+
+class BadAnswerError(ValueError):
+    """An answer has the wrong shape; the message quotes nothing of it, so it may be shown."""
+
+
+@dataclass(frozen=True)
+class Again:
+    """An attempt failed in a way that may pass."""
+
+    reason: str
+    status: int | None = None
+    wait: float | None = None  # seconds that the service asked for
+    answered: bool = False  # completely, and paid for, but what it says cannot be used
+    garbled: bool = False  # an answer that is no JSON: the service's, or what became of it on the way
+
+    def give_up(self, service: Service, attempts: int) -> ApiError:
+        """The error when all attempts have failed."""
+        times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+        what = "no usable answer" if self.answered else "no answer"
+        remedy = f"see what serves {service.place}" if self.answered else "start again later"
+        return ApiError(
+            f"{service.name}: {what} after {times} (last: {self.reason}); {remedy}", status=self.status
+        )
+
+
+@dataclass(frozen=True)
+class _Problem:
+    service: Service
+    model: str
+    status: int
+    token: str  # "" where there is none that may be shown
+    words: str  # for looking through only
+
+    @property
+    def shown(self) -> str:
+        return f"{self.status} {self.token}".rstrip()
+
+    def error(self, text: str, **flags: bool) -> ApiError:
+        return ApiError(f"{self.service.name}: {text}", status=self.status, **flags)
+
+
+def failure(
+    service: Service,
+    model: str,
+    sent: Mapping[str, str],
+    status: int,
+    body: bytes,
+    headers: Mapping[str, str],
+) -> Again | ApiError:
+    """What to make of a status that is no success; `sent` are the request's headers."""
+    key = sent.get("Authorization", "").removeprefix("Bearer ")
+    content = _json(body)
+    token = next((t for t in _tokens(content) if not key or key not in t), "")
+    problem = _Problem(service, model, status, token, " ".join(_words(content)))
+    if problem.token in _NO_CREDIT:
+        return problem.error(
+            f"the account's quota is used up ({problem.shown}); add credit, then start again"
+        )
+    if status == 413 or (status in (400, 422, 429, 500) and _is_too_large(problem)):
+        return problem.error(f"the request is too large ({problem.shown})", too_large=True)
+    if status in _RETRIED or status >= 500:
+        wait = retry_after(headers)
+        if wait is not None and wait > LONGEST_WAIT:
+            minutes = "hours" if wait == float("inf") else f"{wait / 60:.0f} minutes"
+            return problem.error(f"asks to wait {minutes} ({problem.shown}); start again later")
+        return Again(problem.shown, status, wait)
+    return _final(problem, bool(key))
+
+
+def _is_too_large(problem: _Problem) -> bool:
+    if problem.status == 429:
+        return bool(_NEVER_FITS.search(problem.words))
+    # llama.cpp says so with status 500. A parameter that is out of range is not a matter of size.
+    return not problem.token.startswith(("unsupported", "unknown")) and bool(_TOO_LARGE.search(problem.words))
+
+
+def _final(problem: _Problem, with_key: bool) -> ApiError:
+    status, words, shown = problem.status, problem.words, problem.shown
+    if status in (400, 403, 422, 451) and _REFUSED.search(words):
+        return problem.error(f"declines on grounds of content ({shown})", refused=True)
+    if status in (401, 403):
+        return problem.error(_about_key(problem, with_key))
+    if status in (400, 422) and _UNSUPPORTED.search(words):
+        return problem.error(f"does not take this request's parameters ({shown})", unsupported=True)
+    if status == 404:
+        return problem.error(
+            f"no model {short(problem.model)} at {problem.service.place} ({shown}); "
+            "check the model's name and base_url"
+        )
+    if status == 402:
+        return problem.error(f"the account is out of credit ({shown}); add credit, then start again")
+    if status < 400:
+        return problem.error(f"{problem.service.place} answers with a redirect ({shown}); check base_url")
+    return problem.error(f"refuses the request to model {short(problem.model)} ({shown})")
+
+
+def _about_key(problem: _Problem, with_key: bool) -> str:
+    if with_key:
+        return f"the key in {problem.service.key_env} was refused ({problem.shown})"
+    if not problem.service.private:
+        return f"wants a key ({problem.shown}), and none is sent over plain http; use https"
+    return f"wants a key ({problem.shown}); set {problem.service.key_env}"
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _tokens(content: Any) -> Iterator[str]:
+    """`error.code`, `error.type` and the like, if they are short and plain."""
+    for part in _objects(content):
+        for name in ("code", "type", "error_type"):
+            value = part.get(name)
+            if isinstance(value, str) and _TOKEN.fullmatch(value) and value != "error":
+                yield value
+
+
+def _words(content: Any) -> Iterator[str]:
+    for part in _objects(content):
+        for name in ("code", "type", "error_type", "param", "message", "detail", "error", "msg"):
+            value = part.get(name)
+            if isinstance(value, str):
+                yield value[:_LOOKED_AT]
+    if isinstance(content, str):
+        yield content[:_LOOKED_AT]
+
+
+def _objects(content: Any) -> Iterator[Mapping[str, Any]]:
+    """The objects in which services put their errors: `error`, `detail`, a list of them, or the top."""
+    if isinstance(content, list):
+        for part in content[:10]:
+            yield from _objects(part)
+    if isinstance(content, dict):
+        for name in ("error", "detail", "errors"):
+            if isinstance(content.get(name), dict | list):
+                yield from _objects(content[name])
+        yield content
+
 
 LONGEST_ANSWER = 256 * 2**20  # bytes
 _LONGEST_ERROR = 2**16
@@ -126,7 +590,8 @@ class ApiClient:
                 finally:
                     self.active -= 1
                 if not isinstance(answer, Again):
-                    meter.usage = _read(usage, answer)
+                    with suppress(*_WRONG_SHAPE):
+                        meter.usage = usage(answer)
                     answer = _kept(keep, answer)
             if self._tokens is not None and meter.usage is not None:
                 self._tokens.settle(claims[-1], meter.usage.tokens)
@@ -239,7 +704,7 @@ class _Meter:
 
     def __enter__(self) -> _Meter:
         if self._ledger is not None:
-            from adamab.providers.ledger import AHEAD
+            from adamab.providers.metering import AHEAD
 
             self._number = self._ledger.reserve(
                 self._call.purpose, self._reserved, class_name=self._call.class_name, ahead=AHEAD.get()
@@ -279,13 +744,6 @@ def _parsed(body: bytes) -> Any:
         return json.loads(body)
     except (ValueError, RecursionError):
         return Again("an answer that is no JSON", garbled=True)
-
-
-def _read(usage: Callable[[Any], Usage | None], answer: Any) -> Usage | None:
-    try:
-        return usage(answer)
-    except _WRONG_SHAPE:
-        return None
 
 
 def _kept(keep: Callable[[Any], None] | None, answer: Any) -> Any:

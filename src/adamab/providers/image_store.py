@@ -1,4 +1,4 @@
-"""Pictures that generators made: one file each, named by content, with a thumbnail for people."""
+"""Images that generators made: one file each, named by content, with a thumbnail for people."""
 
 from __future__ import annotations
 
@@ -11,21 +11,19 @@ import weakref
 from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
-from adamab.errors import ImageError, RunError
-from adamab.task.image_decoding import FORMATS, decoded_bytes, ending_of
+from adamab.errors import ImageError, RunError, place
 from adamab.task.image_folders import image_at
-from adamab.task.images import Image, digest_of, is_reference
-from adamab.task.messages import place
+from adamab.task.images import FORMATS, Image, decoded_bytes, digest_of, ending_of, is_reference
 
 FOLDER, THUMBNAILS = "images", "thumbnails"
 _SIDE = 160  # pixels of a thumbnail's longer side
 
 
 class ImageStore:
-    """Finds pictures by their references: those of a run's directory and those that were made known.
+    """Finds images by their references: those of a run's directory and those that were made known.
 
     What is put here lies in `directory`. What was paid for also lies in the `shared` folder that runs have in
-    common, if there is one, so that a picture bought in one run is found by the next.
+    common, if there is one, so that an image bought in one run is found by the next.
 
     Example:
         >>> import tempfile
@@ -39,11 +37,11 @@ class ImageStore:
         self._known: dict[str, Image] = {}
 
     def know(self, images: Iterable[Image]) -> None:
-        """Pictures that lie elsewhere, such as the given samples; they are not copied."""
+        """Images that lie elsewhere, such as the given samples; they are not copied."""
         self._known.update({image.reference: image for image in images})
 
     def put(self, data: bytes, *, share: bool = False) -> Image:
-        """Store a picture, once; raises `ImageError` where it is none. It is safe when this returns.
+        """Store an image, once; raises `ImageError` where it is none. It is safe when this returns.
 
         `share` is for what was paid for: it then lies in the shared folder as well.
         """
@@ -67,15 +65,15 @@ class ImageStore:
                 _write(copy.path, data)
 
     def has(self, reference: str) -> bool:
-        """Whether a picture is there."""
+        """Whether an image is there."""
         return self._found(reference) is not None
 
     def find(self, reference: str) -> Image:
-        """The picture that a reference stands for."""
+        """The image that a reference stands for."""
         image = self._found(reference)
         if image is None:
             raise RunError(
-                f"{place(self.directory)}: the picture {reference[:18]}… is gone; put it back, or begin anew "
+                f"{place(self.directory)}: the image {reference[:18]}… is gone; put it back, or begin anew "
                 "with --overwrite"
             )
         return image
@@ -86,7 +84,7 @@ class ImageStore:
             part.unlink(missing_ok=True)
 
     def keep_only(self, references: Container[str]) -> None:
-        """Delete the pictures of an earlier run that lie here and are of no use any more."""
+        """Delete the images of an earlier run that lie here and are of no use any more."""
         for path in [*self.directory.glob("*.*"), *(self.directory / THUMBNAILS).glob("*.*")]:
             reference = Image(path.stem, path).reference
             if is_reference(reference) and reference not in references and path.is_file():
@@ -128,7 +126,7 @@ def temporary_store(*, shared: Path | None = None) -> ImageStore:
 
 
 def shared_size(folder: Path) -> tuple[int, int]:
-    """How many pictures runs share, and how many bytes they take."""
+    """How many images runs share, and how many bytes they take."""
     sizes = []
     for path in folder.glob("*"):
         with contextlib.suppress(OSError):  # somebody else has just purged it
@@ -137,19 +135,19 @@ def shared_size(folder: Path) -> tuple[int, int]:
 
 
 def delete_shared(folder: Path) -> int:
-    """Remove the pictures that runs share and return the bytes freed."""
+    """Remove the images that runs share and return the bytes freed."""
     _, freed = shared_size(folder)
     shutil.rmtree(folder, ignore_errors=True)
     return freed
 
 
 def _lying_in(folder: Path, reference: str) -> Image | None:
-    """The picture under its own name, if the content is still what the name says."""
+    """The image under its own name, if the content is still what the name says."""
     return next((image for image in named_like(folder, reference) if _is_intact(image)), None)
 
 
 def named_like(folder: Path, reference: str) -> Iterator[Image]:
-    """The pictures that a folder may hold for a reference; whether they are there is another question."""
+    """The images that a folder may hold for a reference; whether they are there is another question."""
     digest = reference.partition(":")[2]
     yield from (Image(digest, folder / f"{digest}{ending}") for ending in FORMATS.values())
 
@@ -162,10 +160,10 @@ def _is_intact(image: Image) -> bool:
 
 
 def _small(data: bytes, name: str) -> bytes:
-    picture = decoded_bytes(data, name, least_side=_SIDE)
-    picture.thumbnail((_SIDE, _SIDE))
+    image = decoded_bytes(data, name, least_side=_SIDE)
+    image.thumbnail((_SIDE, _SIDE))
     stream = io.BytesIO()
-    picture.save(stream, "JPEG", quality=80)
+    image.save(stream, "JPEG", quality=80)
     return stream.getvalue()
 
 

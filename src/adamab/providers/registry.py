@@ -11,25 +11,114 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from importlib import import_module, metadata
-from typing import Any
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
-from adamab.errors import AdamabError, EmbedderError, GeneratorError
-from adamab.providers.embedders.base import Embedder
+from adamab.errors import (
+    AdamabError,
+    EmbedderError,
+    GeneratorError,
+    ProviderError,
+    one_line,
+    short,
+    suggestion,
+)
+from adamab.providers.embedders.base import Embedder, Item
 from adamab.providers.generators.base import Generator
-from adamab.providers.presets import Kind, expand
-from adamab.task.messages import short
-from adamab.task.specs import split_spec
+from adamab.task.images import Image
+from adamab.task.prompts import Prompts
+from adamab.task.spec import join_spec, split_spec
+
+if TYPE_CHECKING:
+    from adamab.providers.cache import Replies
+
+
+# The models of the paper by name, so that its tables can be asked for without knowing where they are.
+#
+# A preset is a spec like any other; its options can be overruled by writing one's own after the name, as in
+# `gemini-2.0-flash-lite?rpm=30`. Keys come from the environment: a preset names the variable, never a key.
+
+Kind: TypeAlias = Literal["embedder", "generator", "chat", "reranker"]
+
+_GEMINI = "base_url=https://generativelanguage.googleapis.com/v1beta/openai&key_env=GEMINI_API_KEY"
+_MISTRAL = "base_url=https://api.mistral.ai/v1&key_env=MISTRAL_API_KEY"
+# A variable of its own, so that a key for OpenAI is not sent to whoever listens at that port. One at a time
+# and patiently: so large a model may take minutes on one's own machine.
+_OLLAMA = "base_url=http://localhost:11434/v1&key_env=OLLAMA_API_KEY&concurrency=1&timeout=600"
+
+PRESETS: Mapping[Kind, Mapping[str, str]] = MappingProxyType(
+    {
+        "chat": {
+            "gpt-4o-mini": "chat:gpt-4o-mini",
+            "gemini-2.0-flash-lite": f"chat:gemini-2.0-flash-lite?{_GEMINI}",
+            # Of the versions with 24B parameters, which is what the paper tells, one that sees images.
+            "mistral-small": f"chat:mistral-small-2506?{_MISTRAL}",
+            # The paper counts 90B parameters: the larger of the two that see images.
+            "llama-3.2": f"chat:llama3.2-vision:90b?{_OLLAMA}",
+        },
+        "reranker": {
+            "cohere-rerank-v3.5": "rerank:cohere:rerank-v3.5",
+            "bge-reranker-v2-m3": "cross-encoder:BAAI/bge-reranker-v2-m3",
+            "jina-reranker-m0": "rerank:jina:jina-reranker-m0",
+        },
+        "embedder": {
+            "text-embedding-3-small": "openai:text-embedding-3-small",
+            "qwen3-embedding-0.6b": "st:Qwen/Qwen3-Embedding-0.6B",
+            "clip-vit-large": "clip:openai/clip-vit-large-patch14",
+            "voyage-multimodal-3": "voyage:voyage-multimodal-3",
+        },
+        "generator": {
+            # The paper tunes the temperature and does not tell it; 1 is the service's own default.
+            "gpt-4o-mini": "openai:gpt-4o-mini?temperature=1",
+            "gpt-image-1-mini": "openai-image:gpt-image-1-mini",
+        },
+    }
+)
+# What may stand before a preset's name where a method is named.
+_METHODS: Mapping[Kind, tuple[str, ...]] = {"chat": ("chat",), "reranker": ("rerank", "cross-encoder")}
+_PREFIX = "preset:"
+
+
+def expand(spec: str, kind: Kind) -> str:
+    """The spec that a preset stands for; any other spec as it is.
+
+    Of a chat model or a reranker it is the whole name of a method, `chat:MODEL` or `rerank:SERVICE:MODEL`.
+    `preset:NAME` insists on a preset.
+
+    Example:
+        >>> expand("text-embedding-3-small?dimensions=256", "embedder")
+        'openai:text-embedding-3-small?dimensions=256'
+        >>> expand("chat:gpt-4o-mini", "chat"), expand("gpt-4.1", "chat"), expand("jina:m", "reranker")
+        ('chat:gpt-4o-mini', 'chat:gpt-4.1', 'rerank:jina:m')
+    """
+    bare, written = split_spec(spec)
+    method, _, rest = bare.partition(":")
+    named = method in _METHODS.get(kind, ()) and bool(rest)
+    name = rest if named else bare
+    wanted = name.startswith(_PREFIX)
+    name = name.removeprefix(_PREFIX)
+    preset = PRESETS[kind].get(name.lower())
+    if preset is None and wanted:
+        raise ProviderError(f"unknown preset {short(name)}; {suggestion(name, PRESETS[kind])}")
+    if preset is not None:
+        bare, options = split_spec(preset)
+        return join_spec(bare, options | written)
+    if named or kind not in _METHODS:
+        return spec
+    return f"{_METHODS[kind][0]}:{spec}"
+
 
 EMBEDDERS = {
-    "local": "adamab.providers.embedders.local:from_spec",
+    "local": "adamab.providers.embedders.sentence_transformers:from_spec",
     "st": "adamab.providers.embedders.sentence_transformers:SentenceTransformerEmbedder",
-    "npz": "adamab.providers.embedders.npz:NpzEmbedder",
+    "npz": "adamab.providers.embedders.stored:NpzEmbedder",
     "clip": "adamab.providers.embedders.clip:ClipEmbedder",
     "onnx": "adamab.providers.embedders.onnx:OnnxEmbedder",
     "timm": "adamab.providers.embedders.timm:TimmEmbedder",
-    "openai": "adamab.providers.embedders.openai:OpenAIEmbedder",
-    "voyage": "adamab.providers.embedders.voyage:VoyageEmbedder",
-    "cohere": "adamab.providers.embedders.cohere:CohereEmbedder",
+    "openai": "adamab.providers.embedders.api:OpenAIEmbedder",
+    "voyage": "adamab.providers.embedders.api:VoyageEmbedder",
+    "cohere": "adamab.providers.embedders.api:CohereEmbedder",
 }
 GENERATORS = {
     "replay": "adamab.providers.generators.recorded:ReplayGenerator",
@@ -52,64 +141,56 @@ def resolve_embedder(spec: str | Embedder, **options: Any) -> Embedder:
     """
     if isinstance(spec, Embedder):
         return spec
-    found = _resolve(_expanded(spec, "embedder"), options, "embedder", EMBEDDERS, EmbedderError)
-    if not isinstance(found, Embedder):
-        raise EmbedderError(f"{spec}: made a {type(found).__name__}, which is not an Embedder")
-    return found
+    embedder = _resolve(spec, options, "embedder", EMBEDDERS, EmbedderError)
+    if not isinstance(embedder, Embedder):
+        raise EmbedderError(f"{spec}: made a {type(embedder).__name__}, which is not an Embedder")
+    return embedder
 
 
 def resolve_generator(spec: str | Generator | None, **options: Any) -> Generator | None:
     """The generator that `spec` names; None and `none` mean that there is none."""
     if spec is None or spec == "none" or isinstance(spec, Generator):
         return None if isinstance(spec, str) else spec
-    found = _resolve(_expanded(spec, "generator"), options, "generator", GENERATORS, GeneratorError)
-    if not isinstance(found, Generator):
-        raise GeneratorError(f"{spec}: made a {type(found).__name__}, which is not a Generator")
-    return found
-
-
-def _expanded(spec: object, kind: Kind) -> object:
-    """The spec that a preset's name stands for."""
-    return expand(spec, kind) if isinstance(spec, str) else spec
+    generator = _resolve(spec, options, "generator", GENERATORS, GeneratorError)
+    if not isinstance(generator, Generator):
+        raise GeneratorError(f"{spec}: made a {type(generator).__name__}, which is not a Generator")
+    return generator
 
 
 def _resolve(
-    spec: object, options: Mapping[str, Any], what: str, table: Mapping[str, str], error: type[AdamabError]
+    spec: object,
+    options: Mapping[str, Any],
+    what: Literal["embedder", "generator"],
+    table: Mapping[str, str],
+    error: type[AdamabError],
 ) -> object:
     if not isinstance(spec, str):
         raise error(f"{what} is a {type(spec).__name__}; give a string or an instance")
+    spec = expand(spec, what)
     bare, written = split_spec(spec)
     name, _, rest = bare.partition(":")
     factory = _factory(name, what, table, error)
     if name in table and not rest and name not in _WITHOUT_ARGUMENT:
         wanted = "MODEL" if name in _MODELS else "PATH"
         raise error(f"{what} {spec!r} lacks what follows the colon; write {name}:{wanted}")
-    given = _converted(factory, written, f"{what} {name!r}", error)
+    given: dict[str, Any] = dict(written)
     given |= {key: value for key, value in options.items() if value is not None}
     try:
-        inspect.signature(factory).bind(rest, **given)
+        signature = inspect.signature(factory)
+    except ValueError:  # something written in C, which does not tell what it takes
+        return factory(rest, **given)
+    for option, value in written.items():
+        # Numbers where the factory's annotations want them.
+        if given[option] is value and option in signature.parameters:
+            kinds = re.findall(r"\w+", str(signature.parameters[option].annotation))
+            kind = next((kind for kind in kinds if kind in _NUMBERS), "")
+            if kind and "str" not in kinds:
+                given[option] = _number(kind, value, f"{what} {name!r}: option {option}", error)
+    try:
+        signature.bind(rest, **given)
     except TypeError as problem:
         raise error(f"{what} {name!r} does not take these options: {problem}") from None
-    except ValueError:
-        pass  # something written in C, which does not tell what it takes
     return factory(rest, **given)
-
-
-def _converted(
-    factory: Callable[..., object], written: Mapping[str, str], who: str, error: type[AdamabError]
-) -> dict[str, Any]:
-    """The options as the factory's annotations want them; where it has none they stay strings."""
-    try:
-        parameters = inspect.signature(factory).parameters
-    except ValueError:  # something written in C
-        return dict(written)
-    given: dict[str, Any] = dict(written)
-    for option, value in written.items():
-        kinds = re.findall(r"\w+", str(parameters[option].annotation)) if option in parameters else []
-        kind = next((kind for kind in kinds if kind in _NUMBERS), "")
-        if kind and "str" not in kinds:
-            given[option] = _number(kind, value, f"{who}: option {option}", error)
-    return given
 
 
 def _number(kind: str, value: str, where: str, error: type[AdamabError]) -> float:
@@ -134,3 +215,117 @@ def _factory(
         return entries[name].load()  # type: ignore[no-any-return]
     except (ImportError, AttributeError) as problem:
         raise error(f"{what} {name!r}: its package cannot be loaded ({problem})") from None
+
+
+# What users write as strings or rows, resolved once for the command line and the estimators.
+
+
+class HasText(Protocol):
+    """A text or an image and, if its vector was computed elsewhere, the id to look it up by."""
+
+    @property
+    def text(self) -> str:
+        """The text."""
+
+    @property
+    def id(self) -> str | None:
+        """The id."""
+
+    @property
+    def image(self) -> Image | None:
+        """The image, if it is one; its text is then the reference."""
+
+
+def open_embedder(spec: str | Embedder, *, long_texts: str | None = None, cache: bool = True) -> Embedder:
+    """The embedder that `spec` names, with the vector cache in front of it unless it looks vectors up.
+
+    An instance is returned as it is. `local?long_texts=average`, which is what a model remembers,
+    means the same as `local` with that option.
+    """
+    if isinstance(spec, Embedder):
+        return spec
+    embedder = resolve_embedder(spec, long_texts=long_texts)
+    if not cache or not embedder.cacheable:
+        return embedder
+    # Not needed where vectors are looked up, and starting SQLite takes its time.
+    from adamab.providers.cache import CachedEmbedder, VectorCache
+
+    return CachedEmbedder(embedder, VectorCache())
+
+
+def keeping_vectors(embedder: Embedder, file: Path) -> Embedder:
+    """The same embedder; vectors that it is paid for are kept in `file`, whatever becomes of the cache."""
+    if embedder.api is None or not embedder.cacheable:
+        return embedder
+    from adamab.providers.cache import CachedEmbedder, VectorCache
+
+    return CachedEmbedder(embedder, VectorCache(file, strict=True))
+
+
+def embedder_name(spec: str, long_texts: str | None) -> str:
+    """The one string under which `open_embedder` finds the same embedder again.
+
+    Example:
+        >>> embedder_name("local", "average"), embedder_name("local", None)
+        ('local?long_texts=average', 'local')
+    """
+    if long_texts is None:
+        return spec
+    bare, options = split_spec(spec)
+    return join_spec(bare, options | {"long_texts": long_texts})
+
+
+def remembered_embedder(spec: str) -> str:
+    """`spec` as a model file tells it, unless that would send texts or keys where the file chooses.
+
+    Whoever made the file may not be who uses it. A server of this machine and the providers' own may be
+    remembered; any other the user has to name.
+    """
+    bare, options = split_spec(spec)
+    url, variable = options.get("base_url"), options.get("key_env")
+    if url is None and variable is None:
+        return spec
+    # With it comes the event loop's module, which takes its time.
+    from adamab.providers.http import checked_url, host_of, is_loopback, key_names
+
+    name = bare.partition(":")[0]
+    if url is not None and not is_loopback(host_of(checked_url(name, url))):
+        raise EmbedderError(
+            f"the model file names a server of its own, {short(host_of(url))}; if you trust it, "
+            f"pass --embedder {short(one_line(spec), 200)}"
+        )
+    if variable is not None and variable not in key_names(name):
+        raise EmbedderError(
+            "the model file names an environment variable of its own for the key; if you trust it, "
+            "pass the whole spec with --embedder (it is in model.json)"
+        )
+    return spec
+
+
+def embedder_key(row: HasText, embedder: Embedder, prompts: Prompts) -> Item:
+    """What the embedder is asked for: the worded text, the image, or the id where vectors are looked up.
+
+    An id is a name, not a text: embedding it would give a vector of nothing.
+    """
+    if row.id is not None and not embedder.cacheable:
+        return row.id
+    return prompts.query_text(row.text) if row.image is None else row.image
+
+
+def open_generator(spec: str | Generator | None, *, seed: int) -> Generator | None:
+    """The generator that `spec` names. A recording has an order of its own; noise draws by the seed."""
+    return resolve_generator(spec, seed=seed if spec == "noise" else None)
+
+
+def shared_images() -> Path:
+    """The folder of generated images that all runs of this user share."""
+    from adamab.providers.sqlite_file import default_path
+
+    return default_path().with_suffix(".images")
+
+
+def shared_replies() -> Replies:
+    """Answers of generators that all runs of this user share."""
+    from adamab.providers.cache import CachedReplies
+
+    return CachedReplies()

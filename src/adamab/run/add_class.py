@@ -8,23 +8,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from adamab.classifier import Classifier, save
-from adamab.classifier.class_files import load_class_side, save_class_side
-from adamab.classifier.class_side import ClassSide, NewClass
-from adamab.classifier.classifier import WORDS
-from adamab.errors import EmbedderError, TaskError
+from adamab.errors import EmbedderError, TaskError, short
+from adamab.model import Classifier, save
+from adamab.model.classifier import WORDS
+from adamab.model.new_class import NewClass, NewClassModel, load_new_class_model, save_new_class_model
+from adamab.model.predictor import Inference
+from adamab.providers.registry import HasText, keeping_vectors
+from adamab.providers.sqlite_file import WriterLock
 from adamab.run import directory as folder
-from adamab.run.inference import Inference
-from adamab.run.journal_file import WriterLock
-from adamab.run.kept_task import read_task, write_task
-from adamab.run.resolve import HasText, keeping_vectors
-from adamab.task.messages import short
+from adamab.run.directory import read_task, write_task
 from adamab.task.spec import ClassSpec, Sample, Task
 
 if TYPE_CHECKING:
-    from adamab.classifier.heads import Rows
+    from adamab.model.heads import Rows
     from adamab.providers.embedders.base import Embedder
-    from adamab.providers.prices import Price
+    from adamab.providers.metering import Price
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,9 @@ class Added:
     overlong: int
 
 
-def extended(model: Inference, side: ClassSide, spec: ClassSpec, examples: Sequence[HasText]) -> Classifier:
+def extended(
+    model: Inference, side: NewClassModel, spec: ClassSpec, examples: Sequence[HasText]
+) -> Classifier:
     """The model's classifier with one more class, whose wording and examples are embedded for it."""
     classifier = model.classifier
     if spec.name in classifier.classes:
@@ -88,7 +88,7 @@ def add_class(
     lock = WriterLock(path)
     try:
         model = _model(path, embedder, cache=cache)
-        side = load_class_side(path, model.classifier)
+        side = load_new_class_model(path, model.classifier)
         task = _grown(read_task(path), addition)
         spec, examples = task.classes[-1], task.samples_of(addition.name)
         if model.remote:
@@ -97,7 +97,7 @@ def add_class(
             grown = extended(model, side, spec, examples)
         write_task(path, task)
         folder.note_added(path, addition.name)
-        save_class_side(side, path, model.classifier, grown)
+        save_new_class_model(side, path, model.classifier, grown)
         save(grown, path)
     finally:
         lock.release()
@@ -127,14 +127,15 @@ def _metered(path: Path, embedder: Embedder | None, prices: Mapping[str, Price])
     if embedder is None or embedder.api is None:
         yield
         return
-    from adamab.providers.budget import Budget
-    from adamab.providers.ledger import Ledger
-    from adamab.run.inputs import budget_from_json
-    from adamab.run.journal import SEGMENT, Journal
-    from adamab.run.outside import Outside
+    from adamab.providers.metering import Budget, CallContext, Ledger
+    from adamab.run.resume import budget_from_json
+    from adamab.run.run_log import SEGMENT, Journal
 
     with Journal(path) as journal:
         segments = list(journal.events(SEGMENT))
     budget = budget_from_json(segments[-1].data["inputs"]["budget"]) if segments else Budget()
-    with Ledger(budget, journal.path) as ledger, Outside(budget, prices, ledger).connected(embedder, None):
+    with (
+        Ledger(budget, journal.path) as ledger,
+        CallContext(budget, prices, ledger).connected(embedder, None),
+    ):
         yield

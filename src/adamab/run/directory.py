@@ -2,14 +2,14 @@
 
     journal.sqlite                  what was bought, decided and changed; from the first second on
     vectors.sqlite                  paid vectors of this run (embedders behind an API only)
-    images/                         generated pictures by content, with thumbnails (tasks of pictures only)
+    images/                         generated images by content, with thumbnails (tasks of images only)
     checkpoint.safetensors          the model's state after some round, to start again faster
     writer.lock                     held by the process that writes
     model.safetensors, model.json   the classifier
     classes.safetensors             what a class that is added later gets its weights from
     task.json                       what was to be learned: classes, given samples, wording
     reviews.jsonl                   what people think of the synthetic samples
-    history.jsonl                   one record a round
+    history.jsonl                   one record per round
     synthetic.jsonl                 accepted synthetic samples, label and text
     samples.safetensors             the samples' vectors, to find those near a new one
     held_out.jsonl                  what folds that did not see a given sample say about it
@@ -28,31 +28,204 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adamab.classifier.files import CLASSES, DOCUMENT, WEIGHTS
-from adamab.errors import RunError
-from adamab.providers.budget import NANO, Budget, Spend
+import numpy as np
+import safetensors
+import safetensors.numpy
+from numpy.typing import NDArray
+
+from adamab.errors import RunError, one_line, place, short
+from adamab.model.storage import CLASSES, DOCUMENT, WEIGHTS
 from adamab.providers.image_store import FOLDER as IMAGES
-from adamab.run.checkpoint import FILE_NAME as CHECKPOINT
-from adamab.run.journal_file import FILE_NAME as JOURNAL
-from adamab.run.journal_file import LOCK_NAME as LOCK
-from adamab.run.kept_task import FILE_NAME as TASK
-from adamab.run.reviews import FILE_NAME as REVIEWS
-from adamab.run.sample_files import HELD_OUT, held_out_answers, write_held_out, write_vectors
-from adamab.run.sample_files import VECTORS as SAMPLES
-from adamab.task.images import is_url
-from adamab.task.messages import one_line, place, short
+from adamab.providers.metering import NANO, Budget, Spend
+from adamab.providers.sqlite_file import LOCK as LOCK
+from adamab.run.resume import CHECKPOINT as CHECKPOINT
+from adamab.run.reviews import REVIEWS as REVIEWS
+from adamab.task.images import Image, is_url
+from adamab.task.prompts import Prompts
+from adamab.task.spec import ClassSpec, Sample, Task
 from adamab.version import __version__
 
 if TYPE_CHECKING:
+    from adamab.method.stacking import HeldOut
     from adamab.run.fit import FitResult
+    from adamab.run.samples import TrainingSet
     from adamab.task.recipe import Recipe
-    from adamab.task.spec import Task
+
+
+# The task of a run, kept with it: what the page and the report show, and what `fit` goes on with.
+
+JOURNAL, TASK = "journal.sqlite", "task.json"
+TASK_FORMAT, TASK_VERSION = "adamab-task", 1
+
+
+def write_task(directory: Path, task: Task) -> None:
+    """Put a task into a run's directory, in place of the one that is there."""
+    samples = []
+    for sample in task.samples:
+        row: dict[str, Any] = {"label": sample.class_name, "text": sample.text}
+        if sample.id is not None:
+            row["id"] = sample.id
+        if sample.image is not None:
+            row["image"] = path_between(directory, sample.image.path)
+        samples.append(row)
+    document = {
+        "format": TASK_FORMAT,
+        "version": TASK_VERSION,
+        "name": task.name,
+        "modality": task.modality,
+        "classes": [asdict(spec) for spec in task.classes],
+        "samples": samples,
+        "prompts": asdict(task.prompts),
+    }
+    text = json.dumps(document, ensure_ascii=False, indent=1) + "\n"
+    new = directory / f".{TASK}.{os.getpid()}"
+    try:
+        with open(os.open(new, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as stream:
+            stream.write(text.encode("utf-8", "surrogatepass"))
+        os.replace(new, directory / TASK)
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        raise _unwritable(directory, error) from None
+
+
+def read_task(directory: Path) -> Task:
+    """The task of the run in `directory`.
+
+    Images are known by what they were; whether they still are is for whoever opens them to see.
+    """
+    file = directory / TASK
+    try:
+        document = json.loads(file.read_bytes().decode("utf-8", "surrogatepass"))
+    except FileNotFoundError:
+        raise RunError(f"{place(directory)}: keeps no task; name the task file") from None
+    except OSError as error:
+        raise RunError(f"{place(file)}: cannot be read ({_reason(error)})") from None
+    except (ValueError, RecursionError):
+        raise _damaged(file) from None
+    if not isinstance(document, dict) or document.get("format") != TASK_FORMAT:
+        raise _damaged(file)
+    if document.get("version") != TASK_VERSION:
+        raise RunError(f"{place(file)}: was written by another version of adamab; name the task file")
+    try:
+        return Task(
+            classes=tuple(ClassSpec(**spec) for spec in document["classes"]),
+            samples=tuple(_sample_from_json(sample, directory) for sample in document["samples"]),
+            prompts=Prompts(**document["prompts"]),
+            name=document["name"],
+            modality=document["modality"],
+        )
+    except (KeyError, TypeError, AttributeError):
+        raise _damaged(file) from None
+
+
+def _sample_from_json(row: Mapping[str, Any], directory: Path) -> Sample:
+    image = None
+    if "image" in row:
+        image = Image(row["text"].rpartition(":")[2], directory / row["image"])
+    return Sample(row["text"], row["label"], id=row.get("id"), image=image)
+
+
+def path_between(directory: Path, path: Path) -> str:
+    """How to get from a run to something else, so that both can be moved together."""
+    target = os.path.realpath(path)
+    try:
+        return Path(os.path.relpath(target, os.path.realpath(directory))).as_posix()
+    except ValueError:  # another drive
+        return Path(target).as_posix()
+
+
+def _damaged(file: Path) -> RunError:
+    return RunError(f"{place(file)}: is damaged; name the task file, which writes it anew")
+
+
+# What a run leaves about its samples, for people who look into it: vectors, and held-out answers.
+
+SAMPLES, HELD_OUT = "samples.safetensors", "held_out.jsonl"
+MOST_NUMBERS = 100_000_000  # of a matrix that is kept for looking only: 200 MB
+Halves = NDArray[np.float16]
+
+
+@dataclass(frozen=True)
+class SampleVectors:
+    """The view in which samples meet descriptions, as the embedder gives it but in half precision.
+
+    That is enough to say what is near. Rows are those of the kept task, of `synthetic.jsonl` and of the
+    classes; empty where there are none.
+    """
+
+    given: Halves  # (n, d)
+    synthetic: Halves  # (m, d)
+    described: Halves  # (K, d)
+
+
+@dataclass(frozen=True)
+class HeldOutAnswer:
+    """A given sample, and what heads that never saw it say."""
+
+    label: str
+    text: str
+    predicted: str
+    probability: float  # of the predicted class
+
+
+def vectors_of(samples: TrainingSet) -> SampleVectors:
+    """Those of a training set; none where they are too many for looking, or too long for half precision."""
+    pooled = samples.views[samples.pooled]
+    classes = samples.describe_classes(samples.given)
+    nothing = pooled[:0]
+    described = nothing if classes is None else classes.views.get(samples.pooled, nothing)
+    longest = max(np.abs(matrix).max(initial=0) for matrix in (pooled, described))
+    if pooled.size + described.size > MOST_NUMBERS or longest > np.finfo(np.float16).max:
+        return SampleVectors(*(nothing.astype(np.float16) for _ in range(3)))
+    given, synthetic = pooled[samples.given], pooled[~samples.given & samples.has_texts]
+    return SampleVectors(*(x.astype(np.float16) for x in (given, synthetic, described)))
+
+
+def read_vectors(directory: Path) -> SampleVectors | None:
+    """Those that a fit left; None where none has ended yet."""
+    file = directory / SAMPLES
+    try:
+        return SampleVectors(**safetensors.numpy.load(file.read_bytes()))
+    except FileNotFoundError:
+        return None
+    except (OSError, safetensors.SafetensorError, TypeError):
+        raise RunError(f"{place(file)}: cannot be read; fit again to write it anew") from None
+
+
+def held_out_answers(
+    held_out: HeldOut | None, given: Sequence[Sample], classes: Sequence[str]
+) -> list[HeldOutAnswer]:
+    """One per held-out sample, in the order of the task."""
+    if held_out is None:
+        return []
+    logits = held_out.scale() * held_out.logits.astype(np.float64)
+    odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probability = (odds / odds.sum(axis=1, keepdims=True)).max(axis=1)
+    return [
+        HeldOutAnswer(given[i].class_name, given[i].text, classes[best], round(float(p), 6))
+        for i, best, p in zip(held_out.position, logits.argmax(axis=1), probability, strict=True)
+    ]
+
+
+def read_held_out(directory: Path) -> list[HeldOutAnswer]:
+    """Those that a fit left; none where none has ended yet."""
+    file = directory / HELD_OUT
+    try:
+        text = file.read_bytes().decode("utf-8", "surrogatepass")
+        # Not splitlines: a text may hold a line separator of its own.
+        return [HeldOutAnswer(**json.loads(line)) for line in text.split("\n")[:-1]]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, TypeError):
+        raise RunError(f"{place(file)}: cannot be read; fit again to write it anew") from None
+
 
 SUMMARY, HISTORY, SYNTHETIC = "fit.json", "history.jsonl", "synthetic.jsonl"
 RESULTS = (WEIGHTS, DOCUMENT, CLASSES, HISTORY, SYNTHETIC, SAMPLES, HELD_OUT, SUMMARY)
@@ -60,8 +233,9 @@ VECTORS = "vectors.sqlite"
 _OLD = ".old"
 _ENDS = ("", "-wal", "-shm", "-journal")  # of the files that SQLite keeps beside a database
 _PROGRESS = [(CHECKPOINT, ""), *((name, end) for name in (JOURNAL, VECTORS) for end in _ENDS)]
-_ASIDE = {name + end: name + _OLD + end for name, end in _PROGRESS}
-FILES = (*RESULTS, TASK, REVIEWS, IMAGES, *_ASIDE, *_ASIDE.values(), *(LOCK + end for end in _ENDS))
+ASIDE = {name + end: name + _OLD + end for name, end in _PROGRESS}
+_LOCKS = tuple(LOCK + end for end in _ENDS)  # all that a run killed before its journal leaves
+FILES = (*RESULTS, TASK, REVIEWS, IMAGES, *ASIDE, *ASIDE.values(), *_LOCKS)
 FORMAT = "adamab-run"
 VERSION = 1
 _PACKAGES = ("numpy", "scipy", "torch", "sentence-transformers")
@@ -81,6 +255,10 @@ def summarise(
     """The contents of `fit.json`."""
     classifier = result.classifier
     by_class = result.synthetic_by_class
+    rejected: dict[str, Counter[str]] = {}  # by class and reason
+    for record in result.history:
+        if record.chosen is not None and record.rejected:
+            rejected.setdefault(record.chosen, Counter()).update(record.rejected)
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -104,8 +282,8 @@ def summarise(
         "estimate": None if result.estimate is None else asdict(result.estimate),
         "closed": result.closed,
         "ended": result.ended,
-        "rejected": result.history.rejected_by_class(),
-        "refused": result.history.refused_by_class(),
+        "rejected": {name: dict(reasons) for name, reasons in rejected.items()},
+        "refused": dict(Counter(r.chosen for r in result.history if r.refused and r.chosen is not None)),
         "diversity": {
             name: figures._asdict() for name, figures in zip(task.class_names, result.diversity, strict=True)
         },
@@ -146,7 +324,7 @@ def task_digest(task: Task) -> str:
 
 
 def check_place(path: Path, *, overwrite: bool = False) -> None:
-    """Refuse a place where a run can be neither begun nor taken up, before an hour is spent on it.
+    """Refuse a place where a run can be neither begun nor resumed, before an hour is spent on it.
 
     Only a directory that holds a run and nothing else is ever taken over.
     """
@@ -160,7 +338,7 @@ def check_place(path: Path, *, overwrite: bool = False) -> None:
         raise RunError(f"{place(path)}: cannot be used ({_reason(error)})") from None
     foreign = [name for name in entries if name not in FILES and not name.startswith(".")]
     if entries and not (is_run(path) or has_journal(path)):
-        if foreign or not set(entries) <= {LOCK}:
+        if not set(entries).issubset(_LOCKS):
             raise RunError(f"{place(path)}: holds something else than a run; name another directory")
     elif foreign:
         raise RunError(
@@ -172,7 +350,11 @@ def check_place(path: Path, *, overwrite: bool = False) -> None:
             f"{place(path)}: holds a run without a journal, which cannot be taken up; "
             "name another directory or add --overwrite"
         )
-    _check_writable(path)
+    parent = Path(os.path.realpath(path))
+    while not parent.exists():
+        parent = parent.parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise RunError(f"{place(path)}: cannot be made, {place(parent)} is not a directory to write in")
 
 
 def has_journal(path: Path) -> bool:
@@ -180,40 +362,9 @@ def has_journal(path: Path) -> bool:
     return (path / JOURNAL).exists()
 
 
-def set_aside(path: Path) -> None:
-    """Put the progress of an earlier run aside, so that a new one can begin; results stay till then.
-
-    A run in which nothing has happened is no reason to give up what was set aside before it.
-    """
-    worthless = has_set_aside(path) and _is_blank(path)
-    for name, aside in _ASIDE.items():
-        if worthless:
-            (path / name).unlink(missing_ok=True)
-        elif (path / name).exists():
-            os.replace(path / name, path / aside)
-        else:
-            (path / aside).unlink(missing_ok=True)
-
-
-def _is_blank(path: Path) -> bool:
-    from adamab.run.journal import Journal
-
-    try:
-        with Journal(path) as journal:
-            return journal.is_blank()
-    except RunError:
-        return not has_journal(path)  # one that is damaged may be worth something to somebody
-
-
 def has_set_aside(path: Path) -> bool:
     """Whether an earlier run gave way to the one that is there."""
-    return (path / _ASIDE[JOURNAL]).exists()
-
-
-def drop_set_aside(path: Path) -> None:
-    """Delete what `set_aside` kept."""
-    for aside in _ASIDE.values():
-        (path / aside).unlink(missing_ok=True)
+    return (path / ASIDE[JOURNAL]).exists()
 
 
 def has_results(path: Path) -> bool:
@@ -255,69 +406,51 @@ def read_summary(path: Path) -> dict[str, Any]:
 
 def write_results(path: Path, task: Task, result: FitResult, summary: Mapping[str, Any]) -> None:
     """Write all results, each file as a whole."""
+    from adamab.model import save
+    from adamab.model.new_class import save_new_class_model
+
+    new = path / f".results.{os.getpid()}"
     try:
         path.mkdir(parents=True, exist_ok=True)
-        with _inside(path) as new:
-            _fill(new, task, result, summary)
-            for name in RESULTS:
-                os.replace(new / name, path / name)
+        shutil.rmtree(new, ignore_errors=True)  # of a killed process that had the same number
+        new.mkdir()
+        save(result.classifier, new)
+        save_new_class_model(result.new_class, new, result.classifier)
+        with open(new / HISTORY, "w", encoding="utf-8") as stream:
+            stream.writelines(json.dumps(r.to_json(), allow_nan=False) + "\n" for r in result.history)
+        with open(new / SYNTHETIC, "w", encoding="utf-8") as stream:
+            for sample in result.synthetic:
+                row = {"label": sample.class_name, "text": sample.text}
+                if sample.image is not None:
+                    row["image"] = f"{IMAGES}/{sample.image.path.name}"
+                stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+        (new / SAMPLES).write_bytes(safetensors.numpy.save(asdict(result.vectors)))
+        (new / HELD_OUT).touch(mode=0o600)  # given samples may be private
+        with open(new / HELD_OUT, "w", encoding="utf-8", errors="surrogatepass") as stream:
+            for answer in held_out_answers(result.held_out, task.samples, task.class_names):
+                stream.write(json.dumps(asdict(answer), ensure_ascii=False) + "\n")
+        text = json.dumps(summary, ensure_ascii=False, allow_nan=False, indent=1)
+        (new / SUMMARY).write_text(text + "\n", encoding="utf-8")
+        for name in RESULTS:
+            os.replace(new / name, path / name)
     except OSError as error:
-        raise RunError(f"{place(path)}: cannot be written ({_reason(error)})") from None
-
-
-def _fill(directory: Path, task: Task, result: FitResult, summary: Mapping[str, Any]) -> None:
-    from adamab.classifier import save
-    from adamab.classifier.class_files import save_class_side
-
-    save(result.classifier, directory)
-    save_class_side(result.class_side, directory, result.classifier)
-    result.history.write(directory / HISTORY)
-    with open(directory / SYNTHETIC, "w", encoding="utf-8") as stream:
-        for sample in result.synthetic:
-            row = {"label": sample.class_name, "text": sample.text}
-            if sample.image is not None:
-                row["image"] = f"{IMAGES}/{sample.image.path.name}"
-            stream.write(json.dumps(row, ensure_ascii=False) + "\n")
-    write_vectors(directory, result.vectors)
-    write_held_out(directory, held_out_answers(result.held_out, task.samples, task.class_names))
-    _write_summary(directory, summary)
-
-
-def _write_summary(directory: Path, summary: Mapping[str, Any]) -> None:
-    text = json.dumps(summary, ensure_ascii=False, allow_nan=False, indent=1)
-    (directory / SUMMARY).write_text(text + "\n", encoding="utf-8")
+        raise _unwritable(path, error) from None
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
 
 
 def note_added(path: Path, name: str) -> None:
-    """Say in `fit.json` that a class was added after the fit; the next fit writes it anew."""
+    """Say in `fit.json` that a class was added after the fit; the next fit replaces it."""
     summary = read_summary(path)
-    added = [*summary.get("added", []), name]
+    added = dict.fromkeys([*summary.get("added", []), name])
+    text = json.dumps({**summary, "added": list(added)}, ensure_ascii=False, allow_nan=False, indent=1)
+    new = path / f".{SUMMARY}.{os.getpid()}"
     try:
-        with _inside(path) as new:
-            _write_summary(new, {**summary, "added": list(dict.fromkeys(added))})
-            os.replace(new / SUMMARY, path / SUMMARY)
+        new.write_text(text + "\n", encoding="utf-8")
+        os.replace(new, path / SUMMARY)
     except OSError as error:
-        raise RunError(f"{place(path)}: cannot be written ({_reason(error)})") from None
-
-
-@contextlib.contextmanager
-def _inside(directory: Path) -> Iterator[Path]:
-    """A new directory in the run's, gone at the end with what is left in it."""
-    path = directory / f".results.{os.getpid()}"
-    shutil.rmtree(path, ignore_errors=True)  # of a killed process that had the same number
-    path.mkdir()
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _check_writable(path: Path) -> None:
-    parent = Path(os.path.realpath(path))
-    while not parent.exists():
-        parent = parent.parent
-    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise RunError(f"{place(path)}: cannot be made, {place(parent)} is not a directory to write in")
+        new.unlink(missing_ok=True)
+        raise _unwritable(path, error) from None
 
 
 def versions() -> dict[str, str]:
@@ -327,6 +460,10 @@ def versions() -> dict[str, str]:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
     return versions
+
+
+def _unwritable(path: Path, error: OSError) -> RunError:
+    return RunError(f"{place(path)}: cannot be written ({_reason(error)})")
 
 
 def _reason(error: OSError) -> str:

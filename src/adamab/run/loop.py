@@ -10,62 +10,21 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adamab.errors import RecipeError
+from adamab.method.numerics import flush_denormals
 from adamab.method.policies import Arms, Choice, Policy
-from adamab.method.tiny_numbers import tiny_is_zero
 from adamab.method.training import EpochReport
-from adamab.run.class_scores import ClassScores
-from adamab.run.joint_model import JointModel
-from adamab.run.past import Past, RoundOutcome
-from adamab.run.records import RoundRecord, Seconds
-from adamab.run.source import Added, Clock, Source
-from adamab.run.training_set import TrainingSet
+from adamab.run._intake import Clock, RoundIntake, SampleSource
+from adamab.run._loop_model import JointModel
+from adamab.run.records import ClassScores, RoundRecord, Seconds
+from adamab.run.resume import Checkpoint, RoundOutcome
+from adamab.run.run_log import RunLog
+from adamab.run.samples import TrainingSet
 from adamab.task.recipe import Recipe
-
-
-class Trail(Protocol):
-    """What was decided before, perhaps in an earlier process, and where to write down what is decided now."""
-
-    @property
-    def past(self) -> Past:
-        """What lies behind."""
-
-    def decided(self, round_: int) -> str | None:
-        """The class that the round chose, if that is known."""
-
-    def decide(self, round_: int, class_name: str) -> None:
-        """The round chooses this class; called before anything is bought for it."""
-
-    def outcome(self, round_: int) -> RoundOutcome | None:
-        """How the round ended, if it ended."""
-
-    def end(self, outcome: RoundOutcome, loop: Loop) -> None:
-        """The round has ended."""
-
-
-class Untold:
-    """No trail: nothing is known and nothing is written down."""
-
-    past = Past()
-
-    def decided(self, round_: int) -> str | None:
-        """Nothing is known."""
-        return None
-
-    def decide(self, round_: int, class_name: str) -> None:
-        """Nothing is kept."""
-
-    def outcome(self, round_: int) -> RoundOutcome | None:
-        """Nothing is known."""
-        return None
-
-    def end(self, outcome: RoundOutcome, loop: Loop) -> None:
-        """Nothing is kept."""
 
 
 @dataclass
@@ -80,56 +39,89 @@ class Loop:
 
     samples: TrainingSet
     make_model: Callable[[], JointModel]
-    source: Source | None
+    source: SampleSource | None
     policy: Policy | None
     recipe: Recipe
     rng: np.random.Generator
-    trail: Trail
+    run_log: RunLog
     prefetch: int = 0
     all_scores: bool = False
-    done: int = 0  # rounds of earlier segments or before a checkpoint
+    done: int = 0  # the last round that has ended
     model: JointModel | None = None
     n_model: int = 0  # samples that it was made from
     _departed: bool = False
 
     def records(self) -> Iterator[RoundRecord]:
         """Run the rounds that are left."""
-        self.trail.past.rebuild(self)
-        if self.trail.past.checkpoint is None and len(self.samples):
-            self._make_model()
-            self._catch_up()
+        self._resume()
         for round_ in range(self.done + 1, self._last() + 1):
             record = self._round(round_, self._size(round_))
             if record is None:
                 return
             yield record
 
-    def _catch_up(self) -> None:
-        """A new segment learns anew from all samples, for as many rounds as lie behind it."""
-        if self.model is not None and self._is_consulted():
-            for round_ in range(1, self.done + 1):
-                self.model.epoch(round_)
+    def _resume(self) -> None:
+        """Put the samples, the classes' positions, the model and the random numbers where they were."""
+        state = self.run_log.resume
+        if self.source is not None:
+            self.source.resume(state)
+        for outcome in state.before:
+            self._adopt(outcome)
+        for outcome in state.skipped:
+            self._make_model_again()
+            self._adopt(outcome)
+            if self.model is not None:
+                self.model.follow()  # round by round, as then: other shapes round differently
+        self.done = max((record.round for record in state.records), default=0)
+        if state.checkpoint is not None:
+            self._make_model_again()
+            self.rng.bit_generator.state = dict(state.checkpoint.rng)
+            if self.model is not None:
+                self.model.restore(state.checkpoint.tensors)
+        elif len(self.samples):
+            self._make_model()
+            if self.model is not None and self._is_consulted():
+                # A new segment learns again from all samples, for as many rounds as lie behind it.
+                for round_ in range(1, self.done + 1):
+                    self.model.epoch(round_)
+
+    def _adopt(self, outcome: RoundOutcome) -> None:
+        if self.source is not None:
+            self.source.adopt(self.samples, outcome, self.run_log.resume)
+
+    def _make_model_again(self) -> None:
+        """From as many samples as when the checkpoint's model was made."""
+        checkpoint = self.run_log.resume.checkpoint
+        made = 0 if checkpoint is None else checkpoint.n_model
+        if self.model is None and made and len(self.samples) == made:
+            self._make_model()
+
+    def _checkpoint(self) -> Checkpoint:
+        """The state after the round that has just ended."""
+        made = self.model is not None
+        return Checkpoint(
+            self.done,
+            self.n_model if made else 0,
+            {} if self.model is None else self.model.state(),
+            dict(self.rng.bit_generator.state),
+        )
 
     def _is_consulted(self) -> bool:
         """Whether anybody looks at the model: where the heads are trained anew, only δ² and the gate do."""
         choosing = self.policy is not None and self.policy.needs_shift
-        return choosing or not self.recipe.refit or self.recipe.consistent is not None
+        return choosing or not self.recipe.refit or self.recipe.max_label_rank is not None
 
     def _make_model(self) -> None:
         self.model, self.n_model = self.make_model(), len(self.samples)
 
     def _last(self) -> int:
         """The last round: where an earlier segment left generation undone, it comes on top."""
-        rounds = self.recipe.n_rounds(self.samples.n_classes)
-        return max(rounds, self._base() + self._generating(self._base() + 1))
-
-    def _base(self) -> int:
-        """The last round of earlier segments."""
-        return self.trail.past.behind.last
+        rounds, before = self.recipe.n_rounds(self.samples.n_classes), self.run_log.resume.last_before
+        return max(rounds, before + self._generating(before + 1))
 
     def _generating(self, round_: int) -> int:
         """How many rounds may generate from this one on."""
-        return self._planned() - (round_ - self._base()) + 1
+        return self._planned() - (round_ - self.run_log.resume.last_before) + 1
 
     def _planned(self) -> int:
         """Rounds of this segment that may generate; in rounds without a choice none did.
@@ -137,14 +129,13 @@ class Loop:
         A budget of samples means samples: it allows twice the rounds that it needs, to make up for
         those that come short.
         """
-        behind = self.trail.past.behind
         planned = self.recipe.n_augmentation_rounds(self.samples.n_classes)
         if self.recipe.refit and self.source is not None and self.source.sets_rounds(planned):
-            return 2 * self.source.rounds_for(behind.accepted)
-        return planned - behind.chosen
+            return 2 * self.source.rounds_for(self.run_log.resume.accepted_before)
+        return planned - self.run_log.resume.chosen_before
 
     def _size(self, round_: int) -> int:
-        known = self.trail.outcome(round_)
+        known = self.run_log.outcome(round_)
         idle = known is not None and known.record.chosen is None  # the journal is followed here too
         if self.source is None or self.policy is None or idle or self._generating(round_) <= 0:
             return 0
@@ -154,8 +145,8 @@ class Loop:
         """One round; None where there is nothing left to generate and training follows later."""
         if size == 0 and self.recipe.refit:
             return None
-        counts, clock, known = self.samples.counts(), Clock(), self.trail.outcome(round_)
-        choice, added = None, Added()
+        counts, clock, known = self.samples.counts(), Clock(), self.run_log.outcome(round_)
+        choice, added = None, RoundIntake()
         seeding = size > 0 and self.source is not None and bool((self.source.open() & (counts == 0)).any())
         if self.model is None and len(self.samples) and not seeding:
             self._make_model()
@@ -183,7 +174,7 @@ class Loop:
             refused=added.refused,
             ended=added.ended,
         )
-        return self._told(record, choice, added, known)
+        return self._noted(record, choice, added, known)
 
     def _train(self, round_: int, clock: Clock) -> EpochReport | None:
         if self.model is None or not self._is_consulted():
@@ -195,9 +186,10 @@ class Loop:
         clock.lap("training")
         return trained
 
-    def _told(
-        self, record: RoundRecord, choice: Choice | None, added: Added, known: RoundOutcome | None
+    def _noted(
+        self, record: RoundRecord, choice: Choice | None, added: RoundIntake, known: RoundOutcome | None
     ) -> RoundRecord:
+        self.done = record.round
         if known is not None:
             return known.record  # as it was written when it happened, its seconds included
         outcome = RoundOutcome(record, tuple(added.texts), turned_away=tuple(added.turned_away))
@@ -210,23 +202,23 @@ class Loop:
                 refusals=shelf.refusals,
                 closing=shelf.closing,
             )
-        self.trail.end(outcome, self)
+        self.run_log.end(outcome, self._checkpoint)
         return record
 
     def _choose(
-        self, policy: Policy, source: Source, counts: NDArray[np.int64], size: int, round_: int
+        self, policy: Policy, source: SampleSource, counts: NDArray[np.int64], size: int, round_: int
     ) -> Choice:
-        need = 1.0 if self.model is None else self.model.need
-        arms = Arms(counts, source.open(), size, need)
+        target_share = 1.0 if self.model is None else self.model.target_share
+        arms = Arms(counts, source.open(), size, target_share)
         choice = self._computed(policy, arms)
         names = [spec.name for spec in source.classes]
-        decided = self.trail.decided(round_)
+        decided = self.run_log.decided(round_)
         if decided is None:
-            self.trail.decide(round_, names[choice.arm])
+            self.run_log.decide(round_, names[choice.arm])
         elif decided != names[choice.arm]:
             self._depart(f"round {round_} chose {decided} when it was recorded and would now choose another")
             choice = replace(choice, arm=names.index(decided))
-        if self.prefetch and self.trail.outcome(round_) is None:
+        if self.prefetch and self.run_log.outcome(round_) is None:
             self._fetch_ahead(policy, source, arms, choice, round_)
         return choice
 
@@ -235,12 +227,14 @@ class Loop:
         forced = bool((arms.open & (arms.counts == 0)).any())
         if forced or self.model is None or not policy.needs_shift:
             return policy.choose(arms, rng=self.rng)
-        with self.model.threads(), tiny_is_zero():
+        with self.model.threads(), flush_denormals():
             return policy.choose(
                 arms, rng=self.rng, shift=self.model.shift(arms.batch), all_exact=self.all_scores
             )
 
-    def _fetch_ahead(self, policy: Policy, source: Source, arms: Arms, choice: Choice, round_: int) -> None:
+    def _fetch_ahead(
+        self, policy: Policy, source: SampleSource, arms: Arms, choice: Choice, round_: int
+    ) -> None:
         """What the next rounds will likely ask for; never more than the rounds that are left can use."""
         left = self._generating(round_) - 1
         if source.budget is not None:
@@ -255,7 +249,9 @@ class Loop:
         elif source.is_waiting(choice.arm):
             source.fetch_ahead(choice.arm, self._foresee(policy, source, arms, choice, limit), limit)
 
-    def _foresee(self, policy: Policy, source: Source, arms: Arms, choice: Choice, limit: int) -> list[int]:
+    def _foresee(
+        self, policy: Policy, source: SampleSource, arms: Arms, choice: Choice, limit: int
+    ) -> list[int]:
         """Use the time of waiting to work out what the policy would choose next, batch by batch.
 
         Each batch is taken to be like the samples that its class has, and the model to stay as it is.
@@ -276,9 +272,9 @@ class Loop:
         return foreseen[1:] if len(foreseen) > limit else [*foreseen[1:], *rest]
 
     def _fill(
-        self, source: Source, choice: Choice, size: int, clock: Clock, known: RoundOutcome | None
-    ) -> Added:
-        checked = self.recipe.consistent is not None and self.model is not None
+        self, source: SampleSource, choice: Choice, size: int, clock: Clock, known: RoundOutcome | None
+    ) -> RoundIntake:
+        checked = self.recipe.max_label_rank is not None and self.model is not None
         added = source.fill(
             self.samples,
             choice.arm,

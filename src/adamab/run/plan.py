@@ -1,25 +1,46 @@
-"""What a fit would call and cost, worked out without sending anything."""
+"""What a fit would call and cost, worked out without sending anything.
+
+The requests are those that the providers build for a fit. How many there are is known where nothing goes
+wrong; how long new texts will be is not, so they are taken to be as long as the given ones, and at most as
+long as an answer may be. Which classes the policy will choose is not known either: the ones with the fewest
+samples stand for them.
+"""
 
 from __future__ import annotations
 
+import io
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from adamab.errors import ApiError
-from adamab.providers.budget import NANO, Budget
-from adamab.providers.prices import Price, check_prices, find_price
-from adamab.providers.usage import Usage
-from adamab.run.fit import configure, settled
-from adamab.run.fit_run import Order, check_holdout
-from adamab.run.outside import priced
-from adamab.run.planned_calls import EMBED, GENERATE, AtMost, PlannedCall, PlannedCalls
+import numpy as np
+
+from adamab.errors import ApiError, EmbedderError
+from adamab.providers.cache import CachedEmbedder
+from adamab.providers.embedders.api import ApiEmbedder
+from adamab.providers.embedders.base import Item, Kind
+from adamab.providers.generators.base import Request
+from adamab.providers.image_store import temporary_store
+from adamab.providers.metering import NANO, Budget, Price, Usage, find_price, priced
+from adamab.providers.registry import embedder_key
+from adamab.providers.sqlite_file import PlaceError
+from adamab.run._intake import REFILLS
+from adamab.run.settings import FitSetup, check_holdout
+from adamab.task.images import Image
 
 if TYPE_CHECKING:
     from adamab.providers.embedders.base import Modality
-    from adamab.providers.generators.base import Generator
     from adamab.providers.http import ApiClient
+
+EMBED, GENERATE = "embed", "generate"
+_UNSEEN = "x" * 60  # a sample where no class has one to go by
+_LONGER = 3  # times a given sample that a recorded one may be long
+_LARGEST = (1536, 1024)  # of an image whose size is left to the service
+_LOOKED_UP = 256  # samples that the cache is asked for at once
 
 
 @dataclass(frozen=True)
@@ -42,13 +63,8 @@ class Amount:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return {
-            "calls": self.calls,
-            "input_tokens": self.usage.input_tokens,
-            "output_tokens": self.usage.output_tokens,
-            "images": self.usage.images,
-            "usd": None if self.nano_usd is None else self.nano_usd / NANO,
-        }
+        usd = None if self.nano_usd is None else self.nano_usd / NANO
+        return {"calls": self.calls, **vars(self.usage), "usd": usd}
 
 
 @dataclass(frozen=True)
@@ -67,19 +83,31 @@ class Party:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        price = self.price
+        price, tokens, image = self.price, None, None
+        if price is not None:
+            tokens = {"input": float(price.input), "output": float(price.output)}
+            image = None if price.image is None else float(price.image)
         return {
             "spec": self.spec,
             "host": self.host,
             "sends": list(self.sends),
-            "usd_a_million_tokens": None
-            if price is None
-            else {"input": float(price.input), "output": float(price.output)},
-            "usd_an_image": None if price is None or price.image is None else float(price.image),
+            "usd_a_million_tokens": tokens,
+            "usd_an_image": image,
             "lacking": self.lacking,
             "expected": self.expected.to_json(),
             "at_most": self.at_most.to_json(),
         }
+
+
+@dataclass(frozen=True)
+class PlannedCall:
+    """A call, or equal ones: what each should use, and the most that it may, which is reserved for it."""
+
+    purpose: str
+    expected: Usage
+    bound: Usage
+    round: int = 0  # 0: before the first
+    times: int = 1
 
 
 @dataclass(frozen=True)
@@ -93,10 +121,6 @@ class Ending:
     rounds: int | None
     samples: int = 0
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {"cap": str(self.cap), "rounds": self.rounds, "samples": self.samples}
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -107,8 +131,9 @@ class Plan:
     given: int
     rounds: int
     samples: int
-    cached: int  # known texts and pictures whose vectors are in the cache
+    cached: int  # known texts and images whose vectors are in the cache
     parties: tuple[Party, ...]
+    calls: tuple[PlannedCall, ...]  # in their order, if every answer is as long and as good as it should be
     budget: Budget
     ending: Ending | None
     modality: Modality = "text"  # of the task
@@ -125,6 +150,7 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
+        ending = self.ending
         return {
             "task": self.task,
             "classes": self.classes,
@@ -136,82 +162,60 @@ class Plan:
             "at_most": self.at_most.to_json(),
             "by_purpose": {party.purpose: party.to_json() for party in self.parties},
             "budget": None if self.budget == Budget() else str(self.budget),
-            "ends_early": None if self.ending is None else self.ending.to_json(),
+            "ends_early": None if ending is None else {**vars(ending), "cap": str(ending.cap)},
         }
 
 
-def plan_fit(order: Order) -> Plan:
-    """What `order` would call, where, and what that would cost; needs no key and touches nothing.
+def plan_fit(setup: FitSetup) -> Plan:
+    """What `setup` would call, where, and what that would cost; needs no key and touches nothing.
 
     Raises what a fit would raise before its first call, but for a missing key, which the plan names.
     """
-    check_holdout(order.task, order.holdout)
-    parties = _parties(order)
-    check_prices(
-        order.caps,
-        {party.spec: party.price for party in parties if party.host is not None},
-        makes_images=[party.spec for party in parties if party.makes_images],
-    )
-    _prepare(order)
-    planned = PlannedCalls(order)
-    calls, most = planned.expected(), planned.at_most()
+    check_holdout(setup)
+    task, embedder, generator = setup.task, setup.embedder, setup.generator
+    prices = {id(api): p for api, p in priced(embedder, generator, setup.settings.prices, setup.budget)}
+    samples = "images" if task.modality == "image" else "samples"
+    sent = [f"the given {samples}", *(["the classes' wordings"] if "text" in embedder.modalities else ())]
+    asked = [(EMBED, setup.embedder_spec, embedder.api, sent)]
+    if generator is not None:
+        if not generator.yields_vectors:
+            sent.append(f"the new {samples}")
+        if generator.api is None:  # a key is not asked for
+            generator.check(task.class_names)
+        shown = ["the classes' names and descriptions"]
+        if generator.modality == "text":  # one that draws is shown no image
+            shown += ["the given samples", "the new samples"]
+        asked.append((GENERATE, setup.generator_spec, generator.api, shown))
+    planner = _Planner(setup)
+    calls, most = planner.expected(), planner.at_most()
+    parties = []
+    for purpose, spec, api, sends in asked:
+        party = Party(purpose, spec)
+        if api is not None:
+            party = _remote(purpose, api, sends, prices[id(api)])
+        own, most_own = ([c for c in some if c.purpose == purpose] for some in (calls, most))
+        draws = purpose == GENERATE and generator is not None and generator.modality == "image"
+        parties.append(
+            replace(
+                party,
+                makes_images=draws and api is not None,
+                expected=sum((Amount.of(call.expected, party.price) for call in own), Amount()),
+                at_most=sum((Amount.of(c.bound, party.price, c.times) for c in most_own), Amount()),
+            )
+        )
     return Plan(
-        task=order.task.name,
-        classes=len(order.task.classes),
-        given=len(order.task.samples),
-        rounds=len(planned.sizes),
-        samples=sum(planned.sizes),
-        cached=planned.cached,
-        parties=tuple(_with_amounts(party, calls, most) for party in parties),
-        budget=order.caps,
-        ending=_ending(order.caps, calls, planned.sizes, {p.purpose: p.price for p in parties}),
-        modality=order.task.modality,
+        task=task.name,
+        classes=len(task.classes),
+        given=len(task.samples),
+        rounds=len(planner.sizes),
+        samples=sum(planner.sizes),
+        cached=planner.cached,
+        parties=tuple(parties),
+        calls=tuple(calls),
+        budget=setup.budget,
+        ending=_ending(setup.budget, calls, planner.sizes, {p.purpose: p.price for p in parties}),
+        modality=task.modality,
     )
-
-
-def _prepare(order: Order) -> None:
-    """What a fit does with a generator before the first call; a key is not asked for."""
-    generator = order.generator
-    if generator is None:
-        return
-    if generator.api is None:
-        generator.check(order.task.class_names)
-    configure(generator, order.task, settled(order.recipe, order.task, order.caps), seed=order.seed)
-
-
-def _parties(order: Order) -> list[Party]:
-    found = {id(api): price for api, price in priced(order.embedder, order.generator, order.prices)}
-    asked = [(EMBED, order.embedder_spec, order.embedder.api, _embedded(order))]
-    if order.generator is not None:
-        asked.append((GENERATE, order.generator_spec, order.generator.api, _told(order.generator)))
-    return [
-        Party(purpose, spec)
-        if api is None
-        else replace(_remote(purpose, api, sends, found[id(api)]), makes_images=_draws(purpose, order))
-        for purpose, spec, api, sends in asked
-    ]
-
-
-def _draws(purpose: str, order: Order) -> bool:
-    return purpose == GENERATE and order.generator is not None and order.generator.modality == "image"
-
-
-def _embedded(order: Order) -> Iterator[str]:
-    """What an embedder is sent."""
-    samples = "pictures" if order.task.modality == "image" else "samples"
-    yield f"the given {samples}"
-    if "text" in order.embedder.modalities:
-        yield "the classes' wordings"
-    if order.generator is not None and not order.generator.yields_vectors:
-        yield f"the new {samples}"
-
-
-def _told(generator: Generator) -> Iterator[str]:
-    """What a generator is sent; one that draws is shown no picture."""
-    yield "the classes' names and descriptions"
-    if generator.modality == "text":
-        yield "the given samples"
-        yield "the new samples"
 
 
 def remote_party(
@@ -226,8 +230,8 @@ def remote_party(
     calls = list(usages)
     return replace(
         _remote(purpose, api, sends, price),
-        expected=_total(Amount.of(usual, price) for usual, _ in calls),
-        at_most=_total(Amount.of(bound, price) for _, bound in calls),
+        expected=sum((Amount.of(expected, price) for expected, _ in calls), Amount()),
+        at_most=sum((Amount.of(bound, price) for _, bound in calls), Amount()),
     )
 
 
@@ -238,21 +242,7 @@ def _remote(purpose: str, api: ApiClient, sends: Iterable[str], price: Price | N
     except ApiError as error:
         lacking = str(error)
     host = urlsplit(api.service.base_url).netloc
-    spec = f"{api.service.name}:{api.model}"
-    return Party(purpose, spec, tuple(sends), host, price, lacking=lacking)
-
-
-def _with_amounts(party: Party, calls: Iterable[PlannedCall], most: Iterable[AtMost]) -> Party:
-    purpose, price = party.purpose, party.price
-    return replace(
-        party,
-        expected=_total(Amount.of(call.expected, price) for call in calls if call.purpose == purpose),
-        at_most=_total(Amount.of(m.bound, price, m.times) for m in most if m.purpose == purpose),
-    )
-
-
-def _total(amounts: Iterable[Amount]) -> Amount:
-    return sum(amounts, Amount())
+    return Party(purpose, f"{api.service.name}:{api.model}", tuple(sends), host, price, lacking=lacking)
 
 
 def _ending(
@@ -271,3 +261,174 @@ def _ending(
             rounds = call.round - 1 if call.round else None
             return Ending(cap, rounds, sum(sizes[: rounds or 0]))
     return None
+
+
+class _Planner:
+    """Has the providers build the requests of a fit, with stand-ins for the samples that are not made yet."""
+
+    def __init__(self, setup: FitSetup) -> None:
+        self._setup, self._task, self._recipe = setup, setup.task, setup.recipe
+        generator, embedder = setup.generator, setup.embedder
+        self.sizes: list[int] = []  # samples of each round that generates, if all are accepted
+        if generator is not None and setup.settings.policy != "none":
+            rounds, cap = self._recipe.n_augmentation_rounds(len(self._task.classes)), setup.budget.samples
+            lefts = (
+                self._recipe.batch if cap is None else cap - n * self._recipe.batch for n in range(rounds)
+            )
+            self.sizes = [min(self._recipe.batch, left) for left in lefts if left > 0]
+        self._batch = self.sizes[0] if self.sizes else 0
+        self._writer = generator if generator is not None and generator.api is not None else None
+        self._embeds_new = generator is not None and not generator.yields_vectors
+        self._given = [[s for s in self._task.samples if s.class_name == n] for n in self._task.class_names]
+        self.cached = 0  # items whose vectors are in the cache already, of those that are known before
+        self._caches = []
+        while isinstance(embedder, CachedEmbedder):
+            self._caches.append(embedder.cache)
+            embedder = embedder.embedder
+        self._embedder = embedder if isinstance(embedder, ApiEmbedder) else None
+        if self._embedder is None and embedder.api is not None:
+            raise EmbedderError(
+                f"{embedder}: does not say what its calls take, so there is no dry run with it"
+            )
+        self._drawing: Image | None = None
+        self._before = list(self._known_items())
+
+    def expected(self) -> list[PlannedCall]:
+        """In their order, if nothing goes wrong."""
+        calls = list(self._before)
+        counts, batches = [len(given) for given in self._given], Counter[int]()
+        for number, size in enumerate(self.sizes, 1):
+            chosen = counts.index(min(counts))
+            if self._writer is not None:
+                existing = self._texts_like(chosen, batches[chosen] * self._batch)
+                request = self._request(chosen, existing, batches[chosen])
+                usages = self._writer.calls_for(request, self._texts_like(chosen, size))
+                calls += [PlannedCall(GENERATE, *usage, number) for usage in usages]
+            if self._embedder is not None and self._embeds_new:
+                usages = self._embedder.requests_for(self._items_like(chosen, size))
+                calls += [PlannedCall(EMBED, *usage, number) for usage in usages]
+            counts[chosen] += size
+            batches[chosen] += 1
+        return calls
+
+    def at_most(self) -> list[PlannedCall]:
+        """As many as the bounds of asking again allow, and what is fetched ahead for nothing."""
+        rounds = self._recipe.n_augmentation_rounds(len(self._given)) if self.sizes else 0
+        ahead = 0 if self._writer is None else min(self._setup.settings.prefetch, max(rounds - 1, 0))
+        batches = rounds * (1 + REFILLS) + ahead
+        calls, classes = list(self._before), range(len(self._given))
+        if not batches:
+            return calls
+        longest = _LONGER * max((_UNSEEN, *(sample.text for sample in self._task.samples)), key=len)
+        if self._writer is not None:
+            # A sample that takes its share of the longest answer, of letters of four bytes.
+            outputs = [self._writer.most_calls(self._request(c))[0].output_tokens for c in classes]
+            answers = ["\U0001f600" * -(-output // self._batch) for output in outputs]
+            shown = min(batches * self._batch, getattr(self._writer, "shown", 0))
+            bounds = [self._writer.most_calls(self._request(c, [answers[c]] * shown)) for c in classes]
+            largest = [reduce(Usage.or_more, each) for each in zip(*bounds, strict=True)]
+            calls += [PlannedCall(GENERATE, bound, bound, times=batches) for bound in largest]
+            longest = max(answers, key=len)
+        if self._embedder is not None and self._embeds_new:
+            embedder = self._embedder
+            item: Item = self._task.prompts.query_text(longest)
+            if self._task.modality == "image":
+                images = dict.fromkeys(image for c in classes for image in self._images_like(c))
+                item = max(images, key=lambda image: embedder.requests_for([image])[0][1].tokens)
+            usages = embedder.requests_for([item] * self._batch)
+            calls += [PlannedCall(EMBED, *usage, times=batches) for usage in usages]
+        return calls
+
+    def _known_items(self) -> Iterator[PlannedCall]:
+        """The given samples, then the wordings of the classes."""
+        if self._embedder is None:
+            return
+        task = self._task
+        keys = [embedder_key(sample, self._embedder, task.prompts) for sample in task.samples]
+        items: list[tuple[Kind, Sequence[Item]]] = [("query", keys)]
+        if "text" in self._embedder.modalities:
+            items += [("class", wordings) for wordings in self._wordings()]
+        known: set[tuple[Kind, Item]] = set()
+        for kind, group in items:
+            new = [item for item in dict.fromkeys(group) if (kind, item) not in known]
+            known |= {(kind, item) for item in new}
+            held = self._held(new, kind)
+            self.cached += len(held)
+            for usage in self._embedder.requests_for([item for item in new if item not in held]):
+                yield PlannedCall(EMBED, *usage)
+
+    def _wordings(self) -> Iterator[list[str]]:
+        """Of the classes, once; where they quote examples, once more for each fold that holds some out."""
+        from adamab.method.stacking import stratified_folds
+
+        task, recipe = self._task, self._recipe
+        folds = np.full(len(task.samples), -1)
+        n_folds = min(recipe.folds, max(map(len, self._given), default=0))
+        if task.prompts.with_examples and n_folds >= 2 and recipe.refit:
+            # As a fit makes them; it makes fewer of large tasks, and of copies, which vectors tell.
+            classes = np.array([task.class_names.index(sample.class_name) for sample in task.samples])
+            folds = stratified_folds(classes, n_folds, np.random.default_rng(self._setup.settings.seed))
+        for fold in (-1, *range(folds.max(initial=-1) + 1)):
+            shown = [s for s, held in zip(task.samples, folds, strict=True) if fold < 0 or held != fold]
+            yield [
+                task.prompts.class_text(spec, [s.text for s in shown if s.class_name == spec.name])
+                for spec in task.classes
+            ]
+
+    def _held(self, items: Sequence[Item], kind: Kind) -> set[Item]:
+        """What a cache has vectors of."""
+        assert self._embedder is not None
+        views, held = self._recipe.views or self._embedder.views, set[Item]()
+        for cache in self._caches:
+            for start in range(0, len(items), _LOOKED_UP):
+                some = items[start : start + _LOOKED_UP]
+                try:
+                    stored = cache.get(self._embedder.fingerprint, kind, some, views)
+                except PlaceError:
+                    break  # a fit warns of it when it stores something
+                held |= {item for n, item in enumerate(some) if all((n, view) in stored for view in views)}
+        return held
+
+    def _request(self, class_index: int, existing: Sequence[str] = (), batch: int = 0) -> Request:
+        """The class is told apart from the one that takes most words: nobody knows yet which it will be."""
+        spec, given = self._task.classes[class_index], tuple(s.text for s in self._given[class_index])
+        others = [other for other in self._task.classes if other != spec] if self._recipe.contrast else []
+        return Request(
+            spec,
+            class_index,
+            self._batch,
+            given,
+            tuple(existing),
+            number=batch,
+            apart_from=max(others, key=lambda s: len(s.name) + len(s.description or ""), default=None),
+        )
+
+    def _texts_like(self, class_index: int, count: int) -> list[str]:
+        """As long as the given ones of the class, or of others where it has none."""
+        samples = self._given[class_index] or self._task.samples
+        return list(islice(cycle([sample.text for sample in samples] or [_UNSEEN]), count))
+
+    def _items_like(self, class_index: int, count: int) -> list[Item]:
+        """What the embedder would be given of `count` new samples."""
+        if self._task.modality == "image":
+            return list(islice(cycle(self._images_like(class_index)), count))
+        return [self._task.prompts.query_text(text) for text in self._texts_like(class_index, count)]
+
+    def _images_like(self, class_index: int) -> list[Image]:
+        """The given ones, or a blank one of the size that a generator behind an API is asked for."""
+        if self._writer is None:
+            samples = self._given[class_index] or self._task.samples
+            if images := [sample.image for sample in samples if sample.image is not None]:
+                return images
+        if self._drawing is None:
+            import PIL.Image
+
+            width, _, height = str(getattr(self._setup.generator, "size", self._recipe.image_size)).partition(
+                "x"
+            )
+            known = width.isdecimal() and height.isdecimal()
+            data = io.BytesIO()
+            PIL.Image.new("RGB", (int(width), int(height)) if known else _LARGEST).save(data, "PNG")
+            self._store = temporary_store()  # goes when this object goes
+            self._drawing = self._store.put(data.getvalue())
+        return [self._drawing]

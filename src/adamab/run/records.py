@@ -2,18 +2,55 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adamab.run.class_scores import ClassScores
-from adamab.task import html
+import numpy as np
+from numpy.typing import NDArray
+
+from adamab.method.policies import Choice
+from adamab.task.spec import MOST_ROWS, notebook_html
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+MOST_SCORES = 16  # that are kept of a round, unless all are wanted; the page and the report show five
+
+
+@dataclass(frozen=True)
+class ClassScores:
+    """What a policy knew of each class when it chose; the last four are of the classes that have a score.
+
+    A class has none where the policy computes none or it has no sample yet, nor do all but the best classes
+    unless a fit was asked for all scores. δ² and not the bonus is kept: the difference of bonus and score
+    would lose it where the bonus is large.
+    """
+
+    count: list[int]  # (K,) samples of each class
+    place: list[int] = field(default_factory=list)  # (m,) of the class, rising
+    score: list[float] = field(default_factory=list)  # (m,)
+    shift: list[float] = field(default_factory=list)  # (m,) δ² = bonus - score
+    exact: list[bool] = field(default_factory=list)  # (m,) False marks an upper bound, where refining stopped
+
+    @classmethod
+    def of_choice(cls, counts: NDArray[np.int64], choice: Choice | None, *, all_scores: bool) -> ClassScores:
+        """What the policy's arrays (K,) say; without `all_scores` the best classes and the chosen one."""
+        if choice is None or choice.score is None or choice.bonus is None or choice.exact is None:
+            return cls(counts.tolist())
+        place = np.flatnonzero(counts > 0)  # a class without samples has NaN for a score
+        if not all_scores and len(place) > MOST_SCORES:
+            best = place[np.argsort(-choice.score[place], kind="stable")[:MOST_SCORES]]
+            place = np.union1d(best, [choice.arm])
+        score = choice.score[place]
+        return cls(
+            counts.tolist(),
+            place.tolist(),
+            score.tolist(),
+            (choice.bonus[place] - score).tolist(),
+            choice.exact[place].tolist(),
+        )
 
 
 @dataclass(frozen=True)
@@ -46,18 +83,14 @@ class RoundRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        plain = {
-            "scores": self.scores.to_json(),
-            "seconds": {**vars(self.seconds)},
-            "rejected": {**self.rejected},
-        }
-        return {**vars(self), **plain}
+        plain = {name: dict(vars(getattr(self, name))) for name in ("scores", "seconds")}
+        return {**vars(self), **plain, "rejected": dict(self.rejected)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RoundRecord:
         """Take back what `to_json` gave."""
-        scores = ClassScores.from_json(data["scores"])
-        return cls(**{**data, "scores": scores, "seconds": Seconds(**data["seconds"])})
+        scores, seconds = ClassScores(**data["scores"]), Seconds(**data["seconds"])
+        return cls(**{**data, "scores": scores, "seconds": seconds})
 
 
 class History(tuple[RoundRecord, ...]):
@@ -65,30 +98,13 @@ class History(tuple[RoundRecord, ...]):
 
     __slots__ = ()
 
-    def write(self, path: Path) -> None:
-        """One JSON object a line."""
-        with open(path, "w", encoding="utf-8") as stream:
-            stream.writelines(json.dumps(r.to_json(), allow_nan=False) + "\n" for r in self)
-
-    def rejected_by_class(self) -> dict[str, dict[str, int]]:
-        """How many samples the quality gate kept out, by class and reason."""
-        counts: dict[str, Counter[str]] = {}
-        for record in self:
-            if record.chosen is not None and record.rejected:
-                counts.setdefault(record.chosen, Counter()).update(record.rejected)
-        return {name: dict(reasons) for name, reasons in counts.items()}
-
-    def refused_by_class(self) -> dict[str, int]:
-        """How often the generator declined to write for a class."""
-        return dict(Counter(r.chosen for r in self if r.refused and r.chosen is not None))
-
     def plot(self) -> Figure:
         """Loss by round, who was chosen when, and how many samples each class got, as one figure.
 
         Needs `adamab[plots]`. Nothing global is touched: show or save the figure yourself; a notebook
         shows it as the value of a cell.
         """
-        from adamab.run.history_figure import draw_history
+        from adamab.display import draw_history
 
         return draw_history(self)
 
@@ -98,7 +114,7 @@ class History(tuple[RoundRecord, ...]):
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the last rounds."""
-        shown = self[-html.MOST_ROWS :]
+        shown = self[-MOST_ROWS:]
         known = {
             "rounds": len(self),
             "synthetic samples that entered": sum(record.accepted for record in self),
@@ -107,8 +123,5 @@ class History(tuple[RoundRecord, ...]):
         }
         rows = [(r.round, r.chosen, r.asked, r.accepted, sum(r.rejected.values()), r.loss) for r in shown]
         columns = ("round", "chosen class", "asked", "entered", "kept out", "loss")
-        return (
-            html.facts("History", known)
-            + (html.table(columns, rows) if rows else "")
-            + html.and_more(len(self) - len(shown), "rounds before these")
-        )
+        left_out = len(self) - len(shown)
+        return notebook_html("History", known, columns, rows, left_out, "rounds before these")

@@ -1,4 +1,4 @@
-"""What people think of a run's synthetic samples: one line a verdict, the last one counts.
+"""What people think of a run's synthetic samples: one line per verdict, the last one counts.
 
 The file is only ever added to, so the page may write while a fit runs; the next fit follows it.
 """
@@ -8,25 +8,30 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from adamab.errors import RunError
-from adamab.task.messages import one_line, place
-from adamab.task.words import folded
+from adamab.errors import RunError, one_line, place
+from adamab.run.resume import OVERRULED, REJECTED_BEFORE, RoundOutcome
+from adamab.task.words import normalised_text
 
-FILE_NAME = "reviews.jsonl"
-Verdict: TypeAlias = Literal["accept", "reject", "none"]  # none takes a verdict back
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+if TYPE_CHECKING:
+    from adamab.run.run_log import Event
+
+REVIEWS = "reviews.jsonl"
+Review: TypeAlias = Literal["accept", "reject", "none"]  # none takes a verdict back
+DECISIONS: tuple[Review, ...] = get_args(Review)
 
 
 class Reviews:
     """The verdicts on the samples of the run in `directory`."""
 
     def __init__(self, directory: Path) -> None:
-        self.path = directory / FILE_NAME
+        self.path = directory / REVIEWS
 
-    def add(self, text: str, class_name: str, verdict: Verdict) -> None:
+    def add(self, text: str, class_name: str, verdict: Review) -> None:
         """Write a verdict down; returns when it is on the disk."""
         row = {"at": round(time.time(), 3), "label": class_name, "text": text, "verdict": verdict}
         line = (json.dumps(row) + "\n").encode()  # ASCII: a line stays a line whatever the text holds
@@ -42,8 +47,8 @@ class Reviews:
                 f"{place(self.path)}: cannot be written ({one_line(error.strerror or error)})"
             ) from None
 
-    def verdicts(self) -> dict[str, Verdict]:
-        """Folded text -> its last verdict."""
+    def latest(self) -> dict[str, Review]:
+        """Normalised text -> its last verdict."""
         try:
             lines = self.path.read_bytes().splitlines()
         except FileNotFoundError:
@@ -52,16 +57,16 @@ class Reviews:
             raise RunError(
                 f"{place(self.path)}: cannot be read ({one_line(error.strerror or error)})"
             ) from None
-        found: dict[str, Verdict] = {}
+        latest: dict[str, Review] = {}
         for line in lines:
             try:
                 row = json.loads(line)
-                key, verdict = folded(row["text"]), row["verdict"]
+                key, verdict = normalised_text(row["text"]), row["verdict"]
             except (ValueError, KeyError, TypeError, AttributeError):
                 continue  # the line of a process that was killed while it wrote
-            if verdict in VERDICTS:
-                found[key] = verdict
-        return found
+            if verdict in DECISIONS:
+                latest[key] = verdict
+        return latest
 
     def _after_a_torn_line(self) -> bytes:
         with open(self.path, "rb") as stream:
@@ -69,3 +74,76 @@ class Reviews:
                 return b""
             stream.seek(-1, os.SEEK_END)
             return b"" if stream.read(1) == b"\n" else b"\n"
+
+
+# What people decided on a run's samples, segment by segment; texts are those of `normalised_text`.
+
+
+@dataclass(frozen=True)
+class ReviewChanges:
+    """What changed since the last segment began, as folded texts."""
+
+    rejected: tuple[str, ...] = ()
+    restored: tuple[str, ...] = ()  # rejected before, and not any more
+    wanted: tuple[str, ...] = ()  # accepted although the gate kept them out
+    unwanted: tuple[str, ...] = ()  # wanted before, and not any more
+
+    @classmethod
+    def of(
+        cls, segments: Sequence[Event], outcomes: Sequence[RoundOutcome], reviews: Mapping[str, str]
+    ) -> ReviewChanges:
+        """From the journal and the last review of each text."""
+        out, overruled = decided(segments)
+        present = {normalised_text(text) for outcome in outcomes for text in outcome.texts}
+        reasons: dict[str, set[str]] = {}  # why the gate kept a text out, where people may overrule it
+        for outcome in outcomes:
+            for text, reason in outcome.turned_away:
+                if reason in OVERRULED:
+                    reasons.setdefault(normalised_text(text), set()).add(reason)
+        rejected = [key for key, verdict in reviews.items() if verdict == "reject"]
+        entering = [
+            key
+            for key, verdict in reviews.items()
+            # A text that was kept out for an earlier rejection enters when that is taken back.
+            if (verdict == "accept" and key in reasons)
+            or (verdict == "none" and REJECTED_BEFORE in reasons.get(key, ()))
+        ]
+        return cls(
+            # A run that starts over does not take in what was rejected before.
+            tuple(key for key in rejected if (key in present or not segments) and key not in out),
+            tuple(key for key, verdict in reviews.items() if verdict != "reject" and key in out),
+            tuple(key for key in entering if key not in present | overruled),
+            tuple(key for key in sorted(overruled) if key in reviews and key not in entering),
+        )
+
+    def in_words(self) -> list[str]:
+        """In words."""
+        gone = (*self.rejected, *self.unwanted)
+        again = [key for key in self.restored if key not in self.wanted]
+        changes = (
+            (gone, "rejected"),
+            (again, "accepted again"),
+            (self.wanted, "accepted against the quality gate"),
+        )
+        return [f"{len(keys)} sample{'s' * (len(keys) > 1)} {what}" for keys, what in changes if keys]
+
+
+def check_rejected(
+    reject: Mapping[str, str], segments: Sequence[Event], outcomes: Sequence[RoundOutcome]
+) -> None:
+    """Refuse texts of `--reject` that the run does not have."""
+    if reject and not segments:
+        raise RunError("there is no sample to reject yet; --reject is for a run that was started")
+    present = {normalised_text(text) for outcome in outcomes for text in outcome.texts}
+    if set(reject) - present.union(*decided(segments)):
+        raise RunError("a text of --reject is not among the run's synthetic samples; copy it from there")
+
+
+def decided(segments: Sequence[Event]) -> tuple[set[str], set[str]]:
+    """Texts that must not be trained on, and those that are although the gate kept them out."""
+    dropped: set[str] = set()
+    wanted: set[str] = set()
+    for segment in segments:
+        dropped = dropped.union(segment.data["rejected"]).difference(segment.data["restored"])
+        wanted = wanted.union(segment.data["wanted"]).difference(segment.data["unwanted"])
+    return dropped, wanted

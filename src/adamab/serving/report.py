@@ -1,24 +1,32 @@
-"""`adamab report`: a run as one HTML file that needs nothing else, for people to read, send and print."""
+"""`adamab report`: a run as one HTML file that needs nothing else, for people to read, send and print.
+
+Whatever could be long is bounded here, and what is left out is counted.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from adamab.errors import AdamabError, RunError
-from adamab.providers.budget import NANO
-from adamab.providers.prices import usd
-from adamab.run.reading import RunReader
-from adamab.task.html import clean
-from adamab.task.messages import one_line, place
+from adamab.errors import AdamabError, RunError, clean, one_line, place
+from adamab.providers.metering import NANO, usd
+from adamab.publish.model_card import public_fingerprint, set_otherwise, without_place
+from adamab.serving import _report_figures as draw
+from adamab.serving import _run_view
+from adamab.serving.run_reader import RunReader
+from adamab.version import __version__
 
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
+MOST_CLASSES, MOST_HARD, MOST_EXAMPLES = 100, 8, 3
+TEXT_WIDTH = 300  # characters of a sample
+# Folders of this machine in a reason; addresses begin otherwise and stay.
+_FOLDERS = re.compile(r"(?<![:/\w.])(?:~|[A-Za-z]:)?[/\\](?:[^\s/\\'\"]+[/\\])+")
+Example = Callable[[str], dict[str, Any]]
 _HEAD = 4096  # bytes in which a report says whose it is
 _MARK = re.compile(rb'<meta name="adamab-report" content="([0-9a-f]{16})">')
 
@@ -35,41 +43,24 @@ class Written:
 def write_report(run: Path, file: Path, *, samples: bool = True) -> Written:
     """Write the report of a run; only an earlier report of the same run is ever replaced."""
     with RunReader(run) as reader:
-        name = _run_name(reader)
-        _check_place(file, run, name)
-        page = _page(reader, name, samples).encode()
+        _check_place(file, run, _run_name(reader))
+    page = report_html(run, samples=samples).encode()
     replaced = file.exists()
-    _write(file, page)
+    part = file.with_name(f".{file.name}.{os.getpid()}.part")  # its name only when all of it is there
+    try:
+        part.write_bytes(page)
+        os.replace(part, file)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise RunError(f"{place(file)}: cannot be written ({one_line(error.strerror or error)})") from None
     return Written(file, len(page), replaced)
 
 
 def report_html(run: Path, *, samples: bool = True) -> str:
     """The report as text."""
-    with RunReader(run) as reader:
-        return _page(reader, _run_name(reader), samples)
+    from jinja2 import Environment, PackageLoader, StrictUndefined, TemplateError
 
-
-def _page(reader: RunReader, name: str, samples: bool) -> str:
-    from jinja2 import TemplateError
-
-    from adamab.serving.report_content import Seen, content
-
-    try:
-        known = content(Seen.of(reader), samples=samples)
-        return _environment().get_template("report.html.j2").render(known, mark=name)
-    except AdamabError:
-        raise
-    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, TemplateError):
-        raise RunError(
-            f"{place(reader.directory)}: its files are damaged or were edited, so there is no report of it; "
-            "fit again"
-        ) from None
-
-
-def _environment() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("adamab.serving", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -77,30 +68,29 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"percent": _percent, "number": _number, "usd": _usd, "count": _count}
-    made.filters |= {"plural": _plural, "cut": clean}
-    return made
+    environment.filters |= {
+        "percent": lambda share: f"{100 * share:.1f} %",
+        "number": lambda value: "–" if value is None else f"{value:.4g}".replace("-", "−"),
+        "count": "{:,}".format,
+        "usd": lambda amount: usd(round(amount * NANO)),
+        "plural": _plural,
+        "cut": clean,
+    }
+    try:
+        with RunReader(run) as reader:
+            content = _content(reader, samples)
+        return environment.get_template("report.html.j2").render(content)
+    except AdamabError:
+        raise
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, TemplateError):
+        raise RunError(
+            f"{place(run)}: its files are damaged or were edited, so there is no report of it; fit again"
+        ) from None
 
 
 def _shown(value: Any) -> Any:
     """What stands in the page for a value; what the template itself made is left as it is."""
     return value if hasattr(value, "__html__") else clean("" if value is None else value)
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}".replace("-", "−")
-
-
-def _usd(amount: float) -> str:
-    return usd(round(amount * NANO))
-
-
-def _count(value: int) -> str:
-    return f"{value:,}"
 
 
 def _plural(count: int, noun: str, many: str | None = None) -> str:
@@ -110,10 +100,10 @@ def _plural(count: int, noun: str, many: str | None = None) -> str:
 
 def _run_name(reader: RunReader) -> str:
     """What tells a run from others, wherever its directory lies."""
-    segments = reader.segments()
-    summary = reader.summary() or {}
-    known = segments[0].at if segments else (summary.get("task"), summary.get("seed"))
-    return hashlib.sha256(repr(known).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    if not reader.is_run or reader.task() is None:
+        raise RunError(f"{place(reader.directory)}: holds no run; name the directory of adamab fit --run")
+    began = [segment.at for segment in reader.segments()][:1]
+    return hashlib.sha256(repr(began).encode()).hexdigest()[:16]
 
 
 def _check_place(file: Path, run: Path, name: str) -> None:
@@ -129,22 +119,137 @@ def _check_place(file: Path, run: Path, name: str) -> None:
         raise RunError(f"{place(file)}: is not a regular file; name another one with -o")
     try:
         with open(file, "rb") as stream:
-            found = _MARK.search(stream.read(_HEAD))
+            mark = _MARK.search(stream.read(_HEAD))
     except OSError as error:
         raise RunError(f"{place(file)}: cannot be read ({one_line(error.strerror or error)})") from None
-    if found is None:
+    if mark is None:
         raise RunError(f"{place(file)}: is there and is no report; name another file with -o")
-    if found[1].decode() != name:
+    if mark[1].decode() != name:
         raise RunError(f"{place(file)}: is the report of another run; name another file with -o")
 
 
-def _write(file: Path, page: bytes) -> None:
-    """Under its name only when all of it is there."""
-    part = file.with_name(f".{file.name}.{os.getpid()}.part")
-    try:
-        with open(part, "wb") as stream:
-            stream.write(page)
-        os.replace(part, file)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise RunError(f"{place(file)}: cannot be written ({one_line(error.strerror or error)})") from None
+def _content(reader: RunReader, with_samples: bool) -> dict[str, Any]:
+    """By the names that the template uses; without `with_samples` no text and no image of one is in it."""
+    thumbnails = draw.Thumbnails({s.text: s.image for s in reader.samples() if s.image is not None})
+
+    def example(text: str) -> dict[str, Any]:
+        """A text, or a small image."""
+        if text.startswith("image:"):
+            return {"image": thumbnails.of(text), "text": None}
+        return {"image": None, "text": text if len(text) <= TEXT_WIDTH else text[: TEXT_WIDTH - 1] + "…"}
+
+    run = _run_view.overview(reader)
+    return {
+        "mark": _run_name(reader),
+        "run": run,
+        "noun": "images" if run["modality"] == "image" else "texts",
+        "with_samples": with_samples,
+        "adamab": __version__,
+        "summary": reader.summary(),
+        "estimate": _estimate(run),
+        "spending": _run_view.spending(reader),
+        "rounds": draw.rounds_section(reader, _without_folders),
+        "classes": _classes(reader),
+        "confusion": _confusion(reader),
+        "hardest": _hardest(reader, example, with_samples),
+        "gate": _gate(reader, example, with_samples),
+        "making": _making(reader),
+    }
+
+
+def _estimate(run: Mapping[str, Any]) -> dict[str, Any] | None:
+    figures = run["estimate"]
+    if figures is None:
+        return None
+    accuracy, low, high = (float(figures[key]) for key in ("accuracy", "low", "high"))
+    chance = 1 / max(run["classes"], 2)
+    label = f"expected accuracy {accuracy:.1%}, interval {low:.1%} to {high:.1%}, guessing {chance:.1%}"
+    bar = draw.interval_bar(accuracy, low, high, chance, label=label)
+    return {"accuracy": accuracy, "low": low, "high": high, "n": int(figures["n"]), "bar": bar}
+
+
+def _classes(reader: RunReader) -> dict[str, Any]:
+    order = "hardest" if len(reader.classes()) > MOST_CLASSES else "task"
+    view = _run_view.classes(reader, None, order, 0, MOST_CLASSES)
+    drawn = view["classes"][: draw.MOST_ROWS]
+    legend = {"given": "given", "synthetic": "synthetic", "kept_out": "kept out by the gate"}
+    kinds = [kind for kind in legend if kind == "given" or any(row[kind] for row in drawn)]
+    bars = [draw.BarRow(row["class"], [row[kind] for kind in kinds]) for row in drawn]
+    label = "given, synthetic and kept-out samples of each class"
+    return {
+        "rows": view["classes"],
+        "left_out": view["total"] - len(view["classes"]),
+        "bars": draw.stacked_bars(bars, [legend[kind] for kind in kinds], label=label),
+        "bars_shown": len(bars),
+        "bars_left_out": view["total"] - len(bars),
+    }
+
+
+def _confusion(reader: RunReader) -> dict[str, Any]:
+    view = _run_view.confusion(reader)
+    names = view["classes"]
+    is_small = 0 < view["all"] <= _run_view.MATRIX and view["held_out"]
+    label = f"confusion matrix of {len(names)} classes on held-out samples"
+    return {**view, "drawn": draw.matrix(view["matrix"], names, label=label) if is_small else None}
+
+
+def _hardest(reader: RunReader, example: Example, with_samples: bool) -> dict[str, Any]:
+    hard = [one for one in _run_view.class_errors(reader.held_out()).values() if one.right < one.n]
+    rows = [
+        {
+            "errors": one,
+            "examples": [
+                {**example(a.text), "predicted": a.predicted, "probability": a.probability}
+                for a in (one.examples if with_samples else ())
+            ],
+        }
+        for one in hard[:MOST_HARD]
+    ]
+    return {"rows": rows, "left_out": len(hard) - len(rows)}
+
+
+def _gate(reader: RunReader, example: Example, with_samples: bool) -> dict[str, Any]:
+    examples: dict[str, list[dict[str, Any]]] = defaultdict(list)  # a few of each reason
+    for sample in reader.samples() if with_samples else ():
+        if sample.reason is not None and not sample.used and len(examples[sample.reason]) < MOST_EXAMPLES:
+            examples[sample.reason].append({**example(sample.text), "class_name": sample.class_name})
+    refused = sum(ended.refused for ended in reader.rounds())
+    return {**_run_view.gate(reader), "refused": refused, "examples": examples}
+
+
+def _making(reader: RunReader) -> dict[str, Any]:
+    segments = [segment.data for segment in reader.segments()]
+    inputs: Mapping[str, Any] = segments[-1]["inputs"] if segments else {}
+    started, summary = reader.started(), reader.summary()
+    recipe = summary.get("recipe") or inputs.get("recipe") or {}
+    embedder = summary.get("embedder", {})
+    generator = summary.get("generator") or started.get("generator") or inputs.get("generator")
+    changed = set_otherwise(recipe)
+    return {
+        "embedder": without_place(embedder.get("spec") or started.get("embedder") or ""),
+        "fingerprint": public_fingerprint(embedder.get("fingerprint") or inputs.get("embedder") or ""),
+        "generator": without_place(str(generator or "none")),
+        "policy": summary.get("policy") or inputs.get("policy"),
+        "seed": summary.get("seed", inputs.get("seed")),
+        "recipe": [(key, _value(value), key in changed) for key, value in recipe.items()],
+        "recipe_name": recipe.get("name"),
+        "closed": [(name, _without_folders(why)) for name, why in summary.get("closed", {}).items()],
+        "ended": _without_folders(summary.get("ended") or ""),
+        "changes": [
+            (number, [_without_folders(change) for change in segment.get("changes", ())])
+            for number, segment in enumerate(segments, 1)
+        ],
+    }
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(_value, value))
+    return "not set" if value is None else str(value)
+
+
+def _without_folders(reason: str) -> str:
+    """A reason that was made for the person at this machine, for others to read."""
+    return _FOLDERS.sub("", reason)

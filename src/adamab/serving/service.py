@@ -2,38 +2,160 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import tempfile
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from adamab.classifier import Answerer, load
-from adamab.classifier.answers import too_few
-from adamab.classifier.files import DOCUMENT, read_document
-from adamab.errors import AdamabError, ApiError, ModelFileError, TaskError
-from adamab.run.directory import has_journal
-from adamab.run.inference import Inference
-from adamab.run.kept_task import read_task
-from adamab.serving.models import rendered
-from adamab.serving.pictures import Row
-from adamab.serving.problems import Refused, invalid
-from adamab.serving.questions import other_kind
-from adamab.task.messages import one_line, place
-from adamab.task.specs import split_spec
+from adamab.errors import AdamabError, ApiError, ModelFileError, TaskError, one_line, place
+from adamab.model import Answerer, load
+from adamab.model.classifier import too_few
+from adamab.model.predictor import Inference
+from adamab.model.storage import DOCUMENT, read_file
+from adamab.publish.model_card import without_place
+from adamab.run.directory import has_journal, read_task
+from adamab.serving._questions import Row, answer_json, other_kind
+from adamab.serving.requests import Limits, Metrics, Refused, busy, client_gone, invalid
+from adamab.task.images import Image, digest_of
+from adamab.task.spec import split_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from adamab.classifier import Asked
+    from adamab.model import Asked
     from adamab.providers.embedders.base import Embedder
-    from adamab.serving.batching import Job
+    from adamab.providers.registry import HasText
     from adamab.task.spec import Modality
 
 _TRIES, _PAUSE = 10, 0.2  # a fit that ends at this moment replaces two files one after the other
-_WARM_UP = "warm-up"
+MOST_LANES = 4  # batches on their way to an API at a time
+
+
+@dataclass(eq=False)
+class Job:
+    """The rows of one request, which stay together, and where their answer is awaited."""
+
+    rows: Sequence[HasText]
+    asked: Asked
+    answer: asyncio.Future[bytes]
+    arrived: float = field(default_factory=time.monotonic)
+
+
+class Batcher:
+    """Requests that arrive together are computed together.
+
+    While one batch is computed the next one collects, so under load nobody waits for the sake of a batch; the
+    little that an idle server waits is bounded. Batches are computed in threads, so that the event loop goes
+    on reading and writing: one at a time where the work is this machine's, more of them where it is waiting
+    for somebody else's.
+
+    Args:
+        compute: Gives one answer or exception per job, in a worker thread.
+        lanes: So many batches may be computed at once now, `MOST_LANES` at most.
+        limits: Of a batch and of the queue.
+        metrics: What is counted.
+    """
+
+    def __init__(
+        self,
+        compute: Callable[[Sequence[Job]], Sequence[bytes | Exception]],
+        lanes: Callable[[], int],
+        limits: Limits,
+        metrics: Metrics,
+    ) -> None:
+        self._compute, self._lanes, self._limits, self._metrics = compute, lanes, limits, metrics
+        self._queue: deque[Job] = deque()
+        self._items = 0
+        self._changed = asyncio.Event()
+        self._threads = ThreadPoolExecutor(MOST_LANES, thread_name_prefix="adamab-batch")
+        self._running: set[asyncio.Task[None]] = set()
+        self._collector = asyncio.get_running_loop().create_task(self._collect())
+
+    async def stop(self) -> None:
+        """End, when the batches on their way are done."""
+        self._collector.cancel()
+        await asyncio.wait({self._collector, *self._running})
+        self._threads.shutdown()
+
+    def submit(self, rows: Sequence[HasText], asked: Asked) -> Job:
+        """Queue a request; raises `Refused` where the queue is full."""
+        if self._items + len(rows) > self._limits.waiting_items:
+            raise busy("too many items wait for an answer; try again")
+        job = Job(rows, asked, asyncio.get_running_loop().create_future())
+        self._queue.append(job)
+        self._count(len(rows))
+        self._changed.set()
+        return job
+
+    def withdraw(self, job: Job) -> None:
+        """Forget a request that nobody waits for any more; what is being computed already goes on."""
+        job.answer.cancel()
+        if job in self._queue:
+            self._queue.remove(job)
+            self._count(-len(job.rows))
+
+    def _count(self, change: int) -> None:
+        self._items += change
+        self._metrics.waiting.set(self._items)
+
+    async def _collect(self) -> None:
+        while True:
+            while not self._queue or len(self._running) >= self._lanes():
+                await self._next_change()
+            await self._fill()
+            if jobs := self._take():
+                task = asyncio.get_running_loop().create_task(self._run(jobs))
+                self._running.add(task)
+                task.add_done_callback(self._running.discard)
+                task.add_done_callback(lambda _: self._changed.set())
+
+    async def _next_change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    async def _fill(self) -> None:
+        """Wait for more while the batch has room and its first job has not waited long."""
+        while self._queue and self._items < self._limits.batch_items:
+            left = self._queue[0].arrived + self._limits.batch_wait - time.monotonic()
+            if left <= 0:
+                return
+            try:
+                async with asyncio.timeout(left):
+                    await self._next_change()
+            except TimeoutError:
+                return
+
+    def _take(self) -> list[Job]:
+        """As many whole jobs as fit, at least one."""
+        jobs: list[Job] = []
+        room = self._limits.batch_items
+        while self._queue and (not jobs or len(self._queue[0].rows) <= room):
+            jobs.append(self._queue.popleft())
+            room -= len(jobs[-1].rows)
+        self._count(-sum(len(job.rows) for job in jobs))
+        return jobs
+
+    async def _run(self, jobs: list[Job]) -> None:
+        start = time.monotonic()
+        try:
+            loop = asyncio.get_running_loop()
+            answers = await loop.run_in_executor(self._threads, self._compute, jobs)
+        except Exception as error:  # of `compute` itself: each of its jobs gets it
+            answers = [error] * len(jobs)
+        self._metrics.batch(sum(len(job.rows) for job in jobs), time.monotonic() - start)
+        for job, answer in zip(jobs, answers, strict=True):
+            if job.answer.done():  # the client has gone
+                continue
+            if isinstance(answer, Exception):
+                job.answer.set_exception(answer)
+            else:
+                self._metrics.classified.inc(len(job.rows))
+                job.answer.set_result(answer)
 
 
 @dataclass(frozen=True)
@@ -65,7 +187,13 @@ class Service:
         self.started = time.monotonic()
         self.reloading = False
         self._lock = threading.Lock()
-        self._model = self._first()
+        self._model: Model | None = None
+        try:
+            self._model = self._opened(None)
+        except ModelFileError:
+            # A run that is being fitted for the first time: its page can be looked at already.
+            if not has_journal(self.run) or (self.run / DOCUMENT).exists():
+                raise
 
     @property
     def ready(self) -> bool:
@@ -86,21 +214,15 @@ class Service:
         """What is classified."""
         return self._model.inference.modality if self._model is not None else read_task(self.run).modality
 
-    def _first(self) -> Model | None:
-        """None for a run that is being fitted for the first time: its page can be looked at already."""
-        try:
-            return self._opened(None)
-        except ModelFileError:
-            if has_journal(self.run) and not (self.run / DOCUMENT).exists():
-                return None
-            raise
-
     @property
     def embedder(self) -> str:
         """The embedder's name for strangers: without options, and of a path only its last part."""
         spec = str(self._embedder or self.model.inference.classifier.embedder_spec)
-        kind, colon, rest = split_spec(spec)[0].partition(":")
-        return f"{kind}{colon}{Path(rest).name if kind == 'npz' or Path(rest).is_absolute() else rest}"
+        return split_spec(without_place(spec))[0]
+
+    def lanes(self) -> int:
+        """How many batches are computed at once: an embedder behind an API is asked for several."""
+        return MOST_LANES if self._model is not None and self._model.inference.remote else 1
 
     def digest_on_disk(self) -> str | None:
         """Of the model that the run holds now; None where there is none."""
@@ -112,26 +234,17 @@ class Service:
     def reload(self) -> str:
         """Open what the run holds now: `changed`, `unchanged` or, where that failed, `failed`."""
         with self._lock:
+            before = self._model
             self.reloading = True
             try:
-                return self._reload()
+                self._model = model = self._opened(before)
+            except Exception as error:  # whatever it is, the next reload must be tried
+                kind = "" if isinstance(error, AdamabError) else f"{type(error).__name__}, "
+                what = "there is no model yet" if before is None else "the model from before stays"
+                self._log(f"reload failed, {what}: {kind}{one_line(error)}")
+                return "failed"
             finally:
                 self.reloading = False
-
-    def _reload(self) -> str:
-        before = self._model
-        try:
-            model = self._opened(before)
-        except Exception as error:  # whatever it is, the next reload must be tried
-            why = (
-                one_line(error)
-                if isinstance(error, AdamabError)
-                else f"{type(error).__name__}, {one_line(error)}"
-            )
-            what = "there is no model yet" if before is None else "the model from before stays"
-            self._log(f"reload failed, {what}: {why}")
-            return "failed"
-        self._model = model
         if before is not None and model.digest == before.digest:
             self._log(f"reloaded {place(self.run)}: the model is the same as before")
             return "unchanged"
@@ -161,45 +274,48 @@ class Service:
                 return Inference(classifier, embedder)
         return Inference.open(self.run, self._embedder, cache=False)
 
-    def compute(self, jobs: Sequence[Job[bytes]]) -> list[bytes | Exception]:
+    def compute(self, jobs: Sequence[Job]) -> list[bytes | Exception]:
         """One answer or refusal a job; all are embedded together, by one model."""
         model = self.model
-        answers: list[bytes | Exception] = [_GONE] * len(jobs)
-        admitted: dict[int, Answerer] = {}
+        answers: list[bytes | Exception] = [client_gone() for _ in jobs]
+        admitted: list[tuple[int, Job, Answerer]] = []
         for number, job in enumerate(jobs):
             try:
                 if not job.answer.cancelled():
-                    admitted[number] = _answerer(model, job)
+                    admitted.append((number, job, _answerer(model, job)))
             except AdamabError as error:
                 answers[number] = invalid(str(error))
             except Refused as refusal:
                 answers[number] = refusal
-        for number, answer in self._told(model, [(n, jobs[n], a) for n, a in admitted.items()]):
+        for number, answer in self._answers(model, admitted):
             answers[number] = answer
         return answers
 
-    def _told(
-        self, model: Model, asked: list[tuple[int, Job[bytes], Answerer]]
-    ) -> list[tuple[int, bytes | Exception]]:
-        if not asked:
-            return []
+    def _answers(
+        self, model: Model, admitted: list[tuple[int, Job, Answerer]]
+    ) -> Iterator[tuple[int, bytes | Exception]]:
+        if not admitted:
+            return
         try:
-            logits = model.inference.logits([row for _, job, _ in asked for row in job.rows])
+            logits = model.inference.logits([row for _, job, _ in admitted for row in job.rows])
         except Exception as error:
-            if len(asked) > 1 and _may_be_one_rows_fault(error):
-                return [told for one in asked for told in self._told(model, [one])]
-            return [(number, self.failure(model, error)) for number, _, _ in asked]
-        told: list[tuple[int, bytes | Exception]] = []
+            # One row may be at fault, and the other requests do better alone; not where a service is down.
+            if len(admitted) > 1 and (not isinstance(error, ApiError) or error.refused or error.too_large):
+                for one in admitted:
+                    yield from self._answers(model, [one])
+            else:
+                yield from ((number, self.failure(model, error)) for number, _, _ in admitted)
+            return
         start = 0
-        for number, job, answerer in asked:
-            block = logits[start : start + len(job.rows)]
-            notes = _notes(model, job.asked)
-            told.append((number, rendered(model.name, model.classes, answerer(block), notes)))
+        for number, job, answerer in admitted:
+            answers = answerer(logits[start : start + len(job.rows)])
             start += len(job.rows)
-        return told
+            few = too_few(model.inference.classifier.confidence, job.asked)
+            notes = [f"too few samples were held out to vouch for {share:g}, so {so}" for share, so in few]
+            yield number, answer_json(model.name, model.classes, answers, notes)
 
     def failure(self, model: Model, error: Exception) -> Exception:
-        """What the client is told: paths, hosts and keys are for the log."""
+        """What the client gets: paths, hosts and keys are for the log."""
         if not isinstance(error, AdamabError):
             return error
         if model.inference.embedder is not None and not model.inference.embedder.cacheable:
@@ -212,36 +328,17 @@ class Service:
 
 def _digest(run: Path) -> str:
     """Of the document, which holds the weights' digest."""
-    return hashlib.sha256(read_document(run)).hexdigest()
+    return hashlib.sha256(read_file(run / DOCUMENT)).hexdigest()
 
 
-_GONE = Refused(499, "gone", "the client has gone")
-
-
-def _answerer(model: Model, job: Job[Any]) -> Answerer:
+def _answerer(model: Model, job: Job) -> Answerer:
     """Refuses what this model cannot answer, before anything is embedded and paid for."""
     wanted, classifier = model.inference.modality, model.inference.classifier
-    given = "text" if job.rows[0].image is None else "image"
-    if given != wanted:
+    if wanted != ("text" if job.rows[0].image is None else "image"):
         raise other_kind(wanted)
-    _check_top_k(job.asked, classifier.classes)
+    if job.asked.k > len(classifier.classes):
+        raise invalid(f"top_k: is {job.asked.k}, and the model has {len(classifier.classes)} classes")
     return Answerer(classifier.classes, classifier.confidence, job.asked)
-
-
-def _notes(model: Model, asked: Asked) -> list[str]:
-    """Where too few samples were held out for a share that is asked for."""
-    few = too_few(model.inference.classifier.confidence, asked)
-    return [f"too few samples were held out to vouch for {share:g}, so {result}" for share, result in few]
-
-
-def _check_top_k(asked: Asked, classes: Sequence[str]) -> None:
-    if asked.k > len(classes):
-        raise invalid(f"top_k: is {asked.k}, and the model has {len(classes)} classes")
-
-
-def _may_be_one_rows_fault(error: Exception) -> bool:
-    """Whether the other requests of a batch may do better alone; when a service is down, they do not."""
-    return not isinstance(error, ApiError) or error.refused or error.too_large
 
 
 def _warm_up(inference: Inference) -> None:
@@ -250,17 +347,9 @@ def _warm_up(inference: Inference) -> None:
     if embedder is None or inference.remote or not embedder.cacheable:
         return
     if inference.modality == "text":
-        inference.logits([Row(_WARM_UP)])
+        inference.logits([Row("warm-up")])
         return
-    _warm_up_pictures(inference)
-
-
-def _warm_up_pictures(inference: Inference) -> None:
-    import tempfile
-
     import PIL.Image
-
-    from adamab.task.images import Image, digest_of
 
     with tempfile.TemporaryDirectory(prefix="adamab-serve-") as folder:
         path = Path(folder) / "grey.png"

@@ -1,11 +1,12 @@
 """What the user says: classes, samples, prompts and how they are read."""
 
-from adamab.task.image_samples import missing_pictures, read_image_samples, read_images
+from adamab.task.image_folders import read_image_samples, read_images
 from adamab.task.images import Image
 from adamab.task.prompts import Prompts
-from adamab.task.readers import TextRow, load_task, read_samples, read_text_stream, read_texts
 from adamab.task.spec import ClassSpec, Sample, Task
-from adamab.task.words import Vocabulary, bare, folded, terms
+from adamab.task.tables import TextRow, read_samples, read_texts
+from adamab.task.task_file import load_task
+from adamab.task.words import Vocabulary, bare, normalised_text, terms
 
 __all__ = [
     "ClassSpec",
@@ -16,13 +17,11 @@ __all__ = [
     "TextRow",
     "Vocabulary",
     "bare",
-    "folded",
     "load_task",
-    "missing_pictures",
+    "normalised_text",
     "read_image_samples",
     "read_images",
     "read_samples",
-    "read_text_stream",
     "read_texts",
     "terms",
 ]

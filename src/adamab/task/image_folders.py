@@ -1,4 +1,4 @@
-"""Pictures on disk: one file, all below a folder, or one folder a class."""
+"""Images on disk as samples and as rows: files, folders, and data files with paths."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import errno
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from adamab.errors import ImageError
-from adamab.task.images import Image, open_picture
-from adamab.task.messages import checked, one_line, place
+from adamab.errors import ImageError, TaskError, one_line, place, short, suggestion
+from adamab.task.images import Image, is_reference, is_url, open_image
+from adamab.task.spec import Sample
+from adamab.task.tables import Row, TextRow, class_name_of, id_of, read_rows, string_of, unknown_class
+from adamab.task.words import checked
 
 ENDINGS: tuple[str, ...] = (".apng", ".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".mpo")
 ENDINGS += (".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp")
-# Endings of pictures that are not read, which people should be told of; other files are none of our business.
+# Endings of images that are not read, which people should be told of; other files are none of our business.
 _UNREAD = (
     "",
     ".arw",
@@ -31,15 +33,16 @@ _UNREAD = (
     ".psd",
     ".svg",
 )
+PATH_KEYS = ("image", "path", "file")
 _RUN_FILES = ("journal.sqlite", "model.safetensors")
 _LEFT_OUT = {"__MACOSX", "@eaDir"}  # folders that archives and file servers add
 _CHUNK = 2**20
 
 
 def image_at(path: Path) -> Image:
-    """The picture in a file, known by its content; raises `ImageError`. The pixels are not looked at."""
+    """The image in a file, known by its content; raises `ImageError`. The pixels are not looked at."""
     digest = hashlib.sha256()
-    with open_picture(path) as stream:
+    with open_image(path) as stream:
         try:
             while chunk := stream.read(_CHUNK):
                 digest.update(chunk)
@@ -49,41 +52,41 @@ def image_at(path: Path) -> Image:
 
 
 def image_files(folder: Path) -> Iterator[Path]:
-    """Every picture below a folder, told by its ending, in the order of the relative paths.
+    """Every image below a folder, told by its ending, in the order of the relative paths.
 
     Hidden files and folders are left out. Links are followed, but no folder is entered twice.
     """
     path = None
-    for path in _pictures_below(folder):
+    for path in _images_below(folder):
         yield path
     if path is None:
         raise ImageError(
-            f"{place(folder)}: holds no pictures; put files there that end in {_endings()}, or name another"
+            f"{place(folder)}: holds no images; put files there that end in {_endings()}, or name another"
         )
 
 
 def passed_over(folder: Path) -> Counter[str]:
-    """Files below a folder that may be pictures and are not looked at, by their ending."""
+    """Files below a folder that may be images and are not looked at, by their ending."""
     return Counter(
         path.suffix.lower() or "no ending" for path in _files_below(folder) if path.suffix.lower() in _UNREAD
     )
 
 
 def class_folders(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Every picture below a folder with its class, which is the name of the first folder on the way to it."""
+    """Every image below a folder with its class, which is the name of the first folder on the way to it."""
     folders = _class_folders(folder)
     if not folders:
         raise ImageError(
-            f"{place(folder)}: holds no folders; make one for each class and put its pictures there"
+            f"{place(folder)}: holds no folders; make one for each class and put its images there"
         )
     for entry in folders:
         name = checked(entry.name, place(folder), "the name of the folder")
         path = None
-        for path in _pictures_below(entry):
+        for path in _images_below(entry):
             yield name, path
         if path is None:
             raise ImageError(
-                f"{place(entry)}: no pictures for this class; put files there that end in {_endings()}, "
+                f"{place(entry)}: no images for this class; put files there that end in {_endings()}, "
                 "or remove the folder"
             )
 
@@ -93,13 +96,13 @@ def _class_folders(folder: Path) -> list[Path]:
     for entry, is_folder in _entries(folder):
         if is_folder:
             folders.append(entry)
-        elif _is_picture(entry):
+        elif _is_image(entry):
             raise ImageError(f"{place(entry)}: belongs to no class; move it into the folder of its class")
     return folders
 
 
-def _pictures_below(folder: Path) -> Iterator[Path]:
-    return filter(_is_picture, _files_below(folder))
+def _images_below(folder: Path) -> Iterator[Path]:
+    return filter(_is_image, _files_below(folder))
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
@@ -129,15 +132,17 @@ def _entries(folder: Path) -> list[tuple[Path, bool]]:
     """
     try:
         with os.scandir(folder) as listing:
-            found = [(entry.name, _is_folder(entry)) for entry in listing if not entry.name.startswith(".")]
+            names = [(entry.name, _is_folder(entry)) for entry in listing if not entry.name.startswith(".")]
     except (OSError, ValueError) as error:
         raise ImageError(
             f"{place(folder)}: cannot be read as a folder ({_why(error)}); check the path"
         ) from None
-    found = [(name, is_folder) for name, is_folder in found if not (is_folder and name in _LEFT_OUT)]
-    found = [(name, is_folder) for name, is_folder in found if not (is_folder and _is_run(folder / name))]
-    found.sort(key=lambda entry: entry[0] + "/" if entry[1] else entry[0])
-    return [(folder / name, is_folder) for name, is_folder in found]
+    names.sort(key=lambda entry: entry[0] + "/" if entry[1] else entry[0])
+    return [
+        (folder / name, is_folder)
+        for name, is_folder in names
+        if not (is_folder and (name in _LEFT_OUT or _is_run(folder / name)))
+    ]
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -150,11 +155,11 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _is_run(folder: Path) -> bool:
-    """Whether `adamab fit` wrote it: the pictures of a run are no examples, wherever it lies."""
+    """Whether `adamab fit` wrote it: the images of a run are no examples, wherever it lies."""
     return any(os.path.isfile(folder / name) for name in _RUN_FILES)
 
 
-def _is_picture(path: Path) -> bool:
+def _is_image(path: Path) -> bool:
     return path.suffix.lower() in ENDINGS
 
 
@@ -164,3 +169,99 @@ def _endings() -> str:
 
 def _why(error: OSError | ValueError) -> str:
     return one_line(error.strerror if isinstance(error, OSError) else error)
+
+
+def placed_image_samples(
+    source: str | Path, class_names: Collection[str] | None = None
+) -> Iterator[tuple[str, Sample]]:
+    """Labelled images, each with the place where it was found.
+
+    `source` is a folder with one folder per class, or a JSONL, CSV or TSV file with `image` (a path
+    relative to it) and `label`.
+    """
+    known = None if class_names is None else frozenset(class_names)
+    for where, path, class_name, id_ in labelled_files(source):
+        if known is not None and class_name not in known:
+            raise unknown_class(where, class_name, class_names or ())
+        yield where, Sample.of_image(image_at(path), class_name, id=id_)
+
+
+def read_image_samples(source: str | Path) -> list[Sample]:
+    """The same without places."""
+    return [sample for _, sample in placed_image_samples(source)]
+
+
+def read_images(
+    source: str | Path, *, kind: str | None = None, broken: list[str] | None = None
+) -> Iterator[TextRow]:
+    """Images to classify: one, those of a folder and below it, of a file with paths.
+
+    A stream: an image is looked at when its row is asked for, not before. Files that cannot be read are
+    left out where `broken` is a list to name them in; else the first is an `ImageError`.
+    """
+    for number, (path, fields, id_) in enumerate(_unlabelled(source, kind), 1):
+        try:
+            image = image_at(path)
+        except ImageError:
+            if broken is None:
+                raise
+            broken.append(place(path))
+            continue
+        yield TextRow(image.reference, fields, number, id_, image)
+
+
+def read_references(source: str | Path) -> list[str]:
+    """References of images that a file lists as such, as `text`, or by their paths."""
+    rows = read_rows(Path(source), plain_text=True, columns=("text", *PATH_KEYS))
+    references = []
+    for row in rows:
+        text = row.fields.get("text")
+        listed = isinstance(text, str) and is_reference(text.strip())
+        references.append(str(text).strip() if listed else image_at(image_path(row)).reference)
+    return references
+
+
+def labelled_files(source: str | Path) -> Iterator[tuple[str, Path, str, str | None]]:
+    """Place, path, class and id of each labelled image; none is opened."""
+    if os.path.isdir(source):
+        for class_name, path in class_folders(Path(source)):
+            yield place(path), path, class_name, None
+    else:
+        for row in read_rows(Path(source), columns=PATH_KEYS):
+            yield row.place, image_path(row), class_name_of(row), id_of(row)
+
+
+def _unlabelled(source: str | Path, kind: str | None) -> Iterator[tuple[Path, dict[str, object], str | None]]:
+    if os.path.isdir(source):
+        for path in image_files(Path(source)):
+            yield path, {"image": path.relative_to(source).as_posix()}, None
+    elif kind is None and Path(source).suffix.lower() in ENDINGS:
+        yield Path(source), {"image": str(source)}, None
+    elif not os.path.exists(source):
+        raise TaskError(f"{place(source)}: no such file or folder; check the path")
+    else:
+        for row in read_rows(Path(source), plain_text=True, kind=kind, columns=PATH_KEYS):
+            yield image_path(row), row.fields, id_of(row)
+
+
+def image_path(row: Row) -> Path:
+    """Where the image of a row is; a plain list of paths calls them `text`."""
+    keys_of_paths = [key for key in PATH_KEYS if key in row.fields]
+    if not keys_of_paths and set(row.fields) == {"text"}:
+        keys_of_paths = ["text"]
+    if not keys_of_paths:
+        keys = suggestion("image", row.fields) if row.fields else "the object is empty"
+        raise TaskError(f"{row.place}: no 'image' with a path in the row ({keys}); add it")
+    return resolved(row.path.parent, string_of(row, keys_of_paths[0]), row.place)
+
+
+def resolved(folder: Path, written: str, where: str) -> Path:
+    """A path as somebody wrote it, relative to the file in which it stands."""
+    if is_url(written):
+        raise TaskError(
+            f"{where}: {short(written, 80)} is a web address, and URLs are never fetched; download it"
+        )
+    path = folder / Path(written).expanduser()
+    if not path.exists():
+        raise ImageError(f"{where}: there is no image {short(written, 80)}; check the path")
+    return path

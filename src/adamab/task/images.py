@@ -1,32 +1,55 @@
-"""Pictures as samples: what is known of one without decoding it, and how its file is opened.
+"""Images as samples: what is known of one without decoding it, and how its file is opened.
 
-A picture is named by its content. Everything that goes by a sample's text (repeats, the journal, what
-is held out) goes by a picture's `reference` instead, so that the same picture under two names is one.
+An image is named by its content. Everything that goes by a sample's text (repeats, the journal, what
+is held out) goes by an image's `reference` instead, so that the same image under two names is one.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import re
 import stat
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, TYPE_CHECKING, BinaryIO
 
-from adamab.errors import ImageError
-from adamab.task.messages import one_line, place, short
+from adamab.errors import ImageError, MissingExtraError, one_line, place, short
 
-LARGEST_FILE = 200_000_000  # bytes; the largest picture that is decoded is below this in any sane format
+if TYPE_CHECKING:
+    import PIL.Image
+
+LARGEST_FILE = 200_000_000  # bytes; the largest image that is decoded is below this in any sane format
 _SCHEMES = "abfss?|az|data|file|ftps?|gc?s|hdfs|hf|https?|s3|scp|sftp|ssh|wasbs?"
 _URL = re.compile(rf"^data:|(?:^|/)(?:(?:{_SCHEMES}):/|data:[a-z]+/[a-z0-9.+-]+[;,])", re.IGNORECASE)
 _PREFIX = "image:"
 _REFERENCE = re.compile(r"image:[0-9a-f]{64}")
+# 270 MB once decoded; a bomb declares more, hardly any camera makes more. Pillow itself warns a little later.
+MOST_PIXELS = 89_000_000
+_HEAD = 64  # bytes that tell the format
+_ROOM = 2  # a reduced image has this many times the side that is wanted: a finer resize follows
+FORMATS = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "GIF": ".gif", "BMP": ".bmp"}
+FORMATS |= {"TIFF": ".tif", "PPM": ".ppm", "AVIF": ".avif"}
+_STARTS = {
+    b"\xff\xd8\xff": "JPEG",
+    b"\x89PNG\r\n\x1a\n": "PNG",
+    b"GIF87a": "GIF",
+    b"GIF89a": "GIF",
+    b"BM": "BMP",
+    **dict.fromkeys((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), "TIFF"),
+    **dict.fromkeys((b"P%c" % kind for kind in b"123456f"), "PPM"),
+}
+_ORIENTATION = 0x0112  # the EXIF tag
+_TILE_WIDTH, _TILE_LENGTH = 322, 323  # TIFF tags
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A picture in a file: equal to another if its bytes are.
+    """An image in a file: equal to another if its bytes are.
 
     Example:
         >>> Image("0" * 64, Path("a.jpg")) == Image("0" * 64, Path("copy.jpg"))
@@ -46,7 +69,7 @@ class Image:
 
 
 def is_reference(text: str) -> bool:
-    """Whether a sample's text stands for a picture."""
+    """Whether a sample's text stands for an image."""
     return _REFERENCE.fullmatch(text) is not None
 
 
@@ -56,7 +79,7 @@ def references_in(text: str) -> list[str]:
 
 
 def digest_of(data: bytes) -> str:
-    """The digest of a picture's bytes."""
+    """The digest of an image's bytes."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -65,11 +88,15 @@ def is_url(text: str | os.PathLike[str]) -> bool:
     return _URL.search(os.fspath(text)[:1000].replace("\\", "/")) is not None
 
 
-def open_picture(path: Path) -> BinaryIO:
-    """The open file, if it is one that may hold a picture; raises `ImageError`, and fetches nothing."""
+def open_image(path: Path) -> BinaryIO:
+    """The open file, if it is one that may hold an image; raises `ImageError`, and fetches nothing."""
     try:
         status = os.stat(path)
-        _check_status(path, status)
+        if stat.S_ISDIR(status.st_mode):
+            raise ImageError(f"{place(path)}: is a directory; name an image in it")
+        if not stat.S_ISREG(status.st_mode):  # a named pipe or a device would block or never end
+            raise ImageError(f"{place(path)}: is not a regular file; save the image as a file first")
+        check_length(status.st_size, place(path))
         return open(path, "rb")
     except ImageError:
         raise
@@ -78,20 +105,12 @@ def open_picture(path: Path) -> BinaryIO:
 
 
 def check_length(length: int, name: str) -> None:
-    """Refuse a picture of no bytes or too many."""
+    """Refuse an image of no bytes or too many."""
     if length == 0:
         raise ImageError(f"{name}: is empty; replace or remove it")
     if length > LARGEST_FILE:
         most = LARGEST_FILE // 10**6
         raise ImageError(f"{name}: has {length // 10**6} MB, more than {most}; save it smaller or remove it")
-
-
-def _check_status(path: Path, status: os.stat_result) -> None:
-    if stat.S_ISDIR(status.st_mode):
-        raise ImageError(f"{place(path)}: is a directory; name a picture in it")
-    if not stat.S_ISREG(status.st_mode):  # a named pipe or a device would block or never end
-        raise ImageError(f"{place(path)}: is not a regular file; save the picture as a file first")
-    check_length(status.st_size, place(path))
 
 
 def _why_not(path: Path, error: OSError | ValueError) -> str:
@@ -102,3 +121,199 @@ def _why_not(path: Path, error: OSError | ValueError) -> str:
         return f"{shown}: no such file; check the path"
     reason = error.strerror if isinstance(error, OSError) else error
     return f"{shown}: cannot be read ({one_line(reason)}); check the path"
+
+
+def decoded(image: Image | Path, *, least_side: int | None = None) -> PIL.Image.Image:
+    """The first frame of an image in RGB, upright, what is transparent on white.
+
+    With `least_side` it may come smaller than it is, though never with a side shorter than that: a large
+    JPEG is then decoded in little time and memory. Raises `ImageError`.
+    """
+    path = image.path if isinstance(image, Image) else image
+    with open_image(path) as stream:
+        return _decoded(stream, one_line(path), least_side)
+
+
+def decoded_bytes(data: bytes, name: str, *, least_side: int | None = None) -> PIL.Image.Image:
+    """What `decoded` makes of a file with these bytes; messages call it `name`."""
+    check_length(len(data), one_line(name))
+    return _decoded(io.BytesIO(data), one_line(name), least_side)
+
+
+def header(image: Image | Path) -> tuple[int, int, str]:
+    """Width and height as they lie in the file, before it is turned upright, and the format's name.
+
+    What `decoded` refuses for its header is refused here too; the pixels are not looked at.
+    """
+    path = image.path if isinstance(image, Image) else image
+    with open_image(path) as stream, _read_header(stream, one_line(path)) as (opened, known):
+        return opened.width, opened.height, known
+
+
+def ending_of(data: bytes) -> str:
+    """The ending that the name of a file with this content should have.
+
+    Example:
+        >>> ending_of(b"GIF89a ...")
+        '.gif'
+    """
+    return FORMATS[_format_of(data[:_HEAD], "the data")]
+
+
+def _format_of(head: bytes, name: str) -> str:
+    for start, known in _STARTS.items():
+        if head.startswith(start):
+            return known
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return "WEBP"
+    if head[4:8] == b"ftyp" and any(brand in head[8:] for brand in (b"avif", b"avis")):
+        return "AVIF"
+    raise ImageError(f"{name}: is no image in {', '.join(FORMATS)}; save it in one of these or remove it")
+
+
+def _decoded(stream: IO[bytes], name: str, least_side: int | None) -> PIL.Image.Image:
+    with _read_header(stream, name) as (image, _):
+        _draft(image, least_side)
+        image.load()
+        orientation = _orientation(image)
+        result = _upright(_reduced(_in_rgb(image), least_side), orientation)
+        result.info.clear()  # Pillow would write it to the next file: a profile, a comment
+        return result
+
+
+@contextmanager
+def _read_header(stream: IO[bytes], name: str) -> Iterator[tuple[PIL.Image.Image, str]]:
+    """The image before its pixels are decoded, and its format; raises `ImageError` only."""
+    _require_pillow()
+    try:
+        known = _format_of(stream.read(_HEAD), name)
+        _silence_pillow()
+        with _opened(stream, known, name) as image:
+            yield image, known
+    except ImageError:
+        raise
+    except Exception as error:  # on damaged data, Pillow raises whatever its parser stumbled over
+        raise ImageError(f"{name}: cannot be decoded ({_reason(error)}); replace or remove it") from None
+
+
+def _require_pillow() -> None:
+    try:
+        import PIL.Image  # noqa: F401
+    except ImportError:
+        raise MissingExtraError("Pillow", "images") from None
+
+
+def _reason(error: Exception) -> str:
+    import PIL
+
+    if isinstance(error, MemoryError):
+        return "out of memory"
+    if isinstance(error, PIL.UnidentifiedImageError):
+        return "its header is damaged"
+    # The first line only, without the address of the stream that some messages quote.
+    return one_line(str(error).split("\n")[0].split(" <_io")[0])[:120] or type(error).__name__
+
+
+def _opened(stream: IO[bytes], known: str, name: str) -> PIL.Image.Image:
+    """The image behind its header, which is all that was read of it."""
+    import PIL.Image
+
+    try:
+        image = PIL.Image.open(stream, formats=[known])
+    except (PIL.Image.DecompressionBombError, PIL.Image.DecompressionBombWarning):
+        raise _too_large(name) from None
+    except KeyError:
+        raise ImageError(f"{name}: this Pillow reads no {known}; update it or save the file as PNG") from None
+    if min(image.size) < 1:
+        raise ImageError(f"{name}: has no pixels; replace or remove it")
+    if image.width * image.height > MOST_PIXELS or _tile_pixels(image) > 2 * MOST_PIXELS:
+        raise _too_large(name)
+    return image
+
+
+def _too_large(name: str) -> ImageError:
+    return ImageError(
+        f"{name}: declares more than {MOST_PIXELS // 10**6} million pixels; save it smaller or remove it"
+    )
+
+
+def _tile_pixels(image: PIL.Image.Image) -> int:
+    """A TIFF is decoded tile by tile, and a small image may declare a huge tile."""
+    tags = getattr(image, "tag_v2", {})
+    return int(tags.get(_TILE_WIDTH, 0)) * int(tags.get(_TILE_LENGTH, 0))
+
+
+def _draft(image: PIL.Image.Image, least_side: int | None) -> None:
+    if least_side is not None:  # does nothing where the format has no such mode
+        image.draft(None, (_ROOM * least_side, _ROOM * least_side))
+
+
+def _reduced(image: PIL.Image.Image, least_side: int | None) -> PIL.Image.Image:
+    factor = 1 if least_side is None else min(image.size) // (_ROOM * least_side)
+    return image.reduce(factor) if factor > 1 else image
+
+
+def _orientation(image: PIL.Image.Image) -> int:
+    try:
+        return int(image.getexif().get(_ORIENTATION, 1))
+    except Exception:  # the pixels are good; a damaged note beside them is no reason to refuse them
+        return 1
+
+
+def _upright(image: PIL.Image.Image, orientation: int) -> PIL.Image.Image:
+    from PIL.Image import Transpose
+
+    turns = {
+        2: Transpose.FLIP_LEFT_RIGHT,
+        3: Transpose.ROTATE_180,
+        4: Transpose.FLIP_TOP_BOTTOM,
+        5: Transpose.TRANSPOSE,
+        6: Transpose.ROTATE_270,
+        7: Transpose.TRANSVERSE,
+        8: Transpose.ROTATE_90,
+    }
+    return image.transpose(turns[orientation]) if orientation in turns else image
+
+
+def _in_rgb(image: PIL.Image.Image) -> PIL.Image.Image:
+    """An image of its own in RGB, whatever the mode was."""
+    import PIL.Image
+
+    if image.mode.startswith(("I", "F")):
+        return _scaled_grey(image).convert("RGB")
+    if not image.has_transparency_data:
+        return image.copy() if image.mode == "RGB" else image.convert("RGB")
+    layer = image.convert("RGBA")
+    ground = PIL.Image.new("RGB", layer.size, "white")
+    ground.paste(layer, mask=layer.getchannel("A"))
+    return ground
+
+
+def _scaled_grey(image: PIL.Image.Image) -> PIL.Image.Image:
+    """Eight bits of more: plain conversion would cut everything above 255 to white."""
+    import numpy as np
+    import PIL.Image
+
+    values = np.nan_to_num(np.array(image, dtype=np.float32), copy=False)
+    low, high = _range(image.mode, float(values.min()), float(values.max()))
+    values -= low
+    values *= 255 / (high - low)
+    return PIL.Image.fromarray(values.clip(0, 255, out=values).round(out=values).astype(np.uint8))
+
+
+def _range(mode: str, low: float, high: float) -> tuple[float, float]:
+    """What is black and what is white: the range of the format where it has one, else of the image."""
+    if mode.startswith("I") and low >= 0 and high <= 65535:
+        return 0.0, 65535.0
+    if mode == "F" and low >= 0 and high <= 1:
+        return 0.0, 1.0
+    return (low, high) if high > low else (low - 1, low + 1)
+
+
+def _silence_pillow() -> None:
+    """What Pillow remarks about odd metadata is of no use to anybody here.
+
+    The filter stays: to take it away again would take away what other threads have changed meanwhile.
+    Warnings of decompression bombs are of another kind, and others' code keeps getting them.
+    """
+    warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")

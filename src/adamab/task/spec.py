@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import Literal, get_args
 
-from adamab.errors import TaskError
-from adamab.task import html
+from adamab.errors import ProviderError, TaskError, clean, short, suggestion
 from adamab.task.images import Image
-from adamab.task.messages import short, suggestion
 from adamab.task.prompts import Prompts
-from adamab.task.words import folded
+from adamab.task.words import normalised_text
 
 Source = Literal["given", "synthetic"]
 Modality = Literal["text", "image"]
+
+MOST_ROWS = 20  # of a table in a notebook
+_WIDEST_CELL = 120
+_OPTIONS = re.compile(r"[a-z_]+=[^&]*(&[a-z_]+=[^&]*)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +32,7 @@ class ClassSpec:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One text or picture of a known class; the text of a picture is its reference.
+    """One text or image of a known class; the text of an image is its reference.
 
     `id` is what an embedder of precomputed vectors looks the sample up by; everything
     else goes by the text.
@@ -42,7 +46,7 @@ class Sample:
 
     @classmethod
     def of_image(cls, image: Image, class_name: str, *, id: str | None = None) -> Sample:
-        """A given picture."""
+        """A given image."""
         return cls(image.reference, class_name, id=id, image=image)
 
     def __str__(self) -> str:
@@ -74,20 +78,52 @@ class Task:
     def __post_init__(self) -> None:
         if self.modality not in get_args(Modality):
             raise TaskError(f"modality is {short(self.modality)}; write text or image")
-        _check_classes(self.classes)
-        _check_samples(self.samples, self.class_names)
-        _check_modality(self.samples, self.modality)
+        seen: set[str] = set()
+        for number, spec in enumerate(self.classes, 1):
+            if not isinstance(spec.name, str) or not spec.name.strip():
+                raise TaskError(f"class {number} has no name; give it one")
+            if spec.name in seen:
+                raise listed_twice(spec)
+            seen.add(spec.name)
+            if spec.description is not None:
+                _check_text(spec.description, f"the description of class {short(spec.name)}")
+        if len(seen) < 2:
+            raise TaskError(f"a classifier needs at least two classes, found {len(seen)}; add more")
+        self._check_samples()
         if self.modality == "image" and self.prompts.with_examples:
-            raise TaskError("prompts.with_examples: a wording cannot quote a picture; leave it out")
+            raise TaskError("prompts.with_examples: a wording cannot quote an image; leave it out")
         distinct: dict[tuple[str, str | None], Sample] = {}
         for sample in self.samples:
-            distinct.setdefault((folded(sample.text), sample.id), sample)
+            distinct.setdefault((normalised_text(sample.text), sample.id), sample)
         object.__setattr__(self, "repeats", len(self.samples) - len(distinct))
         object.__setattr__(self, "samples", tuple(distinct.values()))
         shown = {sample.class_name for sample in self.samples}
         for spec in self.classes:
             if spec.description is None and spec.name not in shown:
                 raise unexplained(spec)
+
+    def _check_samples(self) -> None:
+        names, owner = frozenset(self.class_names), dict[str, str]()
+        for sample in self.samples:
+            if sample.class_name not in names:
+                raise TaskError(
+                    f"example {short(str(sample))} is of unknown class {short(sample.class_name)}; "
+                    f"{suggestion(sample.class_name, self.class_names)}"
+                )
+            _check_text(sample.text, f"an example of class {short(sample.class_name)}")
+            first = owner.setdefault(normalised_text(sample.text), sample.class_name)
+            if first != sample.class_name:
+                raise TaskError(
+                    f"example {short(str(sample))} stands under both {short(first)} and "
+                    f"{short(sample.class_name)}; keep it in one class"
+                )
+        for sample in self.samples:
+            if (sample.image is not None) != (self.modality == "image"):
+                kind = "an image" if sample.image is not None else "a text"
+                raise TaskError(
+                    f"example {short(str(sample))} is {kind} in a task of {self.modality}s; "
+                    f"set modality: {'image' if self.modality == 'text' else 'text'}, or take it out"
+                )
 
     @classmethod
     def from_mapping(
@@ -129,17 +165,16 @@ class Task:
     def _repr_html_(self) -> str:
         """What a notebook shows: the first classes, and how many samples they have."""
         given = Counter(sample.class_name for sample in self.samples)
-        rows = [(spec.name, spec.description, given[spec.name]) for spec in self.classes[: html.MOST_ROWS]]
+        rows = [(spec.name, spec.description, given[spec.name]) for spec in self.classes[:MOST_ROWS]]
         known = {
             "classes": len(self.classes),
             "given samples": len(self.samples),
             "modality": self.modality,
             "repeats left out": self.repeats or None,
         }
-        return (
-            html.facts(f"Task {self.name}", known)
-            + html.table(("class", "description", "given samples"), rows)
-            + html.and_more(len(self.classes) - len(rows), "classes")
+        columns = ("class", "description", "given samples")
+        return notebook_html(
+            f"Task {self.name}", known, columns, rows, len(self.classes) - len(rows), "classes"
         )
 
 
@@ -153,50 +188,62 @@ def unexplained(spec: ClassSpec) -> TaskError:
     return TaskError(f"class {short(spec.name)} has neither a description nor an example; add one of them")
 
 
-def _check_classes(classes: Sequence[ClassSpec]) -> None:
-    seen: set[str] = set()
-    for number, spec in enumerate(classes, 1):
-        if not isinstance(spec.name, str) or not spec.name.strip():
-            raise TaskError(f"class {number} has no name; give it one")
-        if spec.name in seen:
-            raise listed_twice(spec)
-        seen.add(spec.name)
-        if spec.description is not None:
-            _check_text(spec.description, f"the description of class {short(spec.name)}")
-    if len(classes) < 2:
-        raise TaskError(f"a classifier needs at least two classes, found {len(classes)}; add more")
-
-
-def _check_samples(samples: Sequence[Sample], class_names: Sequence[str]) -> None:
-    known = set(class_names)
-    owner: dict[str, str] = {}
-    for sample in samples:
-        if sample.class_name not in known:
-            raise TaskError(
-                f"example {short(str(sample))} is of unknown class {short(sample.class_name)}; "
-                f"{suggestion(sample.class_name, class_names)}"
-            )
-        _check_text(sample.text, f"an example of class {short(sample.class_name)}")
-        first = owner.setdefault(folded(sample.text), sample.class_name)
-        if first != sample.class_name:
-            raise TaskError(
-                f"example {short(str(sample))} stands under both {short(first)} and "
-                f"{short(sample.class_name)}; keep it in one class"
-            )
-
-
-def _check_modality(samples: Sequence[Sample], modality: Modality) -> None:
-    for sample in samples:
-        if (sample.image is not None) != (modality == "image"):
-            found = "a picture" if sample.image is not None else "a text"
-            raise TaskError(
-                f"example {short(str(sample))} is {found} in a task of {modality}s; "
-                f"set modality: {'image' if modality == 'text' else 'text'}, or take it out"
-            )
-
-
 def _check_text(text: object, what: str) -> None:
     if not isinstance(text, str):
         raise TaskError(f"{what} is {short(text)}; write a text")
-    if not folded(text):
+    if not normalised_text(text):
         raise TaskError(f"{what} is empty; fill it in or remove it")
+
+
+def notebook_html(
+    title: str,
+    facts: Mapping[str, object],
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    left_out: int,
+    noun: str,
+) -> str:
+    """A heading with what is known (None is not), a table, and how many rows it leaves out."""
+    known = [f"{escape(name)}: {_cell(value)}" for name, value in facts.items() if value is not None]
+    parts = [f"<p><strong>{_cell(title)}</strong><br>{'; '.join(known)}</p>"]
+    if rows:
+        head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+        body = "".join(f"<tr>{''.join(map(_data, row))}</tr>" for row in rows)
+        parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
+    if left_out > 0:
+        parts.append(f"<p>and {left_out:,} more {escape(noun)}</p>")
+    return "".join(parts)
+
+
+def _data(value: object) -> str:
+    side = "right" if isinstance(value, int | float) else "left"
+    return f'<td style="text-align:{side}">{_cell(value)}</td>'
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, int | float):
+        return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+    # The direction in which a value is written does not reach what stands around it.
+    return "" if value is None else f"<bdi>{escape(clean(value, _WIDEST_CELL))}</bdi>"
+
+
+def split_spec(spec: str) -> tuple[str, dict[str, str]]:
+    """A spec without its options, and these. A question mark that none follows is part of a path.
+
+    Example:
+        >>> split_spec("openai:m?rpm=500&dimensions=256"), split_spec("npz:why?.npz")
+        (('openai:m', {'rpm': '500', 'dimensions': '256'}), ('npz:why?.npz', {}))
+    """
+    for mark in re.finditer(r"\?", spec):
+        written = spec[mark.end() :]
+        if _OPTIONS.fullmatch(written):
+            pairs = [part.split("=", 1) for part in written.split("&")]
+            if len({name for name, _ in pairs}) < len(pairs):
+                raise ProviderError(f"{short(spec)} names an option twice; keep one of them")
+            return spec[: mark.start()], dict(pairs)
+    return spec, {}
+
+
+def join_spec(spec: str, options: Mapping[str, str]) -> str:
+    """The spec with its options, as `split_spec` takes it apart."""
+    return f"{spec}?{'&'.join(f'{name}={value}' for name, value in options.items())}" if options else spec

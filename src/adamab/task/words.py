@@ -6,12 +6,12 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from adamab.errors import ModelFileError
+from adamab.errors import ModelFileError, TaskError, short
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,21 +66,17 @@ class _Kinds(dict[int, str]):
     """Translation of each character into one letter that says what it does in a word."""
 
     def __missing__(self, code: int) -> str:
-        self[code] = kind = _kind(code)
+        category = unicodedata.category(chr(code))
+        if category[0] in "LMN" and category != "Nd" and _within(code, _SPACELESS):
+            kind = _RUN
+        elif category[0] in "LN":
+            kind = _WORD
+        elif category[0] == "M":
+            kind = "m"  # continues whatever it follows
+        else:
+            kind = _SIGN if code == ord("?") or _within(code, _EMOJI) else " "
+        self[code] = kind
         return kind
-
-
-def _kind(code: int) -> str:
-    category = unicodedata.category(chr(code))
-    if category == "Nd":
-        return _WORD
-    if category[0] in "LMN" and _within(code, _SPACELESS):
-        return _RUN
-    if category[0] in "LN":
-        return _WORD
-    if category[0] == "M":
-        return "m"  # continues whatever it follows
-    return _SIGN if code == ord("?") or _within(code, _EMOJI) else " "
 
 
 def _within(code: int, ranges: tuple[tuple[int, int], ...]) -> bool:
@@ -91,11 +87,11 @@ _visible = _Visible()
 _kinds = _Kinds()
 
 
-def folded(text: str) -> str:
+def normalised_text(text: str) -> str:
     """`text` as it is compared for duplicates: compatibility forms, case, invisibles and spaces folded.
 
     Example:
-        >>> folded("  Refund\\u00a0ME ")
+        >>> normalised_text("  Refund\\u00a0ME ")
         'refund me'
     """
     if not text.isascii():
@@ -113,15 +109,23 @@ def bare(text: str) -> str:
         >>> bare("Where is  my parcel?") == bare("where is my Par-cel")
         True
     """
-    whole = folded(text)
-    return "".join(char for char in whole if not _is_punctuation(char)) or whole
-
-
-def _is_punctuation(char: str) -> bool:
     # Separators and punctuation, with the lone accents that some write as quotes. Marks stay: in
     # many scripts they are vowels.
-    category = unicodedata.category(char)
-    return category[0] in "PZ" or category == "Sk"
+    whole = normalised_text(text)
+    return "".join(c for c in whole if not re.match("P|Z|Sk", unicodedata.category(c))) or whole
+
+
+def checked(text: str, where: str, what: str) -> str:
+    """`text` without outer white space; refused when it is empty or cannot be written as UTF-8.
+
+    JSON and YAML escapes can smuggle in NUL and halves of surrogate pairs, which caches,
+    tokenizers and output files choke on much later.
+    """
+    if "\0" in text or any("\ud800" <= c <= "\udfff" for c in text):
+        raise TaskError(f"{where}: {what} {short(text)} holds a NUL or half a character; remove it")
+    if not normalised_text(text):
+        raise TaskError(f"{where}: {what} is empty; fill it in or remove it")
+    return text.strip()
 
 
 def terms(text: str) -> list[str]:
@@ -135,36 +139,28 @@ def terms(text: str) -> list[str]:
         >>> terms("退款吗")
         ['退款', '款吗', '退款吗']
     """
-    found: list[str] = []
-    previous = ""
-    for token, kind in _tokens(text):
-        if kind == _WORD:
-            found.append(token)
-            if previous:
-                found.append(f"{previous} {token}")
-            previous = token
-        else:
-            found.extend(_grams(token) if kind == _RUN else [token])
-            previous = ""
-    return found
-
-
-def _tokens(text: str) -> Iterator[tuple[str, str]]:
     if text.isascii():  # the common case, several times faster
-        for token in _ASCII_TOKEN.findall(text.lower()):
-            yield token, _SIGN if token == "?" else _WORD
-        return
-    text = unicodedata.normalize("NFKC", text.translate(_visible)).casefold()
-    text = unicodedata.normalize("NFC", _ACCENTED.sub(r"\1", unicodedata.normalize("NFD", text)))
-    kinds = text.translate(_kinds)  # one letter a character, so spans carry over
-    for match in _TOKEN.finditer(kinds):
-        yield text[match.start() : match.end()], kinds[match.start()]
-
-
-def _grams(run: str) -> list[str]:
-    if len(run) == 1:
-        return [run]
-    return [run[i : i + n] for n in (2, 3) for i in range(len(run) - n + 1)]
+        tokens = [(token, _SIGN if token == "?" else _WORD) for token in _ASCII_TOKEN.findall(text.lower())]
+    else:
+        text = unicodedata.normalize("NFKC", text.translate(_visible)).casefold()
+        text = unicodedata.normalize("NFC", _ACCENTED.sub(r"\1", unicodedata.normalize("NFD", text)))
+        kinds = text.translate(_kinds)  # one letter a character, so spans carry over
+        tokens = [(text[m.start() : m.end()], kinds[m.start()]) for m in _TOKEN.finditer(kinds)]
+    result: list[str] = []
+    previous = ""
+    for token, kind in tokens:
+        if kind == _WORD:
+            result.append(token)
+            if previous:
+                result.append(f"{previous} {token}")
+            previous = token
+            continue
+        previous = ""
+        if kind == _RUN and len(token) > 1:
+            result.extend(token[i : i + n] for n in (2, 3) for i in range(len(token) - n + 1))
+        else:
+            result.append(token)
+    return result
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +170,7 @@ class Vocabulary:
     idf(t) = ln((1 + n) / (1 + df(t))) + 1, and a row is (1 + ln tf) · idf, scaled to length 1.
 
     Example:
-        >>> words = Vocabulary.fit(["money back", "love it"])
+        >>> words = Vocabulary.learn(["money back", "love it"])
         >>> words.transform(["money money", "nothing known"]).shape
         (2, 6)
     """
@@ -183,7 +179,7 @@ class Vocabulary:
     idf: NDArray[np.float64]  # (len(terms),)
 
     @classmethod
-    def fit(cls, texts: Iterable[str], min_count: int = 1) -> Vocabulary:
+    def learn(cls, texts: Iterable[str], min_count: int = 1) -> Vocabulary:
         """Learn the terms that stand in at least `min_count` of the `texts`."""
         import numpy as np
 
@@ -207,9 +203,9 @@ class Vocabulary:
 
         starts, columns, counts = [0], list[int](), list[int]()
         for text in texts:
-            known = Counter(self._column[term] for term in terms(text) if term in self._column)
-            columns.extend(sorted(known))
-            counts.extend(known[column] for column in sorted(known))
+            counted = Counter(self._column[term] for term in terms(text) if term in self._column)
+            columns.extend(sorted(counted))
+            counts.extend(counted[column] for column in sorted(counted))
             starts.append(len(columns))
         size = len(starts) - 1
         idf = self.idf[np.array(columns, dtype=np.int64)]

@@ -9,25 +9,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from adamab.testing.conformance import check_embedder, check_generator
-    from adamab.testing.hash_embedder import HashEmbedder
-    from adamab.testing.pixel_embedder import PixelEmbedder
-    from adamab.testing.policies import KnownShift, check_policy
-    from adamab.testing.provider_book import Seen
-    from adamab.testing.provider_faults import Fault
-    from adamab.testing.provider_server import ProviderServer
+    from adamab.testing._conformance import (
+        HashEmbedder,
+        KnownShift,
+        PixelEmbedder,
+        check_embedder,
+        check_generator,
+        check_policy,
+    )
+    from adamab.testing._provider_protocol import Fault
+    from adamab.testing._provider_server import ProviderServer, Seen
 
-_PLACES = {
-    "Fault": "provider_faults",
-    "HashEmbedder": "hash_embedder",
-    "KnownShift": "policies",
-    "PixelEmbedder": "pixel_embedder",
-    "ProviderServer": "provider_server",
-    "Seen": "provider_book",
-    "check_embedder": "conformance",
-    "check_generator": "conformance",
-    "check_policy": "policies",
-}
+_PLACES = {"Fault": "_provider_protocol", "ProviderServer": "_provider_server", "Seen": "_provider_server"}
 
 __all__ = [
     "Fault",
@@ -43,10 +36,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in __all__:
         raise AttributeError(f"module 'adamab.testing' has no attribute {name!r}")
-    return getattr(import_module(f"adamab.testing.{_PLACES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    return getattr(import_module(f"adamab.testing.{_PLACES.get(name, '_conformance')}"), name)

@@ -59,9 +59,9 @@ def _pattern(line: str, *, exact: bool) -> re.Pattern[str]:
     shapes = {"gap": ".*", "seconds": r"\d[\d,]*\.\d+", "digest": "[0-9a-f]+", "decimal": _DECIMAL}
     kept = {"gap", "seconds"} if exact else set(shapes)
     parts, last = [], 0
-    for found in _VARIABLE.finditer(line):
-        parts += [re.escape(line[last : found.start()])]
-        kind = str(found.lastgroup)
-        parts += [shapes[kind] if kind in kept else re.escape(found[0])]
-        last = found.end()
+    for match in _VARIABLE.finditer(line):
+        parts += [re.escape(line[last : match.start()])]
+        kind = str(match.lastgroup)
+        parts += [shapes[kind] if kind in kept else re.escape(match[0])]
+        last = match.end()
     return re.compile("".join(parts) + re.escape(line[last:]))

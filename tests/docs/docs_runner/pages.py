@@ -78,14 +78,14 @@ def all_pages() -> list[Path]:
 
 def starts_of(page: Path) -> list[str]:
     """The names after `starts from:`."""
-    found = _STARTS.search(page.read_text(encoding="utf-8"))
-    return [name.strip() for name in found[1].split(",")] if found else []
+    starts = _STARTS.search(page.read_text(encoding="utf-8"))
+    return [name.strip() for name in starts[1].split(",")] if starts else []
 
 
 def blocks_of(page: Path) -> list[Block]:
     """The fenced blocks of a page, in order."""
     lines = page.read_text(encoding="utf-8").splitlines()
-    found: list[Block] = []
+    blocks: list[Block] = []
     number = 0
     while number < len(lines):
         fence = _FENCE.match(lines[number])
@@ -96,16 +96,16 @@ def blocks_of(page: Path) -> list[Block]:
         body = [line.removeprefix(fence["indent"]) for line in lines[number + 1 : end]]
         notes = dict(_notes(lines, number))
         text = "\n".join(body) + "\n"
-        found.append(
+        blocks.append(
             Block(page, number + 1, fence["language"], text, notes.get("not run"), notes.get("file"))
         )
         number = end + 1
-    return found
+    return blocks
 
 
 def commands_of(block: Block) -> list[tuple[int, str, list[str]]]:
     """(line, command, shown output) of a block; a backslash at the end goes on with the next line."""
-    found: list[tuple[int, str, list[str]]] = []
+    commands: list[tuple[int, str, list[str]]] = []
     lines = block.text.splitlines()
     number = 0
     while number < len(lines):
@@ -115,15 +115,15 @@ def commands_of(block: Block) -> list[tuple[int, str, list[str]]]:
             while command.endswith("\\") and number + 1 < len(lines):
                 number += 1
                 command = command[:-1] + lines[number].removeprefix(">").strip()
-            found.append((at, command, []))
-        elif found:
-            found[-1][2].append(line)
+            commands.append((at, command, []))
+        elif commands:
+            commands[-1][2].append(line)
         elif line.strip():
             raise ValueError(f"{block.place}: a block of commands begins with a line that is none: {line}")
         number += 1
-    if not found:
+    if not commands:
         raise ValueError(f"{block.place}: commands begin with '$ '")
-    return found
+    return commands
 
 
 def _end(lines: list[str], start: int, ticks: str) -> int:
@@ -135,10 +135,10 @@ def _end(lines: list[str], start: int, ticks: str) -> int:
 
 def _notes(lines: list[str], fence: int) -> list[tuple[str, str]]:
     """The comments right before the fence; a blank line may stand between."""
-    found = []
+    notes = []
     number = fence - 1
     while number >= 0 and (not lines[number].strip() or _COMMENT.match(lines[number])):
         if comment := _COMMENT.match(lines[number]):
-            found.append((comment[1], comment[2]))
+            notes.append((comment[1], comment[2]))
         number -= 1
-    return found
+    return notes

@@ -15,7 +15,16 @@ from docs_runner.shell import Terminal
 from docs_runner.starts import Starts
 
 # Pages that take longer than a developer wants to wait; `make test-slow` runs them.
-SLOW = {"docs/compare.md", "docs/spark.md", "docs/sweep.md"}
+SLOW = {
+    "docs/compare.md",
+    "docs/costs.md",
+    "docs/page.md",
+    "docs/reproducing.md",
+    "docs/runs.md",
+    "docs/serving.md",
+    "docs/spark.md",
+    "docs/sweep.md",
+}
 
 
 def run_page(page: Path, folder: Path, starts: Starts, monkeypatch: pytest.MonkeyPatch) -> None:

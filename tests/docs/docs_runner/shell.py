@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from docs_runner.output import missing_line
 
-# Commands that stay until the page ends, and the port that they take unless told.
+# Commands that stay until the page ends, and the port that they take unless set.
 SERVERS = {"python -m adamab.testing": "8377", "adamab serve": "8000"}
 OTHERS = ("curl", "sqlite3")  # programs of readers; a machine without them skips the page and says so
 PATIENCE = 120.0  # seconds after which a server that says nothing counts as stuck
@@ -47,6 +47,7 @@ class Terminal:
         settings = {
             "ADAMAB_CACHE": str(folder.parent / f"{folder.name}-cache" / "cache.sqlite"),
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": os.pathsep.join(sys.path),  # the experiments are not installed
             "HF_HUB_OFFLINE": "1",
             "MPLBACKEND": "Agg",
             "NO_COLOR": "1",
@@ -94,7 +95,7 @@ class Terminal:
         """`adamab …` in this process, which has torch loaded already."""
         from adamab.cli.app import app
 
-        command = re.sub(r'"\$(\w+)"', lambda found: shlex.quote(os.environ[found[1]]), command)
+        command = re.sub(r'"\$(\w+)"', lambda match: shlex.quote(os.environ[match[1]]), command)
         result = CliRunner().invoke(app, shlex.split(command, comments=True)[1:])
         return result.exit_code, result.output
 
@@ -128,7 +129,7 @@ class Terminal:
         return self._ports[shown]
 
     def _with_ports(self, text: str) -> str:
-        return _PORT.sub(lambda found: self._port(found[0]), text)
+        return _PORT.sub(lambda match: self._port(match[0]), text)
 
     def _as_shown(self, printed: str) -> str:
         for shown, real in self._ports.items():

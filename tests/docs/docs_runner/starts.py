@@ -98,12 +98,16 @@ def messages(folder: Path) -> None:
 
 
 def pets(folder: Path) -> None:
-    """Drawn pictures under the names of four breeds, and a small network that tells them apart."""
+    """Drawn images under the names of four breeds, and a small network that tells them apart."""
     for number, name in enumerate(("Siamese", "Sphynx", "beagle", "pug")):
         new = (65, 81, 92) if name == "Siamese" else (21, 31, 41)
         for part, taken in (("given", (100, 101, 102)), ("more", (7,)), ("new", new)):
-            for picture in taken:
-                _picture(folder / "pets" / part / name / f"{name}_{picture}.jpg", kind=number, seed=picture)
+            for sample_image in taken:
+                _image(
+                    folder / "pets" / part / name / f"{name}_{sample_image}.jpg",
+                    kind=number,
+                    seed=sample_image,
+                )
     _network(folder / "mobilenetv2.onnx", "mobilenetv20_features_pool0_fwd")
 
 
@@ -146,8 +150,8 @@ def _csv(place: Path, head: tuple[str, ...], rows: list[tuple[str, ...]]) -> Non
         csv.writer(file).writerows([head, *rows])
 
 
-def _picture(place: Path, *, kind: int, seed: int) -> None:
-    """Spots in places and colours that a kind has in common, and more that are the picture's own."""
+def _image(place: Path, *, kind: int, seed: int) -> None:
+    """Spots in places and colours that a kind has in common, and more that are the image's own."""
     from PIL import Image
 
     side, shared, own = 64, np.random.default_rng(kind), np.random.default_rng((kind, seed))
@@ -163,7 +167,7 @@ def _picture(place: Path, *, kind: int, seed: int) -> None:
 
 
 def _network(place: Path, output: str) -> None:
-    """Colours in an 8 x 8 grid: enough to tell drawn pictures apart, and it runs in no time."""
+    """Colours in an 8 x 8 grid: enough to tell drawn images apart, and it runs in no time."""
     import onnx
 
     node = onnx.helper.make_node

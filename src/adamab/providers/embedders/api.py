@@ -5,50 +5,137 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import io
 import json
+import math
 import sys
 from abc import abstractmethod
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence, Set
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from adamab.errors import ApiError, EmbedderError
+from adamab.errors import ApiError, EmbedderError, one_line, short
 from adamab.providers.embedders.base import Embedded, Embedder, Item, Keep, Kind, Part, TextError
-from adamab.providers.embedders.sent_pictures import SentPicture, sent_picture
-from adamab.providers.http import ApiClient, BadAnswerError, Call
-from adamab.providers.services import Service, connection
-from adamab.providers.usage import Usage, estimated_tokens
-from adamab.task.messages import short
+from adamab.providers.http import ApiClient, BadAnswerError, Call, Service, connection
+from adamab.providers.metering import Usage, estimated_tokens
+from adamab.task.images import Image, decoded, header
+
+if TYPE_CHECKING:
+    import PIL.Image
+
+
+# Images on their way to a service: small enough, upright, and nothing in them but pixels.
+#
+# What leaves the machine is encoded anew from the decoded pixels. Where an image was taken, with what and
+# by whom (EXIF, XMP, comments, thumbnails, whatever a file carries) stays here. Until an image is sent
+# only its header is read; its pixels and bytes live as long as its request.
+
+JPEG_QUALITY = 95  # without subsampling of colours: what it loses cannot be seen
+_LONGEST_SIDE = 65_500  # pixels; a JPEG has no more
+_LEAST_SIDE = 64  # an image that is too large even so is refused for another reason
+_LOSSY = ("JPEG", "WEBP", "AVIF")
+# Bytes a pixel, generous for photographs; noise may have more, and a request is split if it is too large.
+_JPEG_BYTES, _PNG_BYTES = 1, 3
+
+
+@dataclass(frozen=True)
+class SentImage:
+    """An image as it will be sent: its size by then, and as PNG or as JPEG."""
+
+    image: Image
+    width: int
+    height: int
+    lossless: bool
+
+    @property
+    def name(self) -> str:
+        """The file, for messages."""
+        return one_line(self.image.path)
+
+    @property
+    def pixels(self) -> int:
+        """How many it has when it is sent."""
+        return self.width * self.height
+
+    @property
+    def length(self) -> int:
+        """About how many letters it takes in a request."""
+        return self.pixels * (_PNG_BYTES if self.lossless else _JPEG_BYTES) * 4 // 3
+
+    def smaller(self, embedder: str) -> SentImage:
+        """The same at half the width and height; raises `EmbedderError` where that would be too little."""
+        if max(self.width, self.height) // 2 < _LEAST_SIDE:
+            raise EmbedderError(
+                f"{embedder}: {self.name}: is refused as too large even at {self.width}x{self.height} "
+                "pixels; leave it out"
+            )
+        width, height = (max(1, side // 2) for side in (self.width, self.height))
+        return replace(self, width=width, height=height, lossless=False)
+
+    def data_url(self) -> str:
+        """The image itself; raises `ImageError` where it cannot be decoded."""
+        kind, data = self.encoded()
+        return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+
+    def encoded(self) -> tuple[str, bytes]:
+        """`png` or `jpeg`, and the bytes."""
+        pixels = self._pixels()
+        pixels.info.clear()  # Pillow writes some of it to the file: a comment, a profile of colours
+        stream = io.BytesIO()
+        if self.lossless:
+            pixels.save(stream, "PNG")
+        else:
+            pixels.save(stream, "JPEG", quality=JPEG_QUALITY, subsampling=0)
+        return "png" if self.lossless else "jpeg", stream.getvalue()
+
+    def _pixels(self) -> PIL.Image.Image:
+        from PIL.Image import Resampling
+
+        pixels = decoded(self.image, least_side=min(self.width, self.height))
+        # The header knows the sides as they lie in the file; decoding turns some images.
+        turned = (pixels.width < pixels.height) != (self.width < self.height)
+        size = (self.height, self.width) if turned else (self.width, self.height)
+        return pixels if pixels.size == size else pixels.resize(size, Resampling.LANCZOS)
+
+
+def sent_image(image: Image, most_pixels: int) -> SentImage:
+    """The image, shrunk to `most_pixels` where it has more; reads its header only."""
+    width, height, kind = header(image)
+    scale = min(1.0, math.sqrt(most_pixels / (width * height)), _LONGEST_SIDE / max(width, height))
+    if scale == 1.0:
+        return SentImage(image, width, height, lossless=kind not in _LOSSY)
+    width, height = (max(1, math.floor(side * scale)) for side in (width, height))
+    return SentImage(image, width, height, lossless=False)
+
 
 _BYTES_A_TOKEN = 3  # fewer than real texts have, so that a request seldom turns out too large
 _SHORTEST_CUT = 64  # bytes; a text that is too large even so is refused for another reason
-_ABOUT_CONTENT = (400, 415, 422)  # statuses that may be about one of the pictures in a request
+_ABOUT_CONTENT = (400, 415, 422)  # statuses that may be about one of the images in a request
 # Services refuse empty texts, some of them white space too.
 _NOTHING = "."
 
 
 @dataclass(frozen=True)
 class Room:
-    """How much a service takes: items and tokens a request, tokens a text; of pictures, more."""
+    """How much a service takes: items and tokens a request, tokens a text; of images, more."""
 
     items: int
     tokens: int
     text_tokens: int
-    bytes: int = sys.maxsize  # that pictures may take up in a request
-    pixels: int = 0  # of a picture; a larger one is shrunk
+    bytes: int = sys.maxsize  # that images may take up in a request
+    pixels: int = 0  # of an image; a larger one is shrunk
     pixels_a_token: int = 1
-    least_pixels: int = 0  # a smaller picture is counted as one of these
+    least_pixels: int = 0  # a smaller image is counted as one of these
 
 
 # Servers of other people are often set to little: text-embeddings-inference takes 32 texts.
 _OTHERS_ITEMS = 32
 
 
-Sent: TypeAlias = str | SentPicture  # what is sent of an item
+Sent: TypeAlias = str | SentImage  # what is sent of an item
 
 
 @dataclass(frozen=True)
@@ -60,8 +147,8 @@ class _Pack:
     cut: bool = False
 
     @property
-    def pictures(self) -> bool:
-        return any(isinstance(one, SentPicture) for one in self.sent)
+    def images(self) -> bool:
+        return any(isinstance(one, SentImage) for one in self.sent)
 
     def halves(self) -> list[_Pack]:
         middle = len(self.rows) // 2
@@ -74,8 +161,8 @@ _Outcome = Part | list[_Pack]  # the vectors of a pack, or the packs to send ins
 class ApiEmbedder(Embedder):
     """Texts to vectors over HTTP. A service says how it is asked (`_body`) and answers (`_vectors`).
 
-    One that takes pictures says so in its `modalities` and `room`. They are read from their files when
-    their request is sent, and forgotten after it: only the requests under way hold pictures.
+    One that takes images says so in its `modalities` and `room`. They are read from their files when
+    their request is sent, and forgotten after it: only the requests under way hold images.
 
     Options are those of a spec: `dimensions`, `batch` (items a request), and those of the connection,
     `base_url`, `key_env`, `rpm`, `tpm`, `concurrency`, `retries` and `timeout`.
@@ -115,7 +202,7 @@ class ApiEmbedder(Embedder):
 
     @abstractmethod
     def _body(self, sent: Sequence[Any], kind: Kind) -> dict[str, Any]:
-        """The request: of texts, or of `Sent` where the modalities hold pictures."""
+        """The request: of texts, or of `Sent` where the modalities hold images."""
 
     @abstractmethod
     def _vectors(self, answer: Any) -> Sequence[Any]:
@@ -148,7 +235,7 @@ class ApiEmbedder(Embedder):
                 while waiting and trouble is None and len(running) < self.api.limits.concurrency:
                     running.add(asyncio.create_task(self._ask(waiting.popleft(), kind, keep)))
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                for outcome in _outcomes(done):
+                for outcome in [task.exception() or task.result() for task in done]:
                     if isinstance(outcome, BaseException):
                         trouble = trouble or outcome
                     elif isinstance(outcome, list):
@@ -184,22 +271,23 @@ class ApiEmbedder(Embedder):
             yield _Pack(tuple(rows), tuple(sent))
 
     def _weighed(self, item: Item) -> tuple[Sent, int, int]:
-        """What is sent of an item, its tokens by a careful guess, and a picture's bytes."""
+        """What is sent of an item, its tokens by a careful guess, and an image's bytes."""
         if isinstance(item, str):
-            return _sendable(item), _estimated(item), 0
-        picture = sent_picture(item, self.room.pixels)
-        return picture, self._expected(picture), picture.length
+            raw = item.encode("utf-8", "replace")  # half a character cannot be sent
+            return raw.decode() if item.strip() else _NOTHING, len(raw) // _BYTES_A_TOKEN + 1, 0
+        image = sent_image(item, self.room.pixels)
+        return image, self._expected(image), image.length
 
     async def _ask(self, pack: _Pack, kind: Kind, keep: Keep | None) -> _Outcome:
         """The vectors of a pack, or the packs to send instead of it."""
-        found: list[Embedded] = []
+        answers: list[Embedded] = []
 
         def store(answer: Any) -> None:
-            found.append(self._read(answer, pack))
+            answers.append(self._read(answer, pack))
             if keep is not None:
-                keep(pack.rows, found[-1])
+                keep(pack.rows, answers[-1])
 
-        if pack.pictures:  # decoding takes a while, in which others may go on
+        if pack.images:  # decoding takes a while, in which others may go on
             call = await asyncio.to_thread(self._call, pack, kind)
         else:
             call = self._call(pack, kind)
@@ -212,13 +300,13 @@ class ApiEmbedder(Embedder):
                 return [pack]
             if error.unsupported and self.dimensions is not None:
                 raise EmbedderError(f"{error}; leave out dimensions={self.dimensions}") from None
-            if pack.pictures and not error.unsupported and (error.refused or error.status in _ABOUT_CONTENT):
+            if pack.images and not error.unsupported and (error.refused or error.status in _ABOUT_CONTENT):
                 return self._searched(pack, error)
             raise
-        return pack.rows, found[-1]
+        return pack.rows, answers[-1]
 
     def _searched(self, pack: _Pack, error: ApiError) -> list[_Pack]:
-        """The halves of a pack with a picture that the service does not take, until it can be named."""
+        """The halves of a pack with an image that the service does not take, until it can be named."""
         first = pack.sent[0]
         if len(pack.rows) > 1 or isinstance(first, str):
             return pack.halves()
@@ -229,7 +317,7 @@ class ApiEmbedder(Embedder):
         # The same asked for again after a crash: a service that knows the header bills it once.
         asked = hashlib.sha256()
         for part in json.JSONEncoder(sort_keys=True).iterencode([self.fingerprint, body]):
-            asked.update(part.encode())  # piece by piece: pictures are long
+            asked.update(part.encode())  # piece by piece: images are long
         return Call(
             self.path,
             body,
@@ -239,7 +327,7 @@ class ApiEmbedder(Embedder):
         )
 
     def _bound(self, sent: Sequence[Sent]) -> Usage:
-        """No tokenizer makes more tokens of a text than it has bytes; a picture's are known."""
+        """No tokenizer makes more tokens of a text than it has bytes; an image's are known."""
         sizes = (len(one.encode()) if isinstance(one, str) else self._expected(one) for one in sent)
         return Usage(sum(size + self.added_tokens for size in sizes))
 
@@ -250,12 +338,12 @@ class ApiEmbedder(Embedder):
         return -(-max(one.pixels, self.room.least_pixels) // self.room.pixels_a_token)
 
     def _shorter(self, pack: _Pack) -> _Pack:
-        """What is too large by itself: a picture at half its sides, or a text cut.
+        """What is too large by itself: an image at half its sides, or a text cut.
 
         A text is cut to what should fit or, failing that, by half.
         """
         one = pack.sent[0]
-        if isinstance(one, SentPicture):
+        if isinstance(one, SentImage):
             return _Pack(pack.rows, (one.smaller(str(self)),), cut=True)
         raw = one.encode()
         fits = self.room.text_tokens * _BYTES_A_TOKEN
@@ -265,13 +353,9 @@ class ApiEmbedder(Embedder):
         return _Pack(pack.rows, (raw[:length].decode("utf-8", "ignore"),), cut=True)
 
     def _read(self, answer: Any, pack: _Pack) -> Embedded:
-        flags = np.full(len(pack.rows), pack.cut, np.bool_)
-        return Embedded({"pooled": self._matrix(answer, pack)}, flags)
-
-    def _matrix(self, answer: Any, pack: _Pack) -> NDArray[np.float32]:
         vectors = self._vectors(answer)
         if len(vectors) != len(pack.rows):
-            what = "pictures" if pack.pictures else "texts"
+            what = "images" if pack.images else "texts"
             raise BadAnswerError(f"{len(vectors)} vectors for {len(pack.rows)} {what}")
         try:
             with np.errstate(over="ignore"):
@@ -283,7 +367,7 @@ class ApiEmbedder(Embedder):
         if not np.isfinite(matrix).all():
             raise BadAnswerError("a vector that is not finite")
         self._width = matrix.shape[1]
-        return matrix
+        return Embedded({"pooled": matrix}, np.full(len(pack.rows), pack.cut, np.bool_))
 
 
 def indexed(data: Sequence[Mapping[str, Any]]) -> list[Any]:
@@ -292,10 +376,6 @@ def indexed(data: Sequence[Mapping[str, Any]]) -> list[Any]:
     if len(places) < len(data) or sorted(places) != list(range(len(data))):
         raise BadAnswerError("vectors whose numbers do not add up")
     return [_decoded(places[place]) for place in range(len(data))]
-
-
-def _outcomes(done: Set[asyncio.Task[_Outcome]]) -> list[_Outcome | BaseException]:
-    return [task.exception() or task.result() for task in done]
 
 
 def count(value: Any) -> int | None:
@@ -308,16 +388,6 @@ def _decoded(vector: Any) -> Any:
     if not isinstance(vector, str):
         return vector
     return np.frombuffer(base64.b64decode(vector, validate=True), "<f4")
-
-
-def _estimated(text: str) -> int:
-    return len(text.encode("utf-8", "replace")) // _BYTES_A_TOKEN + 1
-
-
-def _sendable(text: str) -> str:
-    if not text.strip():
-        return _NOTHING
-    return text.encode("utf-8", "replace").decode()  # half a character cannot be sent
 
 
 def _fingerprint(service: Service, model: str, dimensions: int | None) -> str:
@@ -334,3 +404,156 @@ def _check(name: str, model: str, **numbers: int | None) -> None:
     for option, number in numbers.items():
         if number is not None and number < 1:
             raise EmbedderError(f"{name}: {option} is {number}; use 1 or more")
+
+
+# `openai:MODEL`: OpenAI's embeddings, and every server that speaks its protocol through `base_url`.
+#
+# vLLM, Ollama, LM Studio, llama.cpp, text-embeddings-inference, Mistral and Gemini's compatible endpoint
+# do.
+
+
+class OpenAIEmbedder(ApiEmbedder):
+    """Both sides of the match are embedded alike: the protocol knows no kinds of text."""
+
+    name = "openai"
+    path = "/embeddings"
+    room = Room(items=2048, tokens=300_000, text_tokens=8192)
+    added_tokens = 4  # what begins and ends a text; a guess
+    _packed = True  # base64 is a third of the size of numbers in JSON, and exact
+
+    def _body(self, texts: Sequence[str], kind: Kind) -> dict[str, Any]:
+        body: dict[str, Any] = {"model": self.model, "input": list(texts)}
+        if self._packed:
+            body["encoding_format"] = "base64"
+        if self.dimensions is not None:
+            body["dimensions"] = self.dimensions
+        return body
+
+    def _vectors(self, answer: Any) -> Sequence[Any]:
+        return indexed(answer["data"])
+
+    def _usage(self, answer: Any) -> Usage | None:
+        tokens = count(answer["usage"].get("prompt_tokens", answer["usage"].get("total_tokens")))
+        return None if tokens is None else Usage(tokens)
+
+    def _without(self, body: Mapping[str, Any]) -> bool:
+        self._packed = False
+        return "encoding_format" in body
+
+
+# `cohere:MODEL`: Cohere's text embeddings, version 2 of its API.
+
+# Cohere has a type `classification` as well, for vectors that are fed to a classifier. Here texts are
+# also compared with the wordings of classes, which needs two types that are trained to meet.
+_INPUT_TYPES = {"query": "search_query", "class": "search_document"}
+
+
+class CohereEmbedder(ApiEmbedder):
+    """Texts as search queries, classes as search documents.
+
+    The service is told not to cut long texts by itself: they are cut here, where it can be told.
+    """
+
+    name = "cohere"
+    path = "/v2/embed"
+    # The tokens a text are those of the models before embed-v4.0, which takes more: a text that may
+    # be longer travels alone, and is cut only if the service says that it is too long.
+    room = Room(items=96, tokens=128_000, text_tokens=512)
+    added_tokens = 16  # the input type, and what begins and ends a text; a generous guess
+
+    def _body(self, texts: Sequence[str], kind: Kind) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": self.model,
+            "texts": list(texts),
+            "input_type": _INPUT_TYPES[kind],
+            "embedding_types": ["float"],
+            "truncate": "NONE",
+        }
+        if self.dimensions is not None:
+            body["output_dimension"] = self.dimensions
+        return body
+
+    def _vectors(self, answer: Any) -> Sequence[Any]:
+        vectors: Sequence[Any] = answer["embeddings"]["float"]
+        return vectors
+
+    def _usage(self, answer: Any) -> Usage | None:
+        tokens = count(answer["meta"]["billed_units"]["input_tokens"])
+        return None if tokens is None else Usage(tokens)
+
+
+# `voyage:MODEL`: Voyage AI's embeddings of texts and, by its multimodal models, of images.
+
+# Texts are matched with the wordings of classes, as questions are with the documents that answer
+# them, which is what Voyage's two input types are trained for.
+_VOYAGE_INPUT_TYPES = {"query": "query", "class": "document"}
+# Multimodal models were made for search in which a text finds pages and photographs. So here it is the
+# other way round: the wording of a class is what searches, and an image what is found.
+_MULTIMODAL_TYPES = {"query": "document", "class": "query"}
+# The service shrinks an image of more than 2 000 000 pixels to that, and bills one of less than 50 000 as
+# of that many. It is shrunk here instead, which saves the way. The bytes bound the memory, not the service.
+_MULTIMODAL_ROOM = Room(
+    items=1000,
+    tokens=320_000,
+    text_tokens=32_000,
+    bytes=2_000_000,
+    pixels=2_000_000,
+    pixels_a_token=560,
+    least_pixels=50_000,
+)
+
+
+class VoyageEmbedder(ApiEmbedder):
+    """Texts as queries, classes as documents; with a multimodal model the other way round.
+
+    A model is multimodal if its name says so. The service is told not to cut long texts by itself: they
+    are cut here, where it can be told.
+    """
+
+    name = "voyage"
+    path = "/embeddings"
+    # The tokens a request differ by model, from 120 000 to 1 000 000; the least suits all of them.
+    room = Room(items=1000, tokens=120_000, text_tokens=32_000)
+    added_tokens = 32  # an input type puts a sentence before each text; a generous guess
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        dimensions: int | None = None,
+        batch: int | None = None,
+        **options: str | float | None,
+    ) -> None:
+        self.multimodal = "multimodal" in model
+        if self.multimodal:
+            self.path = "/multimodalembeddings"
+            self.room = _MULTIMODAL_ROOM
+            self.modalities = frozenset({"text", "image"})
+        super().__init__(model, dimensions=dimensions, batch=batch, **options)
+
+    def _body(self, sent: Sequence[Sent], kind: Kind) -> dict[str, Any]:
+        body: dict[str, Any] = {"model": self.model}
+        if self.multimodal:
+            body["inputs"] = [{"content": [_piece(one)]} for one in sent]
+            body["input_type"] = _MULTIMODAL_TYPES[kind]
+        else:
+            body["input"] = list(sent)
+            body["input_type"] = _VOYAGE_INPUT_TYPES[kind]
+        body["truncation"] = False
+        body["output_encoding" if self.multimodal else "encoding_format"] = "base64"
+        if self.dimensions is not None:
+            body["output_dimension"] = self.dimensions
+        return body
+
+    def _vectors(self, answer: Any) -> Sequence[Any]:
+        return indexed(answer["data"])
+
+    def _usage(self, answer: Any) -> Usage | None:
+        tokens = count(answer["usage"]["total_tokens"])
+        return None if tokens is None else Usage(tokens)
+
+
+def _piece(one: Sent) -> dict[str, str]:
+    if isinstance(one, str):
+        return {"type": "text", "text": one}
+    return {"type": "image_base64", "image_base64": one.data_url()}

@@ -46,7 +46,7 @@ def only_texts(items: Sequence[Item]) -> list[str]:
 
 
 def only_images(items: Sequence[Item]) -> list[Image]:
-    """The items of an embedder that takes nothing but pictures."""
+    """The items of an embedder that takes nothing but images."""
     return [item for item in items if isinstance(item, Image)]
 
 
@@ -66,11 +66,11 @@ class TextError(EmbedderError):
 
 
 class Embedder(ABC):
-    """Turns texts, pictures or both into vectors, in one or more named views; the first is the pooled one.
+    """Turns texts, images or both into vectors, in one or more named views; the first is the pooled one.
 
     An implementation sets `fingerprint` (the model's identity: two embedders with the same
     fingerprint give the same vectors) and `views`, and writes `_embed`. Callers use `embed`.
-    `modalities` says what it takes: one that takes only pictures has no vectors of the classes' wordings,
+    `modalities` says what it takes: one that takes only images has no vectors of the classes' wordings,
     and class means stand in for them. `str(embedder)` is its name in error messages.
 
     One that asks an API shows its client as `api` and writes `_parts` as well, which hands what a request
@@ -83,6 +83,7 @@ class Embedder(ABC):
     cacheable: bool = True  # False where a text does not determine its vector
     vectors_version: str = ""  # where a text does not determine its vector: changes with the vectors
     api: ApiClient | None = None  # None where nothing leaves the machine
+    _width_problem: str = ""  # why vectors of one view may differ in width
 
     @abstractmethod
     async def _embed(self, items: Sequence[Item], *, kind: Kind, views: Sequence[str]) -> Embedded:
@@ -105,13 +106,12 @@ class Embedder(ABC):
         Equal items are embedded once. No items give matrices of shape (0, 0).
 
         Example:
-            >>> from adamab.providers.sync import run_sync
+            >>> from adamab.providers.async_bridge import run_sync
             >>> from adamab.testing import HashEmbedder
             >>> run_sync(HashEmbedder(width=8).embed(["hello", "world"])).views["pooled"].shape
             (2, 8)
         """
-        wanted = self._wanted(views)
-        self._check_input(items, kind)
+        wanted = self._check_request(items, kind, views)
         if len(items) == 0:
             empty = np.zeros((0, 0), np.float32)
             return Embedded({view: empty.copy() for view in wanted}, np.zeros(0, np.bool_))
@@ -158,35 +158,36 @@ class Embedder(ABC):
 
     async def _assembled(self, parts: AsyncGenerator[Part], rows: int, wanted: Sequence[str]) -> Embedded:
         async with aclosing(parts):
-            found = [part async for part in parts]
-        numbers = np.array([number for numbers, _ in found for number in numbers], np.int64)
+            answered = [part async for part in parts]
+        numbers = np.array([number for numbers, _ in answered for number in numbers], np.int64)
         if not np.array_equal(np.sort(numbers), np.arange(rows)):
             raise EmbedderError(f"{self} answered for {len(numbers)} texts, not for each of {rows} once")
         order = np.argsort(numbers)
-        views = {view: self._joined(view, [answer.views[view] for _, answer in found]) for view in wanted}
-        overlong = np.concatenate([answer.overlong for _, answer in found])
-        if len(found) == 1 and np.array_equal(order, np.arange(rows)):
+        views = {view: self._joined(view, [answer.views[view] for _, answer in answered]) for view in wanted}
+        overlong = np.concatenate([answer.overlong for _, answer in answered])
+        if len(answered) == 1 and np.array_equal(order, np.arange(rows)):
             return Embedded(views, overlong)  # nothing to move: a matrix may be large
         return Embedded({view: x[order] for view, x in views.items()}, overlong[order])
 
     def _joined(self, view: str, parts: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
         if len({part.shape[1] for part in parts}) > 1:
+            if self._width_problem:
+                raise EmbedderError(f"{self}: view {view!r} {self._width_problem}")
             raise EmbedderError(f"{self}: the vectors of view {view!r} are not numbers of one width")
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def _wanted(self, views: Sequence[str] | None) -> tuple[str, ...]:
+    def _check_request(
+        self, items: Sequence[Item], kind: str, views: Sequence[str] | None
+    ) -> tuple[str, ...]:
+        """Refuse what cannot be embedded, and return the views that are wanted."""
         if "words" in self.views:
             raise EmbedderError(
                 f"{self} has a view named 'words', which is the lexical view's name; rename it"
             )
-        if views is None:
-            return self.views
-        unknown = [view for view in views if view not in self.views]
+        wanted = self.views if views is None else tuple(dict.fromkeys(views))
+        unknown = [view for view in wanted if view not in self.views]
         if unknown:
             raise EmbedderError(f"{self} has no view {unknown[0]!r}; it has: {', '.join(self.views)}")
-        return tuple(dict.fromkeys(views))
-
-    def _check_input(self, items: Sequence[Item], kind: str) -> None:
         if kind not in get_args(Kind):
             raise EmbedderError(f"{self}: kind {kind!r} is unknown; use 'query' or 'class'")
         if isinstance(items, str):
@@ -198,6 +199,7 @@ class Embedder(ABC):
                 )
             if modality_of(item) not in self.modalities:
                 raise EmbedderError(f"{self} embeds no {modality_of(item)}s; use an embedder that does")
+        return wanted
 
     def _checked(self, answer: Embedded, rows: int, wanted: Sequence[str]) -> Embedded:
         missing = [view for view in wanted if view not in answer.views]
@@ -205,23 +207,22 @@ class Embedder(ABC):
             raise EmbedderError(f"{self} did not answer with view {missing[0]!r}, which it offers")
         if np.shape(answer.overlong) != (rows,):
             raise EmbedderError(f"{self} flagged {np.shape(answer.overlong)} texts for length, not {rows}")
-        views = {view: self._checked_view(view, answer.views[view], rows) for view in wanted}
+        views = {}
+        for view in wanted:
+            try:
+                # Ragged rows fail here; a value too large for float32 is caught as infinite below.
+                with np.errstate(over="ignore"):
+                    matrix = np.asarray(answer.views[view], np.float32)
+            except (TypeError, ValueError):
+                raise EmbedderError(
+                    f"{self}: the vectors of view {view!r} are not numbers of one width"
+                ) from None
+            if matrix.ndim != 2 or matrix.shape[1] == 0:
+                raise EmbedderError(f"{self}: view {view!r} has shape {matrix.shape}; a matrix is needed")
+            if len(matrix) != rows:
+                raise EmbedderError(f"{self}: view {view!r} has {len(matrix)} vectors for {rows} texts")
+            finite = np.isfinite(matrix).all(axis=1)
+            if not finite.all():
+                raise EmbedderError(f"{self}: vector {int(np.argmin(finite))} of view {view!r} is not finite")
+            views[view] = matrix
         return Embedded(views, np.asarray(answer.overlong, np.bool_))
-
-    def _checked_view(self, view: str, vectors: object, rows: int) -> NDArray[np.float32]:
-        try:
-            # Ragged rows fail here; a value too large for float32 is caught as infinite below.
-            with np.errstate(over="ignore"):
-                matrix = np.asarray(vectors, np.float32)
-        except (TypeError, ValueError):
-            raise EmbedderError(
-                f"{self}: the vectors of view {view!r} are not numbers of one width"
-            ) from None
-        if matrix.ndim != 2 or matrix.shape[1] == 0:
-            raise EmbedderError(f"{self}: view {view!r} has shape {matrix.shape}; a matrix is needed")
-        if len(matrix) != rows:
-            raise EmbedderError(f"{self}: view {view!r} has {len(matrix)} vectors for {rows} texts")
-        finite = np.isfinite(matrix).all(axis=1)
-        if not finite.all():
-            raise EmbedderError(f"{self}: vector {int(np.argmin(finite))} of view {view!r} is not finite")
-        return matrix

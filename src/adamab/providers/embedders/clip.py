@@ -1,4 +1,4 @@
-"""`clip:PATH-or-id`: CLIP, SigLIP and other models with a tower for pictures and one for texts."""
+"""`clip:PATH-or-id`: CLIP, SigLIP and other models with a tower for images and one for texts."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adamab.errors import EmbedderError
-from adamab.providers.embedders import pixels
+from adamab.providers.embedders import local_models as pixels
 from adamab.providers.embedders.base import Embedded, Item, Modality, only_images, only_texts
-from adamab.providers.embedders.devices import torch_device
-from adamab.providers.embedders.image_model import ImageModelEmbedder
-from adamab.providers.embedders.model_files import ModelFiles, check_name, find_model, quiet
+from adamab.providers.embedders.local_models import (
+    ImageModelEmbedder,
+    ModelFiles,
+    check_name,
+    find_model,
+    quiet,
+    torch_device,
+)
 from adamab.task.images import Image
 
 PRESETS = {"vit-large": "openai/clip-vit-large-patch14"}
@@ -50,7 +55,7 @@ class ClipEmbedder(ImageModelEmbedder):
 
     @cached_property
     def fingerprint(self) -> str:  # type: ignore[override]  # it can be assigned as well
-        """What decides the vectors: the model's files, and how pictures are decoded."""
+        """What decides the vectors: the model's files, and how images are decoded."""
         return f"clip:{self._files.identity}:{_DEFINITION}:{pixels.DEFINITION}"
 
     @cached_property
@@ -75,17 +80,17 @@ class ClipEmbedder(ImageModelEmbedder):
             raise self._cannot_load(error) from None
 
     def _embed_with(self, model: _TwoTowers, items: Sequence[Item]) -> Embedded:
-        pictured = np.fromiter((isinstance(item, Image) for item in items), np.bool_, len(items))
+        is_image = np.fromiter((isinstance(item, Image) for item in items), np.bool_, len(items))
         overlong = np.zeros(len(items), np.bool_)
         texts, images = only_texts(items), only_images(items)
         with quiet():
-            overlong[~pictured] = model.too_long(texts)
+            overlong[~is_image] = model.too_long(texts)
             words = pixels.in_batches(texts, self.batch_size, model.of_texts)
-            pictures = pixels.in_batches(images, self.batch_size, model.of_images)
+            of_images = pixels.in_batches(images, self.batch_size, model.of_images)
         if not (texts and images):
-            return Embedded({"pooled": words if texts else pictures}, overlong)
+            return Embedded({"pooled": words if texts else of_images}, overlong)
         pooled = np.empty((len(items), words.shape[1]), np.float32)
-        pooled[~pictured], pooled[pictured] = words, pictures
+        pooled[~is_image], pooled[is_image] = words, of_images
         return Embedded({"pooled": pooled}, overlong)
 
 
@@ -128,20 +133,20 @@ class _TwoTowers:
 
     def of_images(self, images: Sequence[Image]) -> NDArray[np.float32]:
         """The image tower's vectors."""
-        # One by one, so that a single picture is open at its full size.
+        # One by one, so that a single image is open at its full size.
         prepared = [self._prepared(image) for image in images]
         joined = {name: np.concatenate([each[name] for each in prepared]) for name in prepared[0]}
         return self._features(self.model.get_image_features, joined)
 
     def _prepared(self, image: Image) -> Mapping[str, NDArray[Any]]:
-        picture = pixels.opened(image, least_side=self._least_side)
+        pil_image = pixels.opened(image, least_side=self._least_side)
         if getattr(self.processor, "do_center_crop", False):
-            picture = pixels.without_ends(picture)
-        return dict(self.processor(images=picture, return_tensors="np"))
+            pil_image = pixels.without_ends(pil_image)
+        return dict(self.processor(images=pil_image, return_tensors="np"))
 
     @cached_property
     def _least_side(self) -> int | None:
-        """How large a picture must be decoded; None where the processor does not say what it needs."""
+        """How large an image must be decoded; None where the processor does not say what it needs."""
         size = getattr(self.processor, "size", None) or {}
         sides = [size.get(name) for name in ("shortest_edge", "height", "width")]
         if known := [side for side in sides if side]:
@@ -177,7 +182,7 @@ def _check_config(directory: Path) -> None:
 
 def _not_two_towers(directory: Path) -> EmbedderError:
     return EmbedderError(
-        f"{directory}: not a model with a tower for pictures and one for texts, such as CLIP or SigLIP"
+        f"{directory}: not a model with a tower for images and one for texts, such as CLIP or SigLIP"
     )
 
 
@@ -188,13 +193,15 @@ def _loaded(directory: Path, device: Any) -> _TwoTowers:
     options = {"local_files_only": True, "trust_remote_code": False}
     # Pillow's way of resizing everywhere, whether torchvision is installed or not.
     by_pillow = {"backend": "pil"} if int(library.__version__.partition(".")[0]) >= 5 else {"use_fast": False}
-    model, found = library.AutoModel.from_pretrained(
+    model, loading_info = library.AutoModel.from_pretrained(
         directory, use_safetensors=True, output_loading_info=True, **options
     )
     if not all(hasattr(model, name) for name in ("get_image_features", "get_text_features")):
         raise _not_two_towers(directory)
-    if found["missing_keys"]:  # transformers would leave them at random values
-        raise EmbedderError(f"{directory}: the weights lack {min(found['missing_keys'])!r}; it is damaged")
+    if loading_info["missing_keys"]:  # transformers would leave them at random values
+        raise EmbedderError(
+            f"{directory}: the weights lack {min(loading_info['missing_keys'])!r}; it is damaged"
+        )
     tokenizer = library.AutoTokenizer.from_pretrained(directory, **options)
     if not set(tokenizer.get_vocab().values()) - set(tokenizer.all_special_ids):  # made up for want of a file
         raise EmbedderError(f"{directory}: has no vocabulary (tokenizer.json or the like); it is damaged")

@@ -1,8 +1,9 @@
-"""`onnx:FILE`: any network that takes pictures, as a feature extractor; it knows no texts."""
+"""`onnx:FILE`: any network that takes images, as a feature extractor; it knows no texts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,11 +13,98 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adamab.errors import EmbedderError
-from adamab.providers.embedders import onnx_files, pixels
+from adamab.providers.embedders import local_models as pixels
 from adamab.providers.embedders.base import Embedded, Item, Modality, only_images
-from adamab.providers.embedders.image_model import ImageModelEmbedder
-from adamab.providers.embedders.model_files import hash_file
+from adamab.providers.embedders.local_models import ImageModelEmbedder, hash_file
 from adamab.task.images import Image
+
+# An ONNX file in memory: whether it is whole, and with an inner layer as its output.
+
+_MOST_BYTES = 2**31 - 1  # of any one protobuf message
+_NAMED = 3  # near names in a message
+
+
+def with_output(path: Path, output: str | None) -> bytes:
+    """The file's content; with `output`, that value of its graph is the only thing it computes."""
+    model = _parsed(path)
+    if any(_is_elsewhere(tensor) for tensor in _tensors(model)):
+        raise EmbedderError(
+            f"{path}: keeps weights in files beside it; save it as one file (save_as_external_data=False)"
+        )
+    graph = model.graph
+    if output is not None:
+        _keep_only(graph, output, path)
+    elif not graph.output:
+        raise EmbedderError(f"{path}: has no output; it is damaged")
+    else:
+        del graph.output[:-1]
+    content: bytes = model.SerializeToString()
+    return content
+
+
+def _parsed(path: Path) -> Any:
+    import onnx
+
+    library: Any = onnx
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise EmbedderError(f"{path}: is larger than 2 GB, which one ONNX file cannot be")
+        model = library.load_model_from_string(path.read_bytes())
+    except OSError as error:
+        raise EmbedderError(f"{path}: cannot be read ({error.strerror})") from None
+    except EmbedderError:
+        raise
+    except Exception:  # protobuf's DecodeError, which differs between its implementations
+        raise _no_onnx(path) from None
+    if not model.ir_version or not model.graph.node:
+        raise _no_onnx(path)
+    return model
+
+
+def _no_onnx(path: Path) -> EmbedderError:
+    return EmbedderError(f"{path}: is not an ONNX file, or it is damaged")
+
+
+def _keep_only(graph: Any, output: str, path: Path) -> None:
+    import onnx
+
+    known = [value.name for value in graph.output if value.name == output]
+    names = [name for node in graph.node for name in node.output if name]
+    if not known and output not in names:
+        near = difflib.get_close_matches(output, names, _NAMED, 0.4) or names[-_NAMED:]
+        raise EmbedderError(f"{path}: has no output {output!r}; near it: {', '.join(near)}")
+    # The runtime finds type and shape itself, and leaves out whatever the output does not need.
+    library: Any = onnx
+    del graph.output[:]
+    graph.output.append(library.ValueInfoProto(name=output))
+
+
+def _is_elsewhere(tensor: Any) -> bool:
+    return bool(tensor.data_location == tensor.EXTERNAL)
+
+
+def _tensors(model: Any) -> Iterator[Any]:
+    """Every tensor of the file: also those of sparse weights, of constants, and of graphs in a node."""
+    yield from _graph_tensors(model.graph)
+    for function in model.functions:
+        yield from _node_tensors(function.node)
+
+
+def _graph_tensors(graph: Any) -> Iterator[Any]:
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    yield from _node_tensors(graph.node)
+
+
+def _node_tensors(nodes: Any) -> Iterator[Any]:
+    for attribute in (attribute for node in nodes for attribute in node.attribute):
+        yield from (attribute.t, *attribute.tensors)
+        for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+            yield from (sparse.values, sparse.indices)
+        for graph in (attribute.g, *attribute.graphs):
+            yield from _graph_tensors(graph)
+
 
 # How colours are scaled: mean and deviation to normalise with, and whether they go from 0 to 1 before.
 SCALES: dict[str, tuple[pixels.Colour, pixels.Colour, bool]] = {
@@ -36,10 +124,10 @@ _DEFINITION = "features-1"  # changes whenever the same file would give other ve
 
 
 class OnnxEmbedder(ImageModelEmbedder):
-    """Features of pictures from a network in an ONNX file; `output` names the layer they are taken from.
+    """Features of images from a network in an ONNX file; `output` names the layer they are taken from.
 
     Without `output` it is the file's last one, which of a classifier are the scores of its own classes.
-    A picture is resized so that its shorter side is `resize`, and `size` is cut from its middle.
+    An image is resized so that its shorter side is `resize`, and `size` is cut from its middle.
     """
 
     scheme: ClassVar[str] = "onnx"
@@ -72,14 +160,14 @@ class OnnxEmbedder(ImageModelEmbedder):
 
     @cached_property
     def fingerprint(self) -> str:  # type: ignore[override]  # it can be assigned as well
-        """What decides the vectors: the file's content, the layer, and how pictures are prepared."""
+        """What decides the vectors: the file's content, the layer, and how images are prepared."""
         options = f"{self.output}:{self.size}:{self.resize}:{self.scale}"
         return f"onnx:sha256:{hash_file(self.path)}:{options}:{_DEFINITION}:{pixels.DEFINITION}"
 
     def _load(self) -> _Network:
         import onnxruntime
 
-        content = onnx_files.with_output(self.path, self.output)
+        content = with_output(self.path, self.output)
         library: Any = onnxruntime
         options = library.SessionOptions()
         options.log_severity_level = 4  # what matters is raised
@@ -132,7 +220,7 @@ class _Network:
     title: str
 
     def features(self, images: Sequence[Image]) -> NDArray[np.float32]:
-        """One vector of length 1 a picture."""
+        """One vector of length 1 an image."""
         data = self.preparation.batch(images)
         if self.shape.batch is not None and len(images) < self.shape.batch:
             data = np.concatenate(
@@ -148,11 +236,11 @@ class _Network:
         return pixels.of_length_one(self._pooled(np.asarray(answer), len(data))[: len(images)])
 
     def _pooled(self, answer: NDArray[Any], rows: int) -> NDArray[np.float32]:
-        """One vector a picture: the mean over space or over tokens where there are such."""
+        """One vector an image: the mean over space or over tokens where there are such."""
         usable = np.issubdtype(answer.dtype, np.floating) and 2 <= answer.ndim <= 4 and len(answer) == rows
         if not usable:
             raise EmbedderError(
-                f"{self.title}: its output for {rows} pictures is {answer.dtype} of shape {answer.shape}, "
+                f"{self.title}: its output for {rows} images is {answer.dtype} of shape {answer.shape}, "
                 "which are no features; name another output"
             )
         values = answer.astype(np.float32, copy=False)
@@ -173,14 +261,14 @@ class _Network:
 def _input_shape(session: Any, title: str) -> _InputShape:
     inputs = session.get_inputs()
     if len(inputs) != 1:
-        raise EmbedderError(f"{title}: has {len(inputs)} inputs; a network that takes only pictures has one")
+        raise EmbedderError(f"{title}: has {len(inputs)} inputs; a network that takes only images has one")
     only = inputs[0]
     # Sizes that may vary are names or None.
     sizes = [size if isinstance(size, int) and size > 0 else None for size in only.shape]
     if len(sizes) != 4 or only.type not in _FLOATS or 3 not in (sizes[1] or 3, sizes[3] or 3):
         raise EmbedderError(
             f"{title}: its input {only.name!r} is {only.type} of shape {only.shape}, "
-            "not float pictures in three colours"
+            "not float images in three colours"
         )
     last = sizes[1] != 3 and (sizes[3] == 3 or sizes[1] is not None)
     height, width = sizes[1:3] if last else sizes[2:]

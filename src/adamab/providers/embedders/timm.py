@@ -15,11 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adamab.errors import EmbedderError
-from adamab.providers.embedders import pixels
+from adamab.providers.embedders import local_models as pixels
 from adamab.providers.embedders.base import Embedded, Item, Modality, only_images
-from adamab.providers.embedders.devices import torch_device
-from adamab.providers.embedders.image_model import ImageModelEmbedder
-from adamab.providers.embedders.model_files import ModelFiles, check_name, find_model, hash_file
+from adamab.providers.embedders.local_models import (
+    ImageModelEmbedder,
+    ModelFiles,
+    check_name,
+    find_model,
+    hash_file,
+    torch_device,
+)
 from adamab.task.images import Image
 
 _DEFINITION = "features-1"  # changes whenever the same weights would give other vectors
@@ -52,7 +57,7 @@ class TimmEmbedder(ImageModelEmbedder):
 
     @cached_property
     def fingerprint(self) -> str:  # type: ignore[override]  # it can be assigned as well
-        """What decides the vectors: the weights, the architecture, and how pictures are prepared."""
+        """What decides the vectors: the weights, the architecture, and how images are prepared."""
         if self.checkpoint is None:
             identity = self._files.identity
         else:
@@ -69,12 +74,12 @@ class TimmEmbedder(ImageModelEmbedder):
         library = self._library()
         self._check_architecture(self.name)
         try:
-            found = library.models.get_pretrained_cfg(self.name)
+            config = library.models.get_pretrained_cfg(self.name)
         except RuntimeError:  # the part after the dot
-            found = None
-        if found is None or not found.hf_hub_id:
+            config = None
+        if config is None or not config.hf_hub_id:
             raise EmbedderError(f"{self}: timm has no weights of that name; give a checkpoint or a directory")
-        return str(found.hf_hub_id)
+        return str(config.hf_hub_id)
 
     def _check_architecture(self, name: str) -> None:
         library = self._library()
@@ -122,7 +127,7 @@ class _Source:
 
     architecture: str
     weights: Path
-    config: dict[str, Any] | None = None  # how the weights want their pictures; None: as timm has it
+    config: dict[str, Any] | None = None  # how the weights want their images; None: as timm has it
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -136,7 +141,7 @@ class _Network:
     title: str
 
     def features(self, images: Sequence[Image]) -> NDArray[np.float32]:
-        """One vector of length 1 a picture."""
+        """One vector of length 1 an image."""
         import torch
 
         with torch.inference_mode():
@@ -199,7 +204,7 @@ def _in_directory(directory: Path) -> _Source:
 
 
 def _preparation(config: Mapping[str, Any]) -> pixels.Preparation:
-    """What timm's own evaluation does to a picture, done with Pillow."""
+    """What timm's own evaluation does to an image, done with Pillow."""
     channels, height, width = config["input_size"]
     if channels != 3:
         raise ValueError(f"it takes {channels} colour channels, not three")

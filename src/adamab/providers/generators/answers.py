@@ -1,31 +1,42 @@
-"""From the text of a chat answer to samples: JSON where there is any, else line by line."""
+"""From the text of a chat answer to samples: JSON where there is any, else one sample per line."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from adamab.providers.generators.answer_lines import read_lines, unmarked
-from adamab.task.words import folded
+from adamab.task.words import normalised_text
 
 _THOUGHTS = re.compile(r"^\s*<(think|thinking|reasoning)>.*?(?:</\1>|$)", re.DOTALL | re.IGNORECASE)
 _END_OF_THOUGHTS = re.compile(r"^[ \t]*</think>[ \t]*$", re.MULTILINE)
 _FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
-_OPENING = re.compile(r"[\[{]")
-_CUT_JSON = re.compile(r"(?:\A|[\n:])\s{0,99}[\[{]\s{0,99}[\"\[{]")
-# A complete JSON string that is an element or a value. What is cut off in the middle has no closing quote.
-_STRING = re.compile(r'[\[,:{\n]\s{0,99}("(?:[^"\\]|\\.)*")\s{0,99}(?=[,\]}\n]|\Z)', re.DOTALL)
-_PYTHON_LIST = re.compile(r"^\s*\[\s*'(.*)['\"]\s*,?\s*\]\s*$", re.DOTALL)
-_PYTHON_COMMA = re.compile(r"['\"]\s*,\s*['\"]")
-_TEXT_KEYS = ("text", "content", "sample", "example", "message", "sentence", "body", "query", "value")
-_COUNTED_KEY = re.compile(r"[a-z]*[ _-]?\d+", re.IGNORECASE)
+# JSON starts a line, or follows the colon of the first one; a sample may well quote some further on.
+_JSON = re.compile(r"(?:\A[^\n:]*:\s{0,99}|^[ \t]*)(?=[\[{]\s{0,99}[\"'\[{\]}])", re.MULTILINE)
+_DECODER = json.JSONDecoder(strict=False)  # small models put raw line breaks into their strings
+_LONGEST_REPAIR = 20_000  # characters: the time that a repair takes grows with their square
+_NUMBER = re.compile(
+    r"(?:[#*(\[ ]|text |example )*(\d{1,3})(?:[.):\]*]+(?:\s+|(?=[^\s\d]))|\s-\s+)(?=\S)", re.IGNORECASE
+)
+_BULLET = re.compile(r"[-*+–•](?:\s+\[[ x]\])?\s+|•")
+_QUOTES = {'"': '"', "“": "”", "„": "“", "«": "»", "'": "'", "‘": "’", "「": "」"}
+_RULE = re.compile(r"[-*_=#~`\s]*")
+_OPENING = re.compile(r"(?:sure|certainly|of course|okay)\W*|.*[:：]", re.IGNORECASE)
 # Small models write down the prompt's own marks and the schema's own names.
 _ECHO = re.compile(r"</?data>|texts?[ _]?[0-9]{0,3}", re.IGNORECASE)
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")  # what caches, tokenizers and output files choke on
-_TRIES = 64  # brackets that are tried as the start of JSON; more than that is no JSON
-_DECODER = json.JSONDecoder(strict=False)  # small models put raw line breaks into their strings
+# What a refusal declines is the request itself: "I can't create an account" declines nothing.
+_REFUSAL = re.compile(
+    r"(?:(?:i'm|i am)? ?(?:really |very |so )?sorry|i apologi[sz]e|unfortunately)?[\s,.]*(?:but )?"
+    r"i(?: can't| cannot| can not| won't| will not|(?:'m| am) (?:unable|not able) to) "
+    r"(?:assist|help|comply|fulfil+|generate|create|write|provide|produce)(?: you)?(?: with)? ?"
+    r"(?:(?:this|that|it)?\s*(?:$|[.,;!*])"
+    r"|(?:this|that|these|such|your|harmful|hateful|offensive|explicit)\b (?:\w+ ){0,3}?"
+    r"(?:requests?|content|texts?|messages?|examples?|task)\b)"
+    r"|as an? (?:ai|(?:large )?language model)(?: language model| assistant)?,? i "
+)
 
 
 @dataclass(frozen=True)
@@ -36,8 +47,10 @@ class Answer:
     listed: bool = False
 
 
-def read_answer(content: str, count: int) -> Answer:
+def read_answer(content: str, count: int, *, cut: bool = False) -> Answer:
     """At most `count` samples of a chat answer; never raises, whatever the model wrote.
+
+    Where the answer was `cut`, its last sample may be half a one and is left out.
 
     Example:
         >>> read_answer('Sure! ```json\\n{"texts": ["money back!", "refund"]}\\n```', 5).texts
@@ -46,11 +59,18 @@ def read_answer(content: str, count: int) -> Answer:
         ('24 hours is too long', 'refund me')
     """
     content = without_thoughts(content)
-    found = _from_json(content)
-    if found is not None:
-        return Answer(_tidy(unmarked(found), count), listed=True)
-    lines, listed = read_lines(_unfenced(content), count)
-    return Answer(_tidy(lines, count), listed)
+    content = "\n".join(_FENCED.findall(content)) or content
+    texts = _from_json(content, cut=cut)
+    if texts is not None:
+        texts, listed = _without_marks(texts)[0], True
+    else:
+        lines = [line.strip() for line in content.splitlines() if not _RULE.fullmatch(line)]
+        if len(lines) > 1 and _OPENING.fullmatch(lines[0]):
+            lines = lines[1:]
+        texts, listed = _without_marks(lines[:-1] if cut else lines)
+    texts = [_UNWRITABLE.sub("", text).strip() for text in texts]
+    texts = [text for text in texts if normalised_text(text) and not _ECHO.fullmatch(text)]
+    return Answer(tuple(texts[: max(count, 0)]), listed)
 
 
 def without_thoughts(content: str) -> str:
@@ -61,124 +81,87 @@ def without_thoughts(content: str) -> str:
     return bare if end is None else bare[end.end() :]
 
 
-def _tidy(texts: Sequence[str], count: int) -> tuple[str, ...]:
-    tidied = (_UNWRITABLE.sub("", text).strip() for text in texts)
-    return tuple(text for text in tidied if folded(text) and not _ECHO.fullmatch(text))[: max(count, 0)]
+def is_refusal(text: str) -> bool:
+    """Whether a model declines to write, in the commonest English forms.
+
+    Servers say it in a field of its own; this is for models that say it in the answer.
+
+    Example:
+        >>> is_refusal("I'm sorry, but I can't assist with that."), is_refusal("I'm sorry, I can't log in.")
+        (True, False)
+    """
+    first = normalised_text(text.strip()[:400].partition("\n")[0]).replace("’", "'")
+    return _REFUSAL.match(first.lstrip("\"'“*")) is not None
 
 
-def _unfenced(content: str) -> str:
-    blocks: list[str] = _FENCED.findall(content)
-    return "\n".join(blocks) if blocks else content
-
-
-def _from_json(content: str) -> list[str] | None:
+def _from_json(content: str, *, cut: bool) -> list[str] | None:
     """The strings of the JSON in an answer; None where it has none."""
-    block = _unfenced(content).strip()
-    try:
-        for candidate in (block,) if block == content.strip() else (block, content):
-            whole = _whole(candidate)
-            found = whole if whole is not None else _embedded(candidate)
-            if found is not None:
-                return found
-    except RecursionError:  # brackets within brackets, a thousand deep
-        return []
-    return _salvaged(block)
+    import json_repair  # here, because predicting has no use for it
 
-
-def _whole(candidate: str) -> list[str] | None:
-    value = _loaded(candidate)
-    if isinstance(value, str):  # JSON within JSON, or a single text in quotes
-        inner = _loaded(value)
-        return _strings(inner) if isinstance(inner, list | dict) else [value]
-    return _strings(value) if isinstance(value, list | dict) else None
-
-
-def _loaded(text: str) -> object:
-    try:
-        return json.loads(text, strict=False)
-    except ValueError:
+    start = _JSON.search(content)
+    if start is None:
         return None
-
-
-def _embedded(candidate: str) -> list[str] | None:
-    """Strings of the JSON values that stand among other text, such as one object a line."""
-    values = list(_values(candidate))
-    found = [text for value in values for text in _strings(value)]
-    empty = any(isinstance(value, dict) or not value for value in values)
-    return found if found or empty else None
-
-
-def _values(text: str) -> Iterator[object]:
-    position = 0
-    for _ in range(_TRIES):
-        match = _OPENING.search(text, position)
-        if match is None:
-            return
-        try:
-            value, end = _DECODER.raw_decode(text, match.start())
-        except ValueError:
-            position = match.end()
-            continue
-        if _stands_alone(text, match.start(), end, value):
-            yield value
-        position = end
-
-
-def _stands_alone(text: str, start: int, end: int, value: object) -> bool:
-    """Whether it is (part of) the answer; a text may well quote JSON: 'it says {"code": "500"}'."""
-    before = text[:start].rpartition("\n")[2].strip()
-    after = text[end:].partition("\n")[0].strip(" \t\r,;]}")
-    if not before.strip("[,:{") and not after:
-        return True
-    several = isinstance(value, list) and len(value) > 1 and all(isinstance(item, str) for item in value)
-    return several and before.endswith(":")
-
-
-def _salvaged(text: str) -> list[str] | None:
-    """The complete strings of JSON that was cut off or is broken."""
-    start = _CUT_JSON.search(text)
-    if start is not None:
-        return [_unescaped(quoted) for quoted in _STRING.findall(text, start.start())]
-    python = _PYTHON_LIST.match(text)
-    return None if python is None else _PYTHON_COMMA.split(python[1])
-
-
-def _unescaped(quoted: str) -> str:
+    values: list[object] = []
+    broken = content[start.end() :]
     try:
-        return str(json.loads(quoted, strict=False))
-    except ValueError:  # an escape that JSON does not have
-        return quoted[1:-1].replace('\\"', '"').replace("\\n", "\n")
+        while start is not None:
+            value, end = _DECODER.raw_decode(content, start.end())
+            values.append(value)
+            start = _JSON.search(content, end)
+    except (ValueError, RecursionError):
+        if values:
+            return _strings(values)
+        try:
+            texts = _strings(json_repair.loads(broken[:_LONGEST_REPAIR]))
+        except (ValueError, RecursionError):
+            return []
+        return texts[:-1] if cut or len(broken) > _LONGEST_REPAIR else texts
+    return _strings(values)
 
 
 def _strings(value: object) -> list[str]:
-    """The samples in a JSON value."""
+    """The samples in a JSON value: of an object its `text`, or its first list, or all its strings."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, list):
-        return [text for item in value for text in _of_item(item)]
-    if isinstance(value, dict):
-        return _of_object(value)
-    return []
-
-
-def _of_item(item: object) -> list[str]:
-    """What an element of a list stands for: a sample, whatever fields it comes with."""
-    if not isinstance(item, dict):
-        return _strings(item)
-    texts = [value for value in item.values() if isinstance(value, str)]
-    named = [item[key] for key in _TEXT_KEYS if isinstance(item.get(key), str)]
-    if named or texts:
-        return [named[0] if named else max(texts, key=len)]
-    return _of_object(item)
-
-
-def _of_object(value: dict[str, object]) -> list[str]:
-    lists = [inner for inner in value.values() if isinstance(inner, list | dict)]
+        return [text for item in value for text in _strings(item)]
+    if not isinstance(value, dict):
+        return []
+    if isinstance(value.get("text"), str):
+        return [value["text"]]
+    lists = [_strings(inner) for inner in value.values() if isinstance(inner, list | dict)]
     if lists:
-        found = [_strings(inner) for inner in lists]
-        return next((texts for texts in found if texts), [])
-    named = [value[key] for key in _TEXT_KEYS if isinstance(value.get(key), str)]
-    counted = all(_COUNTED_KEY.fullmatch(key) for key in value)
-    if named and not counted:
-        return [str(named[0])]
+        return next((texts for texts in lists if texts), [])
     return [text for text in value.values() if isinstance(text, str)]
+
+
+def _without_marks(texts: Sequence[str]) -> tuple[list[str], bool]:
+    """Texts without numbers, bullets or quotes where these are the rule, and whether they were.
+
+    What stands between marked lines is chatter. A number is a mark only where the texts count up:
+    '3. Oktober war zu spät' stays what it is.
+    """
+    marked = False
+    for mark in (_BULLET, _NUMBER):
+        matches = [match for text in texts if (match := mark.match(text))]
+        numbers = [int(match[1]) for match in matches] if mark is _NUMBER else []
+        rising = all(new in (old, old + 1) for old, new in pairwise(numbers))
+        counting = numbers in ([], [1]) or (len(numbers) > 1 and rising)
+        if matches and counting and 2 * len(matches) >= len(texts):
+            texts, marked = [match.string[match.end() :] for match in matches], True
+    quoted = [_unquoted(text) for text in texts]
+    if len(texts) > 1 and all(short != text for short, text in zip(quoted, texts, strict=True)):
+        return quoted, True
+    return (quoted if marked else list(texts)), marked
+
+
+def _unquoted(text: str) -> str:
+    """`text` without the quotes or the Markdown emphasis around all of it."""
+    text = text.strip()
+    if text.startswith("**") and text.endswith("**") and text.count("**") == 2:
+        text = text[2:-2]
+    bare = text.rstrip(",")
+    if len(bare) < 2 or _QUOTES.get(bare[0]) != bare[-1]:
+        return text
+    inner = bare[1:-1]
+    return text if bare[0] in inner or bare[-1] in inner else inner  # such as '"A" or "B"'

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeGuard
 
-from adamab.errors import ApiError
+from adamab.errors import ApiError, ProviderError, short
+from adamab.providers.cache import Reply
 from adamab.providers.http import BadAnswerError
-from adamab.providers.replies import Reply
-from adamab.providers.usage import Usage
+from adamab.providers.metering import Usage
 
 Messages = Sequence[Mapping[str, str]]
 MOST_OUTPUT = 16_000  # tokens of one answer
@@ -118,29 +119,8 @@ class Size:
             yield Size(min(room[1], self.limit(limit)), self.shown(texts) >> halvings)
 
 
-def request_body(
-    model: str,
-    messages: Messages,
-    dialect: Dialect,
-    *,
-    seed: int,
-    temperature: float | None,
-    limit: int,
-    count: int,
-) -> dict[str, Any]:
-    """The body of one question for `count` texts."""
-    body: dict[str, Any] = {"model": model, "messages": list(messages)}
-    body["max_completion_tokens" if dialect.new_limit else "max_tokens"] = limit
-    if dialect.temperature and temperature is not None:
-        body["temperature"] = temperature
-    if dialect.seed:
-        body["seed"] = seed
-    if dialect.schema:
-        body["response_format"] = _response_format(count, counted=dialect.counted)
-    return body
-
-
-def _response_format(count: int, *, counted: bool) -> dict[str, Any]:
+def response_format(count: int, *, counted: bool) -> dict[str, Any]:
+    """Structured output of `count` texts."""
     # OpenAI's strict mode takes no minItems and maxItems, so the count stands in the name as well.
     texts: dict[str, Any] = {"type": "array", "items": {"type": "string"}, "description": f"{count} texts"}
     if counted:
@@ -187,13 +167,27 @@ def seed_of(*parts: object) -> int:
     return int(digest(*parts)[:8], 16) & 0x7FFF_FFFF
 
 
+def number_option(
+    option: str, value: str | float, least: float, most: float = math.inf, *, whole: bool = False
+) -> float:
+    """The number that a user wrote for an option such as `openai: option seed`."""
+    try:
+        number: float = int(value) if whole else float(value)
+    except ValueError:
+        number = math.nan
+    if not least <= number <= most:
+        limits = f"from {least:g} on" if most == math.inf else f"from {least:g} to {most:g}"
+        raise ProviderError(f"{option}={short(value)}: give a {'whole ' * whole}number {limits}")
+    return number
+
+
 def usage_of(answer: Any) -> Usage | None:
     """The tokens that the server counted; None where it does not say."""
     usage = answer.get("usage") if isinstance(answer, dict) else None
     if not isinstance(usage, dict):
         return None
     asked, made = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    return Usage(asked, made) if _is_count(asked) and _is_count(made) else None
+    return Usage(asked, made) if is_count(asked) and is_count(made) else None
 
 
 def reply_of(answer: Any) -> Reply:
@@ -211,7 +205,8 @@ def reply_of(answer: Any) -> Reply:
     return Reply(_content(parts), refused=refused, cut=reason == "length")
 
 
-def _is_count(value: object) -> TypeGuard[int]:
+def is_count(value: object) -> TypeGuard[int]:
+    """Whether a value of a server's answer can be a number of things."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import math
-from collections import Counter
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from adamab.errors import ApiError, BudgetError, GeneratorError
-from adamab.providers.generators.answers import Answer, read_answer, without_thoughts
-from adamab.providers.generators.base import Batch, Generator, Request, Settings
+from adamab.providers.cache import Ask, MemoryReplies, Replies, Reply
+from adamab.providers.generators.answers import Answer, is_refusal, read_answer
+from adamab.providers.generators.base import Batch, Generator, NewSamples, Request, Settings, clipped, diverse
 from adamab.providers.generators.chat_protocol import (
     MOST_OUTPUT,
     Dialect,
@@ -19,25 +18,22 @@ from adamab.providers.generators.chat_protocol import (
     Spoken,
     digest,
     input_bound,
+    number_option,
     output_bound,
     reply_of,
-    request_body,
+    response_format,
     seed_of,
     usage_of,
 )
-from adamab.providers.generators.diverse import clipped, diverse
-from adamab.providers.generators.refusals import is_refusal
 from adamab.providers.http import ApiClient, Call, connection
-from adamab.providers.ledger import AHEAD
-from adamab.providers.replies import Ask, MemoryReplies, Replies, Reply
-from adamab.providers.usage import Usage, estimated_tokens
-from adamab.task.messages import short
+from adamab.providers.metering import AHEAD, Usage, estimated_tokens
 from adamab.task.prompts import Prompts
-from adamab.task.words import folded
+from adamab.task.words import normalised_text
 
 MORE_ASKS = 2  # further questions where an answer has too few texts
 SHOWN = 20  # existing texts that a prompt shows, unless told otherwise
 _MOST_EXAMPLES = 20
+_AROUND = 4  # output tokens around each text: quotes, a comma, its share of the frame
 _WIDER = 4  # times more room for an answer after one that was cut before its first text
 
 
@@ -68,7 +64,9 @@ class OpenAIGenerator(Generator):
         self.model = model.strip()
         self.api: ApiClient = ApiClient(service, self.model, pace)
         self.replies: Replies = MemoryReplies()
-        self._own_temperature = _number("temperature", temperature, 0, 2)
+        self._own_temperature = (
+            None if temperature is None else number_option("openai: option temperature", temperature, 0, 2)
+        )
         self._own_shown = _whole("shown", shown, 0)
         self.max_tokens = _whole("max_tokens", max_tokens, 1)
         self.prompts = prompts or Prompts()
@@ -99,68 +97,62 @@ class OpenAIGenerator(Generator):
         if self._own_temperature is None:
             self.temperature = settings.recipe.temperature
         if self._own_shown is None:
-            self.shown = settings.recipe.shown
+            self.shown = settings.recipe.prompt_examples
 
     def check(self, class_names: Sequence[str]) -> None:
         """Refuse to start where the key is lacking."""
         self.api.check()
 
-    def tokens_of(self, request: Request) -> tuple[int, list[Usage]]:
-        """The input tokens to expect of a batch's first question, and the most that each question may use."""
-        found = _Found(request)
-        messages = self._messages(request, found)
-        limit, count = self._limit(request, found), found.missing
-        body = request_body(
-            self.model,
-            messages,
-            self._spoken.dialect,
-            seed=0,
-            temperature=self.temperature,
-            limit=limit,
-            count=count,
-        )
+    def calls_for(self, request: Request, answer: Sequence[str]) -> list[tuple[Usage, Usage]]:
+        """One question, if all goes well."""
+        bound = self.most_calls(request)[0]
+        (message,) = self._messages(request, NewSamples(request))
+        written = sum(estimated_tokens(text) + _AROUND for text in answer)
+        expected = Usage(estimated_tokens(message["content"]), min(written, bound.output_tokens))
+        return [(expected, bound)]
+
+    def most_calls(self, request: Request) -> list[Usage]:
+        """As many questions as a batch may take, each with more room for its answer."""
+        limit = self._limit(request, request.count, 0)
+        messages = self._messages(request, NewSamples(request))
+        body = self._body(self._spoken.dialect, messages, 0, limit, request.count)
         wider = [max(limit, min(limit * _WIDER**number, MOST_OUTPUT)) for number in range(1 + MORE_ASKS)]
-        expected = estimated_tokens("".join(message["content"] for message in messages))
-        return expected, [Usage(input_bound(body), most) for most in wider]
+        return [Usage(input_bound(body), most) for most in wider]
 
     async def generate(self, request: Request) -> Batch:
         """New texts of the class, different from all that the request shows."""
-        found = _Found(request)
+        new, starved = NewSamples(request, normalised_text), 0
         for number in range(1 + MORE_ASKS):
-            if found.missing <= 0:
+            if new.missing <= 0:
                 break
             try:
-                reply = await self._reply(request, found, number)
+                reply = await self._reply(request, new, number, self._limit(request, new.missing, starved))
             except BudgetError:
-                if AHEAD.get() or not found.texts:
+                if AHEAD.get() or not new.texts:
                     raise
-                return found.batch()  # the rest is out of reach, but these are paid for
-            answer = read_answer(reply.content, found.missing)
+                return new.batch()  # the rest is out of reach, but these are paid for
+            answer = read_answer(reply.content, new.missing, cut=reply.cut or reply.refused)
             if _is_refused(reply, answer, request.given):
-                found.add(answer.texts if reply.refused and answer.listed else ())
-                return found.batch(refused=True)
-            found.starved += reply.cut and not answer.texts
-            found.add(answer.texts)
-        closed = (
-            None
-            if found.texts or request.count <= 0
-            else f"{self} gave nothing new in {1 + MORE_ASKS} answers"
-        )
-        return found.batch(closed=closed)
+                new.add(answer.texts if reply.refused and answer.listed else ())
+                return new.batch(refused=True)
+            starved += reply.cut and not answer.texts  # cut before its first text
+            new.add(answer.texts)
+        nothing = not new.texts and request.count > 0
+        return new.batch(closed=f"{self} gave nothing new in {1 + MORE_ASKS} answers" if nothing else None)
 
-    async def _reply(self, request: Request, found: _Found, number: int) -> Reply:
-        messages = self._messages(request, found)
+    async def _reply(self, request: Request, new: NewSamples, number: int, limit: int) -> Reply:
+        messages = self._messages(request, new)
         name = request.spec.name
         seed = seed_of(self.seed, name, request.number, number)
         asked = digest(
-            self.fingerprint, self.model, messages, self.temperature, seed, found.missing, self.max_tokens
+            self.fingerprint, self.model, messages, self.temperature, seed, new.missing, self.max_tokens
         )
         ask = Ask(name, request.number, number, asked)
         kept = self.replies.get(ask)
         if kept is not None:
             return kept
         try:
-            return reply_of(await self._fitting(ask, request, found, seed))
+            return reply_of(await self._fitting(ask, request, new, seed, limit))
         except ApiError as error:
             if not error.refused:
                 raise
@@ -168,21 +160,21 @@ class OpenAIGenerator(Generator):
         self.replies.put(ask, declined)  # so that a resumed run does not ask a second time
         return declined
 
-    async def _fitting(self, ask: Ask, request: Request, found: _Found, seed: int) -> Any:
+    async def _fitting(self, ask: Ask, request: Request, new: NewSamples, seed: int, limit: int) -> Any:
         """The answer to a question of a size that the server takes.
 
         A smaller question is kept under the name of the whole one, so that a resumed run finds it.
         """
-        start, limit = self._size, self._limit(request, found)
+        start = self._size
         sizes = (start, *start.smaller(limit, max(self.shown, _MOST_EXAMPLES)))
         tried: list[tuple[Messages, int]] = []
         for size in sizes:
-            question = self._messages(request, found, size), size.limit(limit)
+            question = self._messages(request, new, size), size.limit(limit)
             if question in tried:
                 continue
             tried.append(question)
             try:
-                answer = await self._post(ask, *question, seed, found.missing)
+                answer = await self._post(ask, *question, seed, new.missing)
             except ApiError as error:
                 if not error.too_large:
                     raise
@@ -191,90 +183,63 @@ class OpenAIGenerator(Generator):
                 self._size = self._size if size is start else size
                 return answer
         remedy = (
-            "give the generator a lower ?max_tokens=, --set shown= a lower number, or shorten the examples"
+            "give the generator a lower ?max_tokens=, --set prompt_examples= a lower number, "
+            "or shorten the examples"
         )
         raise ApiError(f"{problem}, even made smaller; {remedy}", status=status, too_large=True)
 
     async def _post(self, ask: Ask, messages: Messages, limit: int, seed: int, count: int) -> Any:
         """The answer, in whatever dialect the server turns out to speak."""
 
-        def body_of(dialect: Dialect) -> dict[str, Any]:
-            return request_body(
-                self.model,
-                messages,
-                dialect,
-                seed=seed,
-                temperature=self.temperature,
-                limit=limit,
-                count=count,
+        def send(body: dict[str, Any]) -> Awaitable[Any]:
+            call = Call(
+                path="/chat/completions",
+                body=body,
+                bound=Usage(input_bound(body), limit),
+                purpose="generate",
+                class_name=ask.class_name,
+                # Of the body too: a key that comes back with another body is an error for some servers.
+                idempotency_key=digest(ask.class_name, ask.batch, ask.number, ask.digest, body),
+            )
+            return self.api.post(
+                call, usage=usage_of, keep=lambda answer: self.replies.put(ask, reply_of(answer))
             )
 
-        def send(body: dict[str, Any]) -> Awaitable[Any]:
-            return self.api.post(self._call(ask, body, limit), usage=usage_of, keep=self._keep(ask))
+        return await self._spoken.ask(lambda dialect: self._body(dialect, messages, seed, limit, count), send)
 
-        return await self._spoken.ask(body_of, send)
+    def _body(
+        self, dialect: Dialect, messages: Messages, seed: int, limit: int, count: int
+    ) -> dict[str, Any]:
+        body: dict[str, Any] = {"model": self.model, "messages": list(messages)}
+        body["max_completion_tokens" if dialect.new_limit else "max_tokens"] = limit
+        if dialect.temperature and self.temperature is not None:
+            body["temperature"] = self.temperature
+        if dialect.seed:
+            body["seed"] = seed
+        if dialect.schema:
+            body["response_format"] = response_format(count, counted=dialect.counted)
+        return body
 
-    def _call(self, ask: Ask, body: dict[str, Any], limit: int) -> Call:
-        return Call(
-            path="/chat/completions",
-            body=body,
-            bound=Usage(input_bound(body), limit),
-            purpose="generate",
-            class_name=ask.class_name,
-            # Of the body too: a key that comes back with another body is an error for some servers.
-            idempotency_key=digest(ask.class_name, ask.batch, ask.number, ask.digest, body),
-        )
-
-    def _keep(self, ask: Ask) -> Any:
-        return lambda answer: self.replies.put(ask, reply_of(answer))
-
-    def _messages(self, request: Request, found: _Found, size: Size = Size()) -> Messages:  # noqa: B008  # frozen
+    def _messages(self, request: Request, new: NewSamples, size: Size = Size()) -> Messages:  # noqa: B008  # frozen
         # One message of the user's: some models' chat templates know no system message.
-        existing = [*request.existing, *found.texts]
+        existing = [*request.existing, *new.texts]
         shown = size.shown(self.shown)
-        latest = max(shown // 4, len(found.texts))  # a model likes to repeat what it wrote last
+        latest = max(shown // 4, len(new.texts))  # a model likes to repeat what it wrote last
         prompt = self.prompts.generate_text(
             request.spec,
             [clipped(text) for text in diverse(request.given, size.examples(_MOST_EXAMPLES))],
             [clipped(text) for text in diverse(existing, shown, latest=latest)],
-            found.missing,
+            new.missing,
             apart_from=request.apart_from,
         )
         return [{"role": "user", "content": prompt}]
 
-    def _limit(self, request: Request, found: _Found) -> int:
+    def _limit(self, request: Request, count: int, starved: int) -> int:
         if self.max_tokens is not None:
             return self.max_tokens
         # What a reasoning model thinks counts as output, so it may use up all the room before it writes.
-        bound = output_bound(found.missing, [clipped(text) for text in request.given])
-        return min(bound * int(_WIDER**found.starved), MOST_OUTPUT)
-
-
-class _Found:
-    """The new texts of a batch so far."""
-
-    def __init__(self, request: Request) -> None:
-        self._known = {folded(text) for text in (*request.given, *request.existing)}
-        self._count = request.count
-        self.texts: tuple[str, ...] = ()
-        self.starved = 0  # answers that were cut before their first text
-        self.rejected: Counter[str] = Counter()
-
-    @property
-    def missing(self) -> int:
-        return self._count - len(self.texts)
-
-    def add(self, texts: Sequence[str]) -> None:
-        for text in texts:
-            key = folded(text)
-            if key in self._known:
-                self.rejected["repeat"] += 1
-            else:
-                self._known.add(key)
-                self.texts += (text,)
-
-    def batch(self, *, closed: str | None = None, refused: bool = False) -> Batch:
-        return Batch(self.texts, closed=closed, refused=refused, rejected=dict(self.rejected))
+        bound = output_bound(count, [clipped(text) for text in request.given])
+        return min(bound * int(_WIDER**starved), MOST_OUTPUT)
 
 
 def _is_refused(reply: Reply, answer: Answer, given: Sequence[str]) -> bool:
@@ -282,32 +247,9 @@ def _is_refused(reply: Reply, answer: Answer, given: Sequence[str]) -> bool:
         return True
     if any(is_refusal(text) for text in given):
         return False  # a class of refusals
-    if answer.listed:
-        return bool(answer.texts) and all(is_refusal(text) for text in answer.texts)
-    return is_refusal(without_thoughts(reply.content))
-
-
-def _number(name: str, value: str | float | None, least: float, most: float) -> float | None:
-    if value is None:
-        return None
-    try:
-        number = float(value)
-    except ValueError:
-        number = math.nan
-    if not least <= number <= most:
-        raise GeneratorError(
-            f"openai: option {name}={short(value)}: give a number from {least:g} to {most:g}"
-        )
-    return number
+    read = answer.texts if answer.listed else answer.texts[:1]
+    return bool(read) and all(map(is_refusal, read))
 
 
 def _whole(name: str, value: str | int | None, least: int) -> int | None:
-    if value is None:
-        return None
-    try:
-        number = int(value)
-    except ValueError:
-        number = least - 1
-    if number < least:
-        raise GeneratorError(f"openai: option {name}={short(value)}: give a whole number from {least} on")
-    return number
+    return None if value is None else int(number_option(f"openai: option {name}", value, least, whole=True))

@@ -1,56 +1,134 @@
-"""`openai-image:MODEL`: pictures by OpenAI, or by any server that speaks its protocol."""
+"""`openai-image:MODEL`: images by OpenAI, or by any server that speaks its protocol."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
 import itertools
+import json
+import math
+import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from importlib.util import find_spec
 from typing import Any
 
-from adamab.errors import ApiError, BudgetError, GeneratorError, ImageError, MissingExtraError
-from adamab.providers.generators.base import Batch, Generator, Request, Settings
-from adamab.providers.generators.chat_protocol import digest, seed_of
-from adamab.providers.generators.image_options import checked_form, dialect_of, whole
-from adamab.providers.generators.image_protocol import (
-    Dialect,
-    Made,
-    Question,
-    bound_of,
-    picture_tokens,
-    pictures_of,
-    usage_of,
-)
-from adamab.providers.http import ApiClient, Call, connection
-from adamab.providers.image_store import ImageStore
-from adamab.providers.ledger import AHEAD
-from adamab.providers.replies import Ask, MemoryReplies, Replies, Reply
-from adamab.providers.usage import Usage, estimated_tokens
-from adamab.task.messages import short
+from adamab.errors import ApiError, BudgetError, GeneratorError, ImageError, MissingExtraError, short
+from adamab.providers.cache import Ask, MemoryReplies, Replies, Reply
+from adamab.providers.generators.base import Batch, ImageGenerator, NewSamples, Request, Settings
+from adamab.providers.generators.chat_protocol import digest, is_count, number_option, seed_of
+from adamab.providers.http import ApiClient, BadAnswerError, Call, connection
+from adamab.providers.metering import AHEAD, Usage, estimated_tokens
+from adamab.task.images import is_reference
 from adamab.task.prompts import Prompts
 
-MORE_ASKS = 2  # further questions of a batch after answers with too few pictures
-TIMEOUT = 300.0  # seconds: several pictures at the highest quality take minutes
+MORE_ASKS = 2  # further questions of a batch after answers with too few images
+TIMEOUT = 300.0  # seconds: several images at the highest quality take minutes
 _SIZE, _QUALITY = "1024x1024", "low"
 _TURN = 100_000  # between the places of an answer and of the one that is asked for in its stead
 _OTHER_SCENE = 128  # bytes by which the prompts of other batches may be longer
 _PARAMETERS = (400, 413, 422)  # statuses that a smaller or plainer request may avoid
+_FORMS = {
+    "size": (r"auto|none|[1-9][0-9]{1,4}x[1-9][0-9]{1,4}", "auto, none or such as 1024x1024"),
+    "quality": (r"[a-z]{1,20}", "such as low, medium, high, auto or none"),
+    "response_format": ("b64_json|none", "b64_json or none"),
+}
+MOST_IMAGES = 10  # that one request may ask for
+_OMITTED = "none"  # as a size or a quality: left to the server
+_QUALITIES = ("low", "medium", "high")
+# Tokens of one image by quality. OpenAI documents those of gpt-image-1; those of gpt-image-1-mini follow
+# from what it documents an image to cost, rounded up.
+_TOKENS = {
+    "1024x1024": (272, 1056, 4160),
+    "1024x1536": (408, 1584, 6240),
+    "1536x1024": (400, 1568, 6208),
+}
+_MINI_TOKENS = {
+    "1024x1024": (688, 1438, 4563),
+    "1024x1536": (813, 1938, 6563),
+    "1536x1024": (813, 1938, 6563),
+}
+_KNOWN_TOKENS = {"gpt-image-1": _TOKENS, "gpt-image-1-mini": _MINI_TOKENS}
+_UNKNOWN = 2  # times the tokens of those, for models of which nothing is known
+_LARGEST = 1536 * 1024  # pixels of the sizes above
+_AROUND = 64  # input tokens around a prompt, generously
 
 
-class OpenAIImageGenerator(Generator):
-    """Asks for several pictures at once and puts them into the run's store.
+@dataclass(frozen=True)
+class Dialect:
+    """What a server takes; learned from its errors, kept for the session."""
 
-    Too few pictures mean asking again for the rest, a bounded number of times. A refusal ends the batch.
-    The pictures of an answer are stored, and the answer that names them is kept in `replies`, before the
-    call is settled; an answer that is kept counts as long as all its pictures are there. `size` and
-    `quality` given here win over those of a run; `none` leaves one to the server. `n` is how many pictures
+    response_format: bool = True  # OpenAI's new models refuse it and send images anyway; others need it
+    quality: bool = True
+    size: bool = True
+    count: bool = True  # the parameter `n`
+    most: int = MOST_IMAGES  # images a request
+
+    @classmethod
+    def of(cls, model: str) -> Dialect:
+        """What is documented of a model; a server with names of its own may have it behind a prefix."""
+        name = model.rpartition("/")[2]
+        if name.startswith(("gpt-image", "chatgpt-image")):
+            return cls(response_format=False)
+        if name == "dall-e-3":
+            return cls(quality=False, most=1)
+        return cls(quality=name != "dall-e-2")
+
+    def others(self) -> Iterator[Dialect]:
+        """What to try after an error that does not say which parameter is unknown, most likely first."""
+        starts = (self, replace(self, response_format=not self.response_format))
+        tried = [
+            starts[1],
+            *(replace(start, quality=False) for start in starts),
+            *(replace(start, size=False) for start in starts),
+            *(replace(start, quality=False, size=False) for start in starts),
+            *(replace(start, quality=False, size=False, count=False, most=1) for start in starts),
+        ]
+        yield from (dialect for dialect in dict.fromkeys(tried) if dialect != self)
+
+    def asked(self, missing: int) -> int:
+        """How many images a request asks for."""
+        return min(missing, self.most)
+
+
+@dataclass(frozen=True)
+class Made:
+    """What an answer gave: references of images that were stored, and why others were not."""
+
+    asked: int  # images
+    images: tuple[str, ...] = ()
+    rejected: Mapping[str, int] = field(default_factory=dict)
+
+    def reply(self) -> Reply:
+        """As it is kept: it names the images, which lie elsewhere."""
+        values = {"images": self.images, "asked": self.asked, "rejected": dict(self.rejected)}
+        return Reply(json.dumps(values))
+
+    @classmethod
+    def read(cls, reply: Reply) -> Made | None:
+        """Take back what `reply` gave; None where it is something else."""
+        try:
+            values = json.loads(reply.content)
+            images, asked, rejected = values["images"], values["asked"], values["rejected"]
+            counts = [asked, *rejected.values()]
+        except (ValueError, LookupError, TypeError, AttributeError):
+            return None
+        fine = isinstance(images, list) and all(isinstance(i, str) and is_reference(i) for i in images)
+        return cls(asked, tuple(images), rejected) if fine and all(map(is_count, counts)) else None
+
+
+class OpenAIImageGenerator(ImageGenerator):
+    """Asks for several images at once and puts them into the run's store.
+
+    Too few images mean asking again for the rest, a bounded number of times. A refusal ends the batch.
+    The images of an answer are stored, and the answer that names them is kept in `replies`, before the
+    call is settled; an answer that is kept counts as long as all its images are there. `size` and
+    `quality` given here win over those of a run; `none` leaves one to the server. `n` is how many images
     a request may ask for, and `response_format=none` leaves that parameter out.
     """
-
-    modality = "image"
 
     def __init__(
         self,
@@ -68,16 +146,27 @@ class OpenAIImageGenerator(Generator):
     ) -> None:
         if not model.strip():
             raise GeneratorError("openai-image: no model; write openai-image:MODEL, such as gpt-image-1-mini")
-        self._own_size, self._own_quality = checked_form("size", size), checked_form("quality", quality)
+        for name, value in (("size", size), ("quality", quality), ("response_format", response_format)):
+            form, known = _FORMS[name]
+            if value is not None and not re.fullmatch(form, value):
+                raise GeneratorError(f"openai-image: option {name}={short(value)}: give {known}")
+        self._own_size, self._own_quality = size, quality
         limits["timeout"] = TIMEOUT if limits.get("timeout") is None else limits["timeout"]
         service, pace = connection("openai", {"base_url": base_url, "key_env": key_env, **limits})
         self.model = model.strip()
         self.api: ApiClient = ApiClient(service, self.model, pace)
         self.replies: Replies = MemoryReplies()
-        self.images: ImageStore | None = None
-        self.prompts, self.seed = prompts or Prompts(), whole("seed", seed, 0, 2**63)
+        self.prompts = prompts or Prompts()
+        self.seed = int(number_option("openai-image: option seed", seed, 0, whole=True))
         self.size, self.quality = self._own_size or _SIZE, self._own_quality or _QUALITY
-        self._dialect = dialect_of(self.model, quality=quality, n=n, response_format=response_format)
+        self._dialect = Dialect.of(self.model)
+        if quality is not None:
+            self._dialect = replace(self._dialect, quality=True)
+        if n is not None:
+            most = int(number_option("openai-image: option n", n, 1, MOST_IMAGES, whole=True))
+            self._dialect = replace(self._dialect, most=most)
+        if response_format is not None:
+            self._dialect = replace(self._dialect, response_format=response_format != _OMITTED)
 
     def __str__(self) -> str:
         return f"openai-image:{self.model}"
@@ -94,69 +183,68 @@ class OpenAIImageGenerator(Generator):
         return f"{self}{place}:size={self.size}:quality={self.quality}:prompt={template}"
 
     def configure(self, settings: Settings) -> None:
-        """Take a run's wording, seed, settings and store of pictures."""
-        if settings.images is None:
-            raise GeneratorError(f"{self} makes pictures and needs a task of pictures; set modality: image")
-        self.prompts, self.seed, self.images = settings.prompts, settings.seed, settings.images
+        """Take a run's wording, seed, settings and store of images."""
+        super().configure(settings)
+        self.prompts, self.seed = settings.prompts, settings.seed
         self.size = self._own_size or settings.recipe.image_size
         self.quality = self._own_quality or settings.recipe.image_quality
 
     def check(self, class_names: Sequence[str]) -> None:
-        """Refuse to start where the key is lacking, or what opens pictures."""
+        """Refuse to start where the key is lacking, or what opens images."""
         if find_spec("PIL") is None:
             raise MissingExtraError("Pillow", "images")
         self.api.check()
 
-    def calls_for(self, request: Request) -> list[tuple[Usage, Usage]]:
+    def calls_for(self, request: Request, answer: Sequence[str] = ()) -> list[tuple[Usage, Usage]]:
         """What to expect of each call of a batch in which nothing goes wrong, and the most it may use."""
         calls, missing = list[tuple[Usage, Usage]](), request.count
         while missing > 0:
             asked = self._dialect.asked(missing)
-            question = self._question(request, len(calls))
-            body = question.body(self._dialect, asked)
+            body = self._body(self._prompt(request, len(calls)), self._dialect, asked)
             size, quality = body.get("size", "auto"), body.get("quality", "auto")
-            made = asked * picture_tokens(self.model, size, quality)
-            expected = Usage(estimated_tokens(question.prompt), made, asked)
+            made = asked * image_tokens(self.model, size, quality)
+            expected = Usage(estimated_tokens(body["prompt"]), made, asked)
             calls.append((expected, bound_of(body, asked)))
             missing -= asked
         return calls
 
     def most_calls(self, request: Request) -> list[Usage]:
-        """The most that each call of a batch may use, however few usable pictures come."""
+        """The most that each call of a batch may use, however few usable images come."""
         bounds = [bound for _, bound in self.calls_for(request)]
         if not bounds:
             return []
-        # An answer that falls short may do so by one picture or by all, so any call may be as large.
+        # An answer that falls short may do so by one image or by all, so any call may be as large.
         most = reduce(Usage.or_more, bounds) + Usage(_OTHER_SCENE)
         return [most] * (len(bounds) + MORE_ASKS)
 
     async def generate(self, request: Request) -> Batch:
-        """New pictures of the class, as references of what the store holds."""
-        self._store()  # nothing is bought that has no place
-        found, number, fell_short = _Found(request), 0, 0
-        while found.missing > 0 and fell_short <= MORE_ASKS:
+        """New images of the class, as references of what the store holds."""
+        _ = self.store  # nothing is bought that has no place
+        new, number, fell_short = NewSamples(request), 0, 0
+        while new.missing > 0 and fell_short <= MORE_ASKS:
             try:
-                reply = await self._reply(request, found.missing, number)
+                reply = await self._reply(request, new.missing, number)
             except BudgetError:
-                if AHEAD.get() or not found.images:
+                if AHEAD.get() or not new.texts:
                     raise
-                return found.batch()  # the rest is out of reach, but these are paid for
+                return new.batch()  # the rest is out of reach, but these are paid for
             made = Made.read(reply)
             if reply.refused or made is None:
-                return found.batch(refused=True)
-            fell_short += found.add(made) < max(made.asked, 1)
+                return new.batch(refused=True)
+            new.rejected.update(made.rejected)
+            fell_short += new.add(made.images) < max(made.asked, 1)
             number += 1
-        nothing = not found.images and request.count > 0
-        return found.batch(closed=f"{self} gave nothing new in {number} answers" if nothing else None)
+        nothing = not new.texts and request.count > 0
+        return new.batch(closed=f"{self} gave nothing new in {number} answers" if nothing else None)
 
     async def _reply(self, request: Request, missing: int, number: int) -> Reply:
-        question = self._question(request, number)
-        asked = digest(self.fingerprint, question.prompt, missing)
+        prompt = self._prompt(request, number)
+        asked = digest(self.fingerprint, prompt, missing)
         ask, kept = self._kept(Ask(request.spec.name, request.number, number, asked))
         if kept is not None:
             return kept
         try:
-            return await self._asked(ask, question, missing)
+            return await self._asked(ask, prompt, missing)
         except ApiError as error:
             if not error.refused:
                 raise
@@ -165,9 +253,9 @@ class OpenAIImageGenerator(Generator):
         return declined
 
     def _kept(self, ask: Ask) -> tuple[Ask, Reply | None]:
-        """The answer, if it is kept with all its pictures, and the place for it.
+        """The answer, if it is kept with all its images, and the place for it.
 
-        What a journal holds is never replaced, so an answer whose pictures are gone keeps its place, and
+        What a journal holds is never replaced, so an answer whose images are gone keeps its place, and
         the one that is asked for in its stead gets another.
         """
         for number in itertools.count(ask.number, _TURN):
@@ -178,15 +266,15 @@ class OpenAIImageGenerator(Generator):
         raise AssertionError
 
     def _is_whole(self, reply: Reply) -> bool:
-        made, store = Made.read(reply), self._store()
-        return made is not None and all(store.has(reference) for reference in made.images)
+        made = Made.read(reply)
+        return made is not None and all(map(self.store.has, made.images))
 
-    async def _asked(self, ask: Ask, question: Question, missing: int) -> Reply:
+    async def _asked(self, ask: Ask, prompt: str, missing: int) -> Reply:
         """The answer, in whatever dialect the server turns out to speak."""
         others, failures, tried = list[Dialect](), list[ApiError](), list[dict[str, Any]]()
         while True:
             # First the one that another task may have learned in the meantime.
-            forms = [(d, question.body(d, d.asked(missing))) for d in (self._dialect, *others)]
+            forms = [(d, self._body(prompt, d, d.asked(missing))) for d in (self._dialect, *others)]
             dialect, body = next((form for form in forms if form[1] not in tried), (None, {}))
             if dialect is None:
                 raise self._explained(failures[0], ask)
@@ -205,7 +293,7 @@ class OpenAIImageGenerator(Generator):
         kept: list[Reply] = []
 
         def keep(answer: Any) -> None:
-            kept.append(self._stored(answer, count, told="response_format" in body).reply())
+            kept.append(self._stored(answer, count, in_base64="response_format" in body).reply())
             self.replies.put(ask, kept[-1])
 
         call = Call(
@@ -214,23 +302,24 @@ class OpenAIImageGenerator(Generator):
             bound=bound_of(body, count),
             purpose="generate",
             class_name=ask.class_name,
-            # Without the turn: a service that knows the key gives lost pictures once more, for nothing.
+            # Without the turn: a service that knows the key gives lost images once more, for nothing.
             idempotency_key=digest(ask.class_name, ask.batch, ask.number % _TURN, ask.digest, body),
         )
         await self.api.post(call, usage=lambda answer: usage_of(answer, count), keep=keep)
         return kept[-1]
 
-    def _stored(self, answer: Any, asked: int, *, told: bool) -> Made:
-        """Put an answer's pictures into the store and say which they are; they are safe then."""
-        pictures, only_urls = pictures_of(answer)
+    def _stored(self, answer: Any, asked: int, *, in_base64: bool) -> Made:
+        """Put an answer's images into the store and say which they are; they are safe then."""
+        sent, only_urls = images_of(answer)
         if only_urls:
-            remedy = "use a server that can" if told else "add ?response_format=b64_json to the generator"
+            remedy = "add ?response_format=b64_json to the generator"
+            remedy = "use a server that can" if in_base64 else remedy
             raise ApiError(
-                f"{self} at {self.api.service.place} answers with addresses of pictures, which are not "
-                f"fetched, instead of the pictures in base64; {remedy}"
+                f"{self} at {self.api.service.place} answers with addresses of images, which are not "
+                f"fetched, instead of the images in base64; {remedy}"
             )
-        images, rejected, store = list[str](), Counter[str](), self._store()
-        for data in pictures:
+        images, rejected, store = list[str](), Counter[str](), self.store
+        for data in sent:
             flaw = _flaw(data)
             if flaw is None and data is not None:
                 images.append(store.put(data, share=True).reference)
@@ -238,12 +327,24 @@ class OpenAIImageGenerator(Generator):
                 rejected[str(flaw)] += 1
         return Made(asked, tuple(images), rejected)
 
-    def _question(self, request: Request, number: int) -> Question:
+    def _prompt(self, request: Request, number: int) -> str:
         name, batch = request.spec.name, request.number
         seed = seed_of(self.seed, name, batch, number)
         series = 1 + batch * (request.count + MORE_ASKS) + number  # as many as a batch can have, and no more
-        prompt = self.prompts.draw_text(request.spec, series, seed=seed)
-        return Question(self.model, prompt, self.size, self.quality)
+        return self.prompts.draw_text(request.spec, series, seed=seed)
+
+    def _body(self, prompt: str, dialect: Dialect, count: int) -> dict[str, Any]:
+        """The request for `count` images."""
+        body: dict[str, Any] = {"model": self.model, "prompt": prompt}
+        if dialect.count:
+            body["n"] = count
+        if dialect.size and self.size != _OMITTED:
+            body["size"] = self.size
+        if dialect.quality and self.quality != _OMITTED:
+            body["quality"] = self.quality
+        if dialect.response_format:
+            body["response_format"] = "b64_json"
+        return body
 
     def _explained(self, error: ApiError, ask: Ask) -> ApiError:
         """The error with what to do about it, where that is in the user's hands."""
@@ -257,51 +358,89 @@ class OpenAIImageGenerator(Generator):
             unsupported=error.unsupported,
         )
 
-    def _store(self) -> ImageStore:
-        if self.images is None:
-            raise GeneratorError(f"{self} has no place for its pictures yet; call configure first")
-        return self.images
+
+def bound_of(body: Mapping[str, Any], count: int) -> Usage:
+    """The most that a request for `count` images may use.
+
+    A token of a byte-level tokenizer covers at least one byte, so the bytes are a strict upper bound. A
+    size or a quality that is left to the server counts as the largest.
+    """
+    made = image_tokens(body["model"], body.get("size", "auto"), body.get("quality", "auto"))
+    if body["model"] not in _KNOWN_TOKENS:
+        made *= _UNKNOWN
+    return Usage(len(body["prompt"].encode("utf-8", "surrogatepass")) + _AROUND, count * made, count)
 
 
-class _Found:
-    """The new pictures of a batch so far."""
+def image_tokens(model: str, size: str, quality: str) -> int:
+    """The tokens of one image, by what is known of OpenAI's models.
 
-    def __init__(self, request: Request) -> None:
-        self._known = {*request.given, *request.existing}
-        self._count = request.count
-        self.images: list[str] = []
-        self.rejected: Counter[str] = Counter()
+    Example:
+        >>> image_tokens("gpt-image-1", "1024x1024", "low"), image_tokens("gpt-image-1", "auto", "auto")
+        (272, 6240)
+    """
+    known = _KNOWN_TOKENS.get(model, _TOKENS)
+    column = _QUALITIES.index(quality) if quality in _QUALITIES else len(_QUALITIES) - 1
+    if size in known:
+        return known[size][column]
+    width, _, height = size.partition("x")
+    pixels = int(width) * int(height) if width.isdecimal() and height.isdecimal() else 0
+    return math.ceil(max(row[column] for row in known.values()) * max(1.0, pixels / _LARGEST))
 
-    @property
-    def missing(self) -> int:
-        return self._count - len(self.images)
 
-    def add(self, made: Made) -> int:
-        """Take in an answer; how many of its pictures are new."""
-        before = len(self.images)
-        self.rejected.update(made.rejected)
-        for reference in made.images:
-            if reference in self._known:
-                self.rejected["repeat"] += 1
-            elif self.missing > 0:  # a server may give more than it was asked for
-                self._known.add(reference)
-                self.images.append(reference)
-        return len(self.images) - before
+def usage_of(answer: Any, asked_for: int) -> Usage | None:
+    """The tokens that the server counted; None where it does not say.
 
-    def batch(self, *, closed: str | None = None, refused: bool = False) -> Batch:
-        return Batch(tuple(self.images), closed=closed, refused=refused, rejected=dict(self.rejected))
+    Images that were asked for and did not come count as made: some services may bill them.
+    """
+    usage = answer.get("usage") if isinstance(answer, dict) else None
+    if not isinstance(usage, dict):
+        return None
+    asked, made = usage.get("input_tokens"), usage.get("output_tokens")
+    # No image is made of no tokens: a server that says so does not count them.
+    if not (is_count(asked) and is_count(made) and made):
+        return None
+    return Usage(asked, made, max(asked_for, len(answer["data"])))
+
+
+def images_of(answer: Any) -> tuple[list[bytes | None], bool]:
+    """What an answer holds in place of each image, None where that is no base64; and whether all are URLs.
+
+    Raises `BadAnswerError` if it is no answer of an image server.
+    """
+    if not isinstance(answer, dict) or not isinstance(answer.get("data"), list):
+        raise BadAnswerError("an answer without images")
+    entries = [entry if isinstance(entry, dict) else {} for entry in answer["data"]]
+    written = [_written(entry) for entry in entries]
+    urls = [isinstance(entry.get("url"), str) for entry in entries]
+    only_urls = bool(entries) and all(u and w is None for u, w in zip(urls, written, strict=True))
+    return [None if text is None else _bytes(text) for text in written], only_urls
+
+
+def _written(entry: Mapping[str, Any]) -> str | None:
+    """The base64 of an image; some servers write it as a URL that holds the data."""
+    for value in (entry.get("b64_json"), entry.get("url")):
+        if isinstance(value, str) and (value.startswith("data:") or value is entry.get("b64_json")):
+            return value.partition(",")[2] if value.startswith("data:") else value
+    return None
+
+
+def _bytes(text: str) -> bytes | None:
+    try:
+        return base64.b64decode("".join(text.split()), validate=True)
+    except (binascii.Error, ValueError):
+        return None
 
 
 def _flaw(data: bytes | None) -> str | None:
-    """Why what an answer holds is no sample; None if it is a picture with something on it."""
-    from adamab.task.image_decoding import decoded_bytes
+    """Why what an answer holds is no sample; None if it is an image with something on it."""
+    from adamab.task.images import decoded_bytes
 
     if data is None:
         return "unreadable"
     if not data:
         return "empty"
     try:
-        of_one_colour = decoded_bytes(data, "a picture").getcolors(1) is not None
+        of_one_colour = decoded_bytes(data, "an image").getcolors(1) is not None
     except ImageError:
         return "unreadable"
     return "empty" if of_one_colour else None
@@ -313,5 +452,5 @@ def _instead(error: ApiError, dialect: Dialect, missing: int, *, learning: bool)
         raise error
     if error.unsupported:
         return [] if learning else list(dialect.others())
-    # A model that makes one picture at a time says so in words that no two servers share.
+    # A model that makes one image at a time says so in words that no two servers share.
     return [replace(dialect, most=1)] if dialect.asked(missing) > 1 else []

@@ -1,25 +1,27 @@
-"""`replay:FILE` and `pool:FILE`: samples written down before, handed out a class at a time."""
+"""`replay:FILE`, `pool:FILE` and `pool:DIR`: samples written down or images held out, a class at a time."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import itertools
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
-from adamab.errors import GeneratorError, TaskError
-from adamab.providers.generators.base import Batch, Generator, Request
-from adamab.task.files import read_rows
-from adamab.task.images import is_reference
-from adamab.task.messages import short, suggestion
-from adamab.task.samples import placed_samples
-from adamab.task.specs import join_spec
-from adamab.task.words import folded
+from adamab.errors import GeneratorError, ImageError, TaskError, short, suggestion
+from adamab.providers.generators.base import Batch, Generator, ImageGenerator, Request
+from adamab.providers.image_store import ImageStore
+from adamab.task.image_folders import image_at, labelled_files
+from adamab.task.images import decoded, is_reference
+from adamab.task.tables import placed_samples, read_rows
+from adamab.task.words import normalised_text
 
 T = TypeVar("T")
 
@@ -68,18 +70,14 @@ class ReplayGenerator(Generator):
         taken = list(itertools.islice(left, max(request.count, 0)))
         if taken:
             self._cursors[name] = taken[-1] + 1
-        exhausted = next(left, None) is None
-        return Batch(tuple(queue[place] for place in taken), closed=self._exhausted if exhausted else None)
+        closed = f"{self.source} exhausted" if next(left, None) is None else None
+        return Batch(tuple(queue[place] for place in taken), closed=closed)
 
     def _key(self, text: str) -> str:
         """The folded text. Every batch asks for those of all earlier ones, so each is worked out once."""
         if text not in self._keys:
-            self._keys[text] = folded(text)
+            self._keys[text] = normalised_text(text)
         return self._keys[text]
-
-    @property
-    def _exhausted(self) -> str:
-        return f"{self.source} exhausted"
 
 
 class PoolGenerator(ReplayGenerator):
@@ -89,28 +87,17 @@ class PoolGenerator(ReplayGenerator):
     source = "pool"
 
 
-def pool_from_spec(rest: str, *, seed: int | None = None, split: str | None = None) -> Generator:
-    """What the registry calls for `pool`: a pool of pictures, or of texts where the file has them.
-
-    `split` is for a known data set of pictures.
-    """
-    from adamab.task.image_sets import is_image_set
-
-    is_set = is_image_set(rest)
-    if split is not None and not is_set:
-        raise GeneratorError(f"pool:{rest}: option split is for known data sets; leave it out")
-    if not is_set and not os.path.exists(os.path.expanduser(rest)):
+def pool_from_spec(rest: str, *, seed: int | None = None) -> Generator:
+    """What the registry calls for `pool`: a pool of images, or of texts where the file has them."""
+    if not os.path.exists(os.path.expanduser(rest)):
         raise GeneratorError(f"pool:{rest}: no such file or folder; check the path")
-    if is_set or os.path.isdir(os.path.expanduser(rest)) or _names_pictures(rest):
-        # With it comes what opens pictures, for which texts have no use.
-        from adamab.providers.generators.image_pool import ImagePoolGenerator
-
-        return ImagePoolGenerator(join_spec(rest, {"split": split} if split else {}), seed=seed)
+    if os.path.isdir(os.path.expanduser(rest)) or _names_images(rest):
+        return ImagePoolGenerator(rest, seed=seed)
     return PoolGenerator(rest, seed=seed)
 
 
-def _names_pictures(file: str) -> bool:
-    """Whether the first row has the path of a picture; what is wrong with a file is told later."""
+def _names_images(file: str) -> bool:
+    """Whether the first row has the path of an image; what is wrong with a file is told later."""
     try:
         return "image" in next(read_rows(Path(file).expanduser(), columns=("image", "text"))).fields
     except TaskError:
@@ -127,9 +114,9 @@ def _read(path: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
     places: dict[str, str] = {}
     for where, sample in placed:
         if is_reference(sample.text):
-            raise GeneratorError(f"{where}: is a picture, not a text; use pool:{path} in a task of pictures")
+            raise GeneratorError(f"{where}: is an image, not a text; use pool:{path} in a task of images")
         places.setdefault(sample.class_name, where)
-        queues.setdefault(sample.class_name, {}).setdefault(folded(sample.text), sample.text)
+        queues.setdefault(sample.class_name, {}).setdefault(normalised_text(sample.text), sample.text)
     return {name: list(texts.values()) for name, texts in queues.items()}, places
 
 
@@ -140,13 +127,11 @@ def refuse_unknown_classes(places: Mapping[str, str], class_names: Sequence[str]
     for name in unknown:
         meant = [other for other in known if _is_near_miss(name, other)]
         if meant:
-            raise _unknown_class(places[name], name, f"did you mean {short(meant[0])}?")
+            remedy = f"did you mean {short(meant[0])}?"
+            raise GeneratorError(f"{places[name]}: unknown class {short(name)}; {remedy}")
     if len(unknown) == len(places):
-        raise _unknown_class(places[unknown[0]], unknown[0], suggestion(unknown[0], class_names))
-
-
-def _unknown_class(where: str, name: str, remedy: str) -> GeneratorError:
-    return GeneratorError(f"{where}: unknown class {short(name)}; {remedy}")
+        first, remedy = unknown[0], suggestion(unknown[0], class_names)
+        raise GeneratorError(f"{places[first]}: unknown class {short(first)}; {remedy}")
 
 
 def _is_near_miss(name: str, other: str) -> bool:
@@ -185,3 +170,131 @@ def shuffled(name: str, samples: list[T], seed: int) -> list[T]:
     # Seeded by name: a class keeps its order whatever other classes the file has.
     own = int.from_bytes(hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[:8], "little")
     return [samples[place] for place in np.random.default_rng([seed, own]).permutation(len(samples))]
+
+
+_UNREADABLE = "unreadable"  # why an image was left out
+
+
+class ImagePoolGenerator(ImageGenerator):
+    """The images of a folder with one folder per class, or of a file with paths.
+
+    They come in the order in which they are found there, each at most once; with `seed` every class is
+    shuffled on its own. Files are listed at the start and read when it is their turn, so a pool may be
+    large. A image that the class has already is passed over, whatever its file is called, so a run that
+    starts again goes on where it was; a broken one is left out and counted. What is handed out is copied
+    into the run.
+    """
+
+    def __init__(self, source: str | Path, *, seed: int | None = None) -> None:
+        self.source, self.seed = str(source), seed
+        self._queues, self._places = _listed(self.source)
+        if seed is not None:
+            self._queues = {name: shuffled(name, files, seed) for name, files in self._queues.items()}
+        self._cursors = dict.fromkeys(self._queues, 0)
+        self._handed: dict[str, set[str]] = {name: set() for name in self._queues}
+
+    def __str__(self) -> str:
+        return f"pool:{self.source}"
+
+    @cached_property
+    def fingerprint(self) -> str:  # type: ignore[override]  # it can be assigned as well
+        """Of names and sizes: to read all files only to tell two pools apart would take too long."""
+        folders = {os.path.abspath(file.parent) for queue in self._queues.values() for file in queue}
+        root = os.path.commonpath(folders)
+        total = hashlib.sha256()
+        for name, queue in sorted(self._queues.items()):
+            for file in map(os.path.abspath, queue):  # in their order, which decides what comes first
+                inner = file.removeprefix(root).replace(os.sep, "/")
+                size = os.stat(file).st_size if os.path.exists(file) else -1
+                total.update(f"{name}\0{inner}\0{size}\n".encode("utf-8", "surrogatepass"))
+        return f"pool:files:{total.hexdigest()}" + ("" if self.seed is None else f":seed={self.seed}")
+
+    def check(self, class_names: Sequence[str]) -> None:
+        """Refuse a pool of other classes only, and one with a misspelt class, as a recording would be."""
+        refuse_unknown_classes(self._places, class_names)
+
+    async def generate(self, request: Request) -> Batch:
+        """The next images of the class; the batch with the last of them closes it."""
+        if request.spec.name not in self._queues:
+            return Batch(closed="pool has no images of this class")
+        return await asyncio.to_thread(self._next, request, self.store)
+
+    def _next(self, request: Request, store: ImageStore) -> Batch:
+        name, count = request.spec.name, max(request.count, 0)
+        scan = _Scan(store, frozenset(request.existing), {*request.given, *self._handed[name]})
+        queue = self._queues[name]
+        exhausted = True
+        for index in range(self._cursors[name], len(queue)):
+            if len(scan.taken) < count:
+                if scan.take(queue[index]):
+                    self._cursors[name] = index + 1
+            elif scan.is_more(queue[index]):
+                exhausted = False
+                break
+        self._handed[name].update(scan.taken)
+        broken = scan.broken + (scan.pending if exhausted else 0)
+        return Batch(
+            tuple(scan.taken),
+            closed="pool exhausted" if exhausted else None,
+            rejected={_UNREADABLE: broken} if broken else {},
+        )
+
+
+@dataclass
+class _Scan:
+    """One walk along the files of a class, for one batch."""
+
+    store: ImageStore
+    existing: frozenset[str]
+    known: set[str]  # given, or handed out by this generator
+    taken: list[str] = field(default_factory=list)
+    broken: int = 0  # before the last that was taken
+    pending: int = 0  # since then: they count for the batch after, if there is one
+
+    def take(self, file: Path) -> bool:
+        """Store an image; False if it is broken or was there already."""
+        try:
+            if not self._is_new(file):
+                return False
+            reference = self.store.put(file.read_bytes()).reference
+        except (ImageError, OSError):
+            self.pending += 1
+            return False
+        self.taken.append(reference)
+        self.known.add(reference)
+        self.broken, self.pending = self.broken + self.pending, 0
+        return True
+
+    def is_more(self, file: Path) -> bool:
+        """Whether this one could be taken; it is not stored."""
+        try:
+            if not self._is_new(file):
+                return False
+            decoded(file, least_side=1)
+        except ImageError:
+            self.pending += 1
+            return False
+        return True
+
+    def _is_new(self, file: Path) -> bool:
+        reference = image_at(file).reference
+        if reference in self.known:
+            return False
+        if reference in self.existing:
+            self.pending = 0  # handed out by an earlier process, which has counted those before it
+            self.known.add(reference)
+            return False
+        return True
+
+
+def _listed(source: str) -> tuple[dict[str, list[Path]], dict[str, str]]:
+    """The files of each class, and the place of the first of each."""
+    queues: dict[str, list[Path]] = {}
+    places: dict[str, str] = {}
+    try:
+        for where, file, name, _ in labelled_files(os.path.expanduser(source)):
+            queues.setdefault(name, []).append(file)
+            places.setdefault(name, where)
+    except TaskError as error:
+        raise GeneratorError(str(error)) from None
+    return queues, places

@@ -1,6 +1,6 @@
 // Classes: description, samples by source, and what they are confused with.
 
-import { counted, debounced, el, empty, failure, get, number, percent, picture, replace } from "./parts.js";
+import { counted, debounced, el, empty, failure, get, number, percent, replace, thumbnail } from "./parts.js";
 
 const PAGE = 50;
 const at = {};
@@ -136,7 +136,7 @@ function detailOf(found) {
 
 function examples(title, list, link) {
   return el("section", {}, el("h3", {}, title), list.length
-    ? el("ul", { class: list[0].picture ? "plain gallery" : "plain" }, list.map((one) => el("li", {}, one.picture ? picture(one.id, `A sample of ${one.class}`) : el("p", { class: "quote" }, one.text))))
+    ? el("ul", { class: list[0].image ? "plain gallery" : "plain" }, list.map((one) => el("li", {}, one.image ? thumbnail(one.id, `A sample of ${one.class}`) : el("p", { class: "quote" }, one.text))))
     : el("p", { class: "hint" }, "None."),
   list.length ? el("a", { href: link }, "See all") : null);
 }

@@ -106,10 +106,10 @@ export async function post(path, content) {
   return (await answered(path, options)).json();
 }
 
-// Pictures are fetched, since an address in an image cannot carry the token.
+// Images are fetched, since an address in an <img> cannot carry the token.
 
 const NOTHING = "data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw==";  // one clear pixel
-const pictures = new Map();
+const thumbnails = new Map();
 const seen = new IntersectionObserver((entries) => {
   for (const entry of entries) {
     if (!entry.isIntersecting) continue;
@@ -119,31 +119,31 @@ const seen = new IntersectionObserver((entries) => {
 }, { rootMargin: "300px" });
 
 async function loaded(id, query = "") {
-  const response = await answered(`v1/run/pictures/${encodeURIComponent(id)}${query}`, {});
+  const response = await answered(`v1/run/images/${encodeURIComponent(id)}${query}`, {});
   return URL.createObjectURL(await response.blob());
 }
 
 async function show(image) {
   const id = image.dataset.id;
-  if (!pictures.has(id)) pictures.set(id, loaded(id));
+  if (!thumbnails.has(id)) thumbnails.set(id, loaded(id));
   try {
-    image.src = await pictures.get(id);
+    image.src = await thumbnails.get(id);
   } catch {
-    pictures.delete(id);
-    image.alt = "This picture cannot be shown.";
+    thumbnails.delete(id);
+    image.alt = "This image cannot be shown.";
   }
 }
 
-export function picture(id, alt) {
+export function thumbnail(id, alt) {
   const image = el("img", { class: "thumbnail", src: NOTHING, alt, "data-id": id, width: 96, height: 96 });
   seen.observe(image);
   return image;
 }
 
-// The whole picture, in a dialog.
+// The whole image, in a dialog.
 export async function enlarge(id, alt) {
   const dialog = document.getElementById("large");
-  const place = document.getElementById("large-picture");
+  const place = document.getElementById("large-image");
   replace(place, el("p", { class: "hint" }, "Loading…"));
   document.getElementById("large-title").textContent = alt;
   if (!dialog.open) dialog.showModal();

@@ -1,6 +1,6 @@
 // Samples: browse what was written, and accept or reject it with one key.
 
-import { announce, copied, counted, debounced, el, empty, enlarge, failure, get, number, picture, post, replace } from "./parts.js";
+import { announce, copied, counted, debounced, el, empty, enlarge, failure, get, number, post, replace, thumbnail } from "./parts.js";
 
 const PAGE = 50;
 const at = {};
@@ -161,8 +161,8 @@ function item(row, place) {
   const verdictButton = (verdict, letter, text, allowed) => el("button", { type: "button", class: `verdict ${verdict}`, "aria-pressed": String(row.verdict === verdict), "aria-keyshortcuts": letter,
     disabled: !allowed, onclick: (event) => { event.stopPropagation(); mark(place); decide(place, row.verdict === verdict ? "none" : verdict); } }, text);
   return el("li", { class: `sample ${kind}`, tabindex: -1, "data-id": row.id, onclick: () => mark(place) },
-    row.picture ? el("button", { type: "button", class: "enlarge", "aria-label": `Show the ${row.source} sample of ${row.class} larger`, onclick: () => enlarge(row.id, `A ${row.source} sample of ${row.class}`) },
-      picture(row.id, `A ${row.source} sample of ${row.class}`)) : el("p", { class: "quote" }, row.cut ? `${row.text}…` : row.text),
+    row.image ? el("button", { type: "button", class: "enlarge", "aria-label": `Show the ${row.source} sample of ${row.class} larger`, onclick: () => enlarge(row.id, `A ${row.source} sample of ${row.class}`) },
+      thumbnail(row.id, `A ${row.source} sample of ${row.class}`)) : el("p", { class: "quote" }, row.cut ? `${row.text}…` : row.text),
     el("div", { class: "under" }, el("span", { class: "tag" }, row.class), el("span", { class: "note" }, `${words}${row.round === null ? "" : ` · round ${row.round}`}`),
       synthetic ? el("span", { class: "verdicts" }, verdictButton("accept", "a", "Accept", row.can_enter), verdictButton("reject", "r", "Reject", true)) : null));
 }
@@ -240,7 +240,7 @@ export async function key(event) {
   };
   const action = actions[event.key];
   if (!action || event.repeat && "aru".includes(event.key)) return;
-  if (event.key === "Enter" && !(rows[current]?.picture && document.activeElement?.classList.contains("sample"))) return;
+  if (event.key === "Enter" && !(rows[current]?.image && document.activeElement?.classList.contains("sample"))) return;
   if (event.key.startsWith("Arrow") && !at.list.contains(document.activeElement)) return;
   event.preventDefault();
   await action();

@@ -1,6 +1,6 @@
-// Try it: one text or picture, both rankings, and the samples that explain them.
+// Try it: one text or image, both rankings, and the samples that explain them.
 
-import { announce, bar, el, empty, failure, ordinal, percent, picture, post, replace } from "./parts.js";
+import { announce, bar, el, empty, failure, ordinal, percent, post, replace, thumbnail } from "./parts.js";
 
 const SHOWN = 6;
 const at = {};
@@ -29,7 +29,7 @@ export function follow(overview) {
     replace(at.result, empty("There is nothing to try yet.", "Come back when the first fit has ended; The run shows how far it is."));
     return;
   }
-  replace(at.form, now === "image" ? pictureForm() : textForm(overview));
+  replace(at.form, now === "image" ? imageForm() : textForm(overview));
   clear();
 }
 
@@ -72,18 +72,18 @@ function textForm(overview) {
   return [form, examples.length ? el("div", { class: "examples" }, el("h3", {}, "Or take a given sample"), el("ul", {}, examples)) : null];
 }
 
-function pictureForm() {
-  const file = el("input", { id: "picture", type: "file", accept: "image/*", class: "unseen" });
-  const shown = el("img", { class: "dropped", alt: "The picture to classify", hidden: true, onerror: () => { shown.hidden = true; } });
-  const label = el("label", { for: "picture", class: "drop" }, shown,
-    el("span", { class: "strong" }, "Drop a picture here"), el("span", { class: "hint" }, "or choose a file, or paste one"));
+function imageForm() {
+  const file = el("input", { id: "image", type: "file", accept: "image/*", class: "unseen" });
+  const shown = el("img", { class: "dropped", alt: "The image to classify", hidden: true, onerror: () => { shown.hidden = true; } });
+  const label = el("label", { for: "image", class: "drop" }, shown,
+    el("span", { class: "strong" }, "Drop an image here"), el("span", { class: "hint" }, "or choose a file, or paste one"));
   const take = (chosen) => {
     if (!chosen) return;
     URL.revokeObjectURL(shown.src);
     shown.src = URL.createObjectURL(chosen);
     shown.hidden = false;
     const form = new FormData();
-    form.append("images", chosen, "picture");
+    form.append("images", chosen, "image");
     question(label, form);
   };
   file.addEventListener("change", () => { take(file.files[0]); file.value = ""; });
@@ -97,7 +97,7 @@ function pictureForm() {
   document.addEventListener("paste", (event) => {
     if (!document.getElementById("part-try").hidden) take(event.clipboardData.files[0]);
   });
-  return el("form", { class: "pictures", onsubmit: (event) => event.preventDefault() }, file, label);
+  return el("form", { class: "images", onsubmit: (event) => event.preventDefault() }, file, label);
 }
 
 async function question(button, content) {
@@ -177,9 +177,9 @@ function moved(one) {
 }
 
 function neighbours(title, found, best, none) {
-  const rows = found.map((one) => el("li", {}, one.picture ? picture(one.id, `A sample of ${one.class_name}`) : el("p", { class: "quote" }, one.text),
+  const rows = found.map((one) => el("li", {}, one.image ? thumbnail(one.id, `A sample of ${one.class_name}`) : el("p", { class: "quote" }, one.text),
     el("p", { class: "under" }, el("span", { class: one.class_name === best.class_name ? "tag same" : "tag" }, one.class_name),
       el("span", { class: "note" }, `similarity ${signed(one.similarity)}`))));
   return el("section", { class: "panel", "aria-label": title }, el("h3", {}, title),
-    rows.length ? el("ol", { class: found[0].picture ? "neighbours gallery" : "neighbours" }, rows) : el("p", { class: "hint" }, none));
+    rows.length ? el("ol", { class: found[0].image ? "neighbours gallery" : "neighbours" }, rows) : el("p", { class: "hint" }, none));
 }

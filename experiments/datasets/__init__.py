@@ -1,0 +1,1 @@
+"""The data sets of the experiments, and draws of tasks from them."""

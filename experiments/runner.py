@@ -1,0 +1,176 @@
+"""Runs what an experiment says, cell by cell; what is in the file of rows is not run again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from adamab.engines import HERE, Engine
+from adamab.errors import StoppedError, place
+from adamab.providers.metering import CallContext
+from adamab.task import Sample
+from experiments.cells import FOLDS, POOL, RECORDED, Cell, DrawKey, Expansion, LeftOut
+from experiments.datasets.base import DataSet, Draw, load_data_set
+from experiments.definition import BY_FOLDS, Experiment
+from experiments.measure import Materials, Measured, draws_of, embedder_of, gather, measure
+from experiments.rows import Row, Rows
+
+REMOTE = ("chat", "rerank")
+OnCell = Callable[[int, int, str], None]  # done, in all, what
+_LONGEST_FIRST = ("cub200", "flowers102", "pets", "trec")
+
+
+@dataclass(frozen=True)
+class Result:
+    """The rows of an experiment and what was left out of it."""
+
+    experiment: Experiment
+    rows: tuple[Row, ...]
+    left_out: tuple[LeftOut, ...]
+    titles: Mapping[str, str]  # of the sets
+    tests: Mapping[DrawKey, tuple[Sample, ...]]  # what rows of a draw are scored on, in their order
+    chosen: tuple[Row, ...] = ()  # by the folds: what was cross-validated for each of `rows`
+
+
+def load_sets(experiment: Experiment, data: Path) -> dict[str, DataSet]:
+    """The experiment's data sets from the folder `data`."""
+    return {name: load_data_set(name, data) for name in experiment.sets}
+
+
+class Runner:
+    """One experiment; `work` is the folder where finished cells are kept.
+
+    Experiments that share a file of rows are handed it as `rows`, so that it is read once.
+    """
+
+    def __init__(
+        self, experiment: Experiment, sets: Mapping[str, DataSet], work: Path, rows: Rows | None = None
+    ) -> None:
+        self.experiment, self.sets = experiment, sets
+        self.expansion = Expansion(experiment, self.sets)
+        self.draws: dict[DrawKey, Draw] = draws_of(
+            (cell.draw for cell in self.expansion.cells), self.sets, experiment
+        )
+        self.rows = Rows(work, experiment.name) if rows is None else rows
+        self._fingerprints: dict[str, str] = {}
+
+    def cells(self) -> list[Cell]:
+        """What is run first: everything, or the cross-validation that decides what is scored."""
+        if self.experiment.chosen == BY_FOLDS:
+            return [replace(cell, scored=FOLDS) for cell in self.expansion.cells]
+        return self.expansion.cells
+
+    def to_do(self, cells: Sequence[Cell]) -> list[Cell]:
+        """Cells without a row, those that take longest first so that no process waits at the end."""
+        known = self.rows.known  # if there are none, a dry run has no need of the embedder's fingerprint
+        todo = [cell for cell in cells if not known or self.key(cell) not in known]
+        return sorted(todo, key=_effort)
+
+    def key(self, cell: Cell) -> str:
+        """What the row of a cell is found by."""
+        return cell.key(self.draws[cell.draw], self._fingerprint(cell.set), self.experiment.version)
+
+    def remote(self) -> bool:
+        """Whether anything is asked of an API; then one process does it all, under one budget."""
+        named = [cell.method.partition(":")[0] for cell in self.expansion.cells]
+        paid = any(name in REMOTE for name in named) or any(
+            cell.generator not in (RECORDED, POOL) for cell in self.expansion.cells
+        )
+        return paid or any(embedder_of(s, self.experiment.embedder)[0].api for s in self.sets.values())
+
+    def run(
+        self,
+        *,
+        engine: Engine | None = None,
+        outside: CallContext | None = None,
+        on_cell: OnCell = lambda *_: None,
+    ) -> Result:
+        """Measure what is missing and return everything."""
+        engine = HERE if self.remote() else engine or Engine()
+        cells = self.cells()
+        self._measure(cells, engine, outside, on_cell)
+        validated: list[Row] = []
+        if self.experiment.chosen == BY_FOLDS:
+            validated = best_by_folds([self.row(cell) for cell in cells])
+            cells = [replace(row.cell, scored="test") for row in validated]
+            self._measure(cells, engine, outside, on_cell)
+        return Result(
+            self.experiment,
+            tuple(self.row(cell) for cell in cells),
+            tuple(self.expansion.left_out),
+            {name: data.title for name, data in self.sets.items()},
+            {key: draw.test for key, draw in self.draws.items()},
+            tuple(validated),
+        )
+
+    def row(self, cell: Cell) -> Row:
+        """The row of a finished cell, whichever experiment measured it."""
+        return replace(self.rows.known[self.key(cell)], experiment=self.experiment.name)
+
+    def _measure(
+        self, cells: Sequence[Cell], engine: Engine, outside: CallContext | None, on_cell: OnCell
+    ) -> None:
+        todo = self.to_do(cells)
+        if not todo:
+            return
+        done = before = len(cells) - len(todo)
+        try:
+            on_cell(done, len(cells), "embedding")
+            materials = self._materials(todo, outside)
+            work = measure if outside is None else partial(_stoppable, outside=outside)
+            with engine.crew(work, materials) as crew:
+                for cell, measured in crew(todo):
+                    self.rows.add(self._row(cell, measured))
+                    done += 1
+                    on_cell(done, len(cells), _told(cell))
+        except (KeyboardInterrupt, StoppedError):
+            kept = f"{done} of {len(cells)} cells are done ({done - before} of them now)"
+            where = place(self.rows.path) + ("" if outside is None else ", answers in your cache")
+            raise StoppedError(
+                f"stopped; {kept} and kept in {where}: run the same command again to go on"
+            ) from None
+
+    def _materials(self, todo: Sequence[Cell], outside: CallContext | None) -> Materials:
+        draws = {key: self.draws[key] for key in dict.fromkeys(cell.draw for cell in todo)}
+        return gather(draws, self.sets, self.experiment.embedder, self.experiment.settings, outside)
+
+    def _row(self, cell: Cell, measured: Measured) -> Row:
+        return Row(self.key(cell), self.experiment.name, cell, measured)
+
+    def _fingerprint(self, name: str) -> str:
+        if name not in self._fingerprints:
+            self._fingerprints[name] = embedder_of(self.sets[name], self.experiment.embedder)[0].fingerprint
+        return self._fingerprints[name]
+
+
+def best_by_folds(rows: Sequence[Row]) -> list[Row]:
+    """The best options of each seed by cross-validation; of equals the first in the grid's order."""
+    best: dict[Cell, Row] = {}
+    for row in rows:
+        choice = place_of(row.cell)
+        if choice not in best or row.accuracy > best[choice].accuracy:
+            best[choice] = row
+    return list(best.values())
+
+
+def place_of(cell: Cell) -> Cell:
+    """What cells have in common of which one is chosen."""
+    return replace(cell, options="", amount="", rounds=0, policy="")
+
+
+def _stoppable(cell: Cell, materials: Materials, outside: CallContext) -> Measured:
+    if outside.stop is not None and outside.stop.is_set():
+        raise StoppedError("stopped before a cell")
+    return measure(cell, materials, outside)
+
+
+def _effort(cell: Cell) -> tuple[int, int, int]:
+    slow = _LONGEST_FIRST.index(cell.set) if cell.set in _LONGEST_FIRST else len(_LONGEST_FIRST)
+    return slow, -(cell.method == "calibrator"), -cell.rounds
+
+
+def _told(cell: Cell) -> str:
+    named = [cell.set, cell.generator, cell.setting, cell.method, cell.recipe, cell.policy, cell.amount]
+    return " ".join(filter(None, [*named, f"seed {cell.seed}"]))

@@ -1,0 +1,316 @@
+"""Options that several commands share, and what they say: a fit's settings, priors, caps, an engine."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args, get_origin
+
+import typer
+
+from adamab.cli.console import counted, percent, say
+from adamab.errors import RecipeError, TaskError, place, short, suggestion
+
+if TYPE_CHECKING:
+    from adamab.engines import Engine
+    from adamab.model import Asked, Confidence
+    from adamab.model.predictor import Inference
+    from adamab.providers.metering import Budget, Price
+    from adamab.run.settings import FitSettings
+
+
+Task = Annotated[
+    str,
+    typer.Argument(
+        metavar="TASK", help="The task file (YAML), or a folder with a folder of images for each class."
+    ),
+]
+Embedder = Annotated[
+    str,
+    typer.Option(
+        metavar="SPEC",
+        help="local, st:PATH-or-id, npz:FILE, openai:MODEL, voyage:MODEL or cohere:MODEL; "
+        "for images clip:PATH-or-id, onnx:FILE, timm:NAME or voyage:voyage-multimodal-3.",
+    ),
+]
+Generator = Annotated[
+    str,
+    typer.Option(
+        metavar="SPEC",
+        help="Synthetic samples: openai:MODEL, replay:FILE, pool:FILE, noise or none; "
+        "images: openai-image:MODEL, diffusers:PATH-or-id, pool:DIR or transform.",
+    ),
+]
+RecipeName = Annotated[str, typer.Option("--recipe", metavar="NAME", help="default, paper or paper:SET.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="An option of the recipe, such as dropout=0.3; repeat."),
+]
+BudgetText = Annotated[
+    str | None,
+    typer.Option(
+        "--budget",
+        metavar="TEXT",
+        help="Caps, such as '200 samples, 1.50 usd, 500 calls', or none; a run that goes on keeps its own.",
+    ),
+]
+Prices = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--price",
+        metavar="MODEL=IN/OUT",
+        help="Your price in usd a million tokens, input and output, or MODEL=USD/image; repeat for others.",
+    ),
+]
+LongTexts = Annotated[
+    str | None,
+    typer.Option(metavar="WAY", help="Texts longer than the embedder takes: cut, or average of the pieces."),
+]
+Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of everything random.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print the planned calls, tokens and cost; send nothing.")
+]
+NoCache = Annotated[
+    bool, typer.Option("--no-cache", help="Use no vectors and answers of other runs, and leave none.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+
+
+def settings_of(
+    *,
+    embedder: str,
+    recipe: str,
+    settings: Iterable[str] | None,
+    budget: str | None,
+    price: Iterable[str] | None,
+    long_texts: str | None = None,
+    generator: str = "none",
+    **others: Any,
+) -> FitSettings:
+    """What the options of a command say about its fits; `others` are settings by their own names."""
+    from adamab.providers.registry import embedder_name
+    from adamab.run.settings import FitSettings
+    from adamab.task.recipe import Recipe
+
+    return FitSettings(
+        embedder=embedder_name(embedder, long_texts),
+        generator=generator,
+        recipe=Recipe.preset(recipe).with_options(**dict(map(_option, settings or ()))),
+        budget=budget_of(budget, generator),
+        prices=prices_of(price),
+        **others,
+    )
+
+
+def budget_of(text: str | None, generator: str) -> Budget | None:
+    """The caps; None where nobody named one."""
+    from adamab.providers.metering import Budget
+
+    budget = None if text is None else Budget.parse(text)
+    if generator == "none" and budget is not None and budget.samples is not None:
+        raise RecipeError(
+            "a budget of samples is for synthetic ones; name what writes them, such as --generator noise"
+        )
+    return budget
+
+
+def prices_of(texts: Iterable[str] | None) -> dict[str, Price]:
+    """By model."""
+    from adamab.providers.metering import Price
+
+    return dict(Price.parse(text) for text in texts or ())
+
+
+def _option(setting: str) -> tuple[str, object]:
+    """`views=pooled,max` and the like, for the recipe to check."""
+    from adamab.task.recipe import Recipe
+
+    key, equals, value = (part.strip() for part in setting.partition("="))
+    if not equals or not key:
+        raise RecipeError(f"--set {short(setting)} is not KEY=VALUE; write for example: --set dropout=0.3")
+    fields = Recipe.model_fields
+    if key not in fields:
+        raise RecipeError(f"--set: the recipe has no option {short(key)}; {suggestion(key, fields)}")
+    if value.lower() in ("none", "null"):
+        return key, None
+    kind = fields[key].annotation
+    if any(get_origin(one) is tuple for one in (kind, *get_args(kind))):
+        return key, tuple(part.strip() for part in value.split(",") if part.strip())
+    return key, value
+
+
+_USUAL = {"--embedder": "local", "--generator": "none", "--recipe": "default", "--seed": "0"}
+
+
+def command_line(*words: str, options: Mapping[str, str | None], settings: Iterable[str] | None) -> list[str]:
+    """A command as a person would write it: without options that have their usual values."""
+    parts = ["adamab", *words]
+    for option, value in options.items():
+        if value is not None and value != _USUAL.get(option):
+            parts += [option, value]
+    for setting in settings or ():
+        parts += ["--set", setting]
+    return parts
+
+
+Model = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, or a saved model's.")]
+OtherEmbedder = Annotated[
+    str | None, typer.Option(metavar="SPEC", help="Instead of the one that the model names.")
+]
+NoVectors = Annotated[bool, typer.Option("--no-cache", help="Neither read nor store vectors.")]
+AllJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
+
+
+Prior: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=SHARE",
+        help="Share of a class where the model is used, or a JSON file of them; others share the rest.",
+    ),
+]
+_LARGEST = 2**20  # bytes of a file of priors
+
+
+def asked_for(k: int, priors: Sequence[str] | None, unknown: float | None, coverage: float | None) -> Asked:
+    """What the options ask for."""
+    from adamab.model import Asked
+
+    shares: dict[str, float] = {}
+    for value in priors or ():
+        for name, share in _pairs(value):
+            if name in shares:
+                raise TaskError(f"--prior: class {short(name)} stands there twice; name it once")
+            shares[name] = share
+    return Asked(k, shares if priors else None, unknown, coverage)
+
+
+def _pairs(value: str) -> Iterable[tuple[str, float]]:
+    """Classes and shares, from `NAME=SHARE` or from a file."""
+    name, equals, share = value.rpartition("=")
+    if not equals:
+        return _of_file(Path(value))
+    try:
+        return [(name, float(share))]
+    except ValueError:
+        raise TaskError(
+            f"--prior: {short(share)} is no number; write NAME=SHARE, such as refund=0.2"
+        ) from None
+
+
+def _of_file(path: Path) -> tuple[tuple[str, float], ...]:
+    try:
+        with open(path, "rb") as stream:
+            content = stream.read(_LARGEST + 1)
+        # Objects as tuples of pairs, so that a class that stands there twice is seen.
+        small = len(content) <= _LARGEST
+        shares = json.loads(content.decode(), object_pairs_hook=tuple) if small else None
+    except OSError as error:
+        reason = f"cannot be read ({error.strerror})"
+        raise TaskError(f"--prior: {place(path)}: {reason}; write NAME=SHARE or name a JSON file") from None
+    except (ValueError, RecursionError):
+        shares = None
+    if not isinstance(shares, tuple):
+        raise TaskError(f'--prior: {place(path)}: is no JSON object of shares, such as {{"refund": 0.2}}')
+    return shares
+
+
+NOTHING_HELD_OUT = (
+    "note: no sample was held out when the model was fitted (one example a class, a recipe without folds, "
+    "or an earlier version), so it has no temperature"
+)
+
+
+def notes(confidence: Confidence | None, asked: Asked) -> Iterator[str]:
+    """Where too few samples were held out for what is asked; none at all are an error elsewhere."""
+    from adamab.model.classifier import too_few  # NumPy comes with it
+
+    if confidence is None or not confidence.n:
+        return
+    for share, result in too_few(confidence, asked):
+        few = counted(confidence.n, "held-out sample")
+        yield f"note: {few} cannot vouch for {percent(share)}, so {result}; add examples"
+
+
+@dataclass(frozen=True)
+class Caps:
+    """None where nobody asked; then calls are neither capped nor counted."""
+
+    budget: Budget | None = None
+    prices: Mapping[str, Price] | None = None
+
+    @classmethod
+    def of(cls, budget: str | None, prices: Sequence[str] | None) -> Caps:
+        """What the two options say."""
+        if budget is None and not prices:
+            return cls()
+        from adamab.providers.metering import Budget
+
+        caps = Budget.parse(budget)
+        if caps.samples is not None:
+            raise RecipeError(
+                "--budget: a prediction makes no samples; cap usd or calls, such as '500 calls'"
+            )
+        return cls(caps, prices_of(prices))
+
+    @contextmanager
+    def held(self, inference: Inference, book: Path | None) -> Iterator[None]:
+        """Count the embedder's calls in `book`, so that the caps hold over all starts; say what was spent."""
+        embedder = inference.embedder
+        if self.budget is None or embedder is None or embedder.api is None:
+            yield
+            return
+        from adamab.cli.errors import stop_gently
+        from adamab.cli.summaries import spending_lines
+        from adamab.providers.metering import CallContext, Ledger
+        from adamab.run.directory import spending
+
+        with Ledger(self.budget, book) as ledger, stop_gently([embedder.api]) as stop:
+            context = CallContext(self.budget, self.prices or {}, ledger, stop=stop)
+            with context.connected(embedder, None):
+                yield
+            spent = spending(context.spent())
+            if spent["calls"]:
+                for line in spending_lines({"spent": spent}):
+                    say(line)
+
+
+EngineName = Annotated[
+    str,
+    typer.Option("--engine", metavar="NAME", help="local (processes of this machine) or ray (Ray tasks)."),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDR",
+        help="HOST:PORT of a Ray cluster that is there, or RAY_ADDRESS says it; else one is started here.",
+    ),
+]
+Jobs = Annotated[
+    int,
+    typer.Option(min=0, max=64, metavar="N", help="Processes, or processors of a local Ray; 0 is this one."),
+]
+
+
+def engine_of(name: str, address: str | None, jobs: int) -> Engine:
+    """What the three options say together; refuses what does not go together."""
+    from adamab.engines import Engine
+
+    cluster = ray_address(name, address)
+    if name == "ray" and jobs == 0:
+        raise RecipeError("--jobs 0 is this process, and Ray has its own; leave out --jobs or --engine ray")
+    return Engine("ray" if name == "ray" else "local", jobs, cluster)
+
+
+def ray_address(engine: str, address: str | None) -> str | None:
+    """Where Ray is; None if it has to be started, or if nobody asks for it."""
+    if engine not in ("local", "ray"):
+        raise RecipeError(f"--engine {short(engine)} is unknown; choose local or ray")
+    if engine == "ray":
+        return address or os.environ.get("RAY_ADDRESS") or None
+    if address is not None:
+        raise RecipeError("--address is that of a Ray cluster; add --engine ray or leave it out")
+    return None

@@ -1,0 +1,29 @@
+"""What the method has to beat, all behind one contract; `make_baseline` knows them by name."""
+
+from adamab.compare._setfit import SetFit
+from adamab.compare._vectors import (
+    CacheAdapter,
+    CentredSimilarity,
+    ClassMean,
+    LinearProbe,
+    LinearSVM,
+    NearestNeighbours,
+    Similarity,
+)
+from adamab.compare.base import Baseline, TrainingData
+from adamab.compare.methods import METHODS, make_baseline
+
+__all__ = [
+    "METHODS",
+    "Baseline",
+    "CacheAdapter",
+    "CentredSimilarity",
+    "ClassMean",
+    "LinearProbe",
+    "LinearSVM",
+    "NearestNeighbours",
+    "SetFit",
+    "Similarity",
+    "TrainingData",
+    "make_baseline",
+]

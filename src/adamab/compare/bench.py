@@ -1,0 +1,452 @@
+"""Several methods on one task: fitted on the same samples, judged on the same test samples.
+
+Training sees the task and what a generator writes for it. Test samples are embedded beforehand, so that one
+without a vector is reported before anything is fitted, and looked at once a method is finished.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adamab.compare.base import Floats, TrainingData, items_of
+from adamab.compare.methods import (
+    CALIBRATOR,
+    NEEDS_CLASS_VECTORS,
+    NONE,
+    Method,
+    make_baseline,
+    method_name,
+    reference_of,
+)
+from adamab.compare.remote import RemoteBaseline, metered
+from adamab.errors import AdamabError, StoppedError, TaskError
+from adamab.evaluation.metrics import Evaluation, Figure, evaluate
+from adamab.model import Classifier
+from adamab.providers.async_bridge import run_sync
+from adamab.providers.cache import CachedEmbedder
+from adamab.providers.embedders.api import ApiEmbedder
+from adamab.providers.embedders.base import Embedder
+from adamab.providers.generators.base import Generator
+from adamab.providers.image_store import temporary_store
+from adamab.providers.metering import Budget, CallContext, check_prices
+from adamab.providers.registry import embedder_key
+from adamab.run import torch_required
+from adamab.run.gate import Holdout
+from adamab.run.plan import Party, Plan, plan_fit, remote_party
+from adamab.run.samples import TaskEmbedder
+from adamab.run.settings import FitSetup
+from adamab.task.recipe import Recipe
+from adamab.task.spec import Sample, Task
+
+if TYPE_CHECKING:
+    from adamab.providers.http import ApiClient
+    from adamab.run.fit import FitResult
+
+CHUNK = 512
+DRAWS = 2000  # of the bootstrap of a difference
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What all methods of a comparison share."""
+
+    task: Task
+    embedder: Embedder
+    test: Sequence[Sample]
+    recipe: Recipe = field(default_factory=Recipe)
+    seed: int = 0
+    new_generator: Callable[[], Generator | None] = lambda: None  # a fresh one for each policy
+    outside: CallContext = field(default_factory=CallContext)  # caps and spending of all of them together
+    on_api: Callable[[ApiClient], None] = lambda api: None  # told of each client that is about to be used
+    shared_images: Path | None = None  # where paid images are kept from run to run
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method, judged. `difference` is its accuracy minus the reference's, on the same samples."""
+
+    method: str
+    samples: int  # that it was fitted on
+    evaluation: Evaluation
+    fit_seconds: float
+    predict_seconds: float
+    n_parameters: int
+    correct: NDArray[np.bool_]
+    difference: Figure | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, without what is known of each sample."""
+        judged = self.evaluation.to_json()
+        return {
+            "method": self.method,
+            "samples": self.samples,
+            **{key: judged[key] for key in ("accuracy", "macro_f1", "calibration_error")},
+            "difference": None if self.difference is None else vars(self.difference),
+            "fit_seconds": self.fit_seconds,
+            "predict_seconds": self.predict_seconds,
+            "n_parameters": self.n_parameters,
+        }
+
+
+class Bench:
+    """The vectors that all methods share, and the fits that give them synthetic samples."""
+
+    def __init__(self, setup: Setup, holdout: Holdout) -> None:
+        self.setup, task = setup, setup.task
+        self._holdout = holdout
+        self.recipe = setup.recipe.for_modality(task.modality)
+        self.notes: list[str] = []
+        # Import torch now, so that its seconds are not counted for the first method that needs it.
+        with suppress(ModuleNotFoundError):  # a method that cannot do without will say so
+            import torch
+
+            import_module("adamab.run.fit")
+            torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))]).step()  # imports a good deal more
+        self._images = temporary_store(shared=setup.shared_images) if task.modality == "image" else None
+        self._fits: dict[str, tuple[FitResult, float] | AdamabError] = {}
+        index = {name: number for number, name in enumerate(task.class_names)}
+        self._truth = np.array([index[sample.class_name] for sample in setup.test], np.int64)
+        self._items = items_of(setup.test)
+        with setup.outside.connected(setup.embedder, None):
+            self._side = TaskEmbedder(task, setup.embedder, self.recipe, self._images)
+            self._given = self._side.training_set()
+            side = self._given.describe_classes(self._given.given)
+            self._class_views = {} if side is None else side.views
+            self._test_views, overlong = self._embedded_test()
+        self.overlong = self._side.overlong + overlong
+
+    def row(self, method: Method) -> Row:
+        """Fit one method and judge it."""
+        if method.spec == CALIBRATOR:
+            probabilities, measured = self._calibrator(method.policy)
+        else:
+            probabilities, measured = self._baseline(method)
+        judged = evaluate(probabilities, self._truth, self.setup.task.class_names)
+        correct = np.argmax(probabilities, axis=1) == self._truth
+        return Row(method=str(method), evaluation=judged, correct=correct, **measured)
+
+    def same_samples(self) -> Iterator[str]:
+        """Of policies that ended with the same samples: their rows can only be equal."""
+        known: dict[frozenset[str], str] = {}
+        for policy, fit in self._fits.items():
+            if policy == NONE or isinstance(fit, AdamabError) or not fit[0].synthetic:
+                continue
+            first = known.setdefault(frozenset(sample.text for sample in fit[0].synthetic), policy)
+            if first != policy:
+                yield f"policies {first} and {policy} chose the same samples, so their rows are equal"
+
+    def _calibrator(self, policy: str) -> tuple[Floats, dict[str, Any]]:
+        fit, seconds = self._fit(policy)
+        started = time.perf_counter()
+        texts = [sample.text for sample in self.setup.test]
+        probabilities = fit.classifier.predict_proba(self._test_views, texts)
+        return probabilities, {
+            "samples": len(self._given) + sum(fit.synthetic_by_class.values()),
+            "fit_seconds": seconds,
+            "predict_seconds": time.perf_counter() - started,
+            "n_parameters": n_parameters(fit.classifier, self.recipe),
+        }
+
+    def _baseline(self, method: Method) -> tuple[Floats, dict[str, Any]]:
+        name = method_name(method.spec)
+        if name in NEEDS_CLASS_VECTORS and not self._class_views:
+            raise TaskError(
+                "the embedder has no vectors of the classes' wordings, which this method compares"
+            )
+        baseline = make_baseline(method.spec, seed=self.setup.seed, view=self._given.pooled)
+        if isinstance(baseline, RemoteBaseline):
+            self.setup.on_api(baseline.api)
+        data = self._training_data(method.policy)
+        with metered(baseline, self.setup.outside):
+            started = time.perf_counter()
+            baseline.fit(data)
+            fitted = time.perf_counter()
+            probabilities: Floats = baseline.predict_proba(self._test_views, self._items)
+        seconds = time.perf_counter() - fitted
+        others = ", ".join(f"{count} {what}" for what, count in baseline.report().items() if count)
+        if others:
+            self.notes.append(
+                f"{method}: of its answers {others}; an answer that names no class counts as wrong"
+            )
+        if baseline.answered_ is not None:
+            # No answer is a wrong one: it counts as the class after the true one.
+            silent = np.flatnonzero(~baseline.answered_)
+            probabilities[silent] = 0.0
+            probabilities[silent, (self._truth[silent] + 1) % probabilities.shape[1]] = 1.0
+        return probabilities, {
+            "samples": len(data.labels),
+            "fit_seconds": getattr(baseline, "fit_seconds_", fitted - started),
+            "predict_seconds": seconds,
+            "n_parameters": baseline.n_parameters_,
+        }
+
+    def _fit(self, policy: str) -> tuple[FitResult, float]:
+        """The calibrator with a policy, fitted once; what it bought serves the baselines as well."""
+        if policy not in self._fits:
+            try:
+                self._fits[policy] = self._fit_now(policy)
+            except StoppedError:
+                raise
+            except AdamabError as error:
+                self._fits[policy] = error
+        fit = self._fits[policy]
+        if isinstance(fit, AdamabError):
+            raise fit
+        return fit
+
+    def _fit_now(self, policy: str) -> tuple[FitResult, float]:
+        with torch_required():
+            from adamab.run.fit import fit_task
+
+        setup, started = self.setup, time.perf_counter()
+        fit = fit_task(
+            setup.task,
+            setup.embedder,
+            generator=None if policy == NONE else setup.new_generator(),
+            policy=policy,
+            recipe=setup.recipe,
+            budget=setup.outside.budget if policy != NONE else Budget(),
+            seed=setup.seed,
+            holdout=self._holdout,
+            call_context=setup.outside,
+            images=self._images,
+        )
+        if policy != NONE:
+            self.notes += _generation_notes(policy, fit)
+        return fit, time.perf_counter() - started
+
+    def _training_data(self, policy: str) -> TrainingData:
+        task, given = self.setup.task, self._given
+        added: tuple[Sample, ...] = ()
+        views: Mapping[str, Floats] = given.views
+        if policy != NONE:
+            fit, _ = self._fit(policy)
+            if not fit.synthetic and any(fit.synthetic_by_class.values()):
+                raise TaskError("the generator writes vectors, which only the calibrator is trained on")
+            added = fit.synthetic
+            if added:
+                with self.setup.outside.connected(self.setup.embedder, None):
+                    new = self._side.embed([sample.text for sample in added])
+                views = {name: np.concatenate([x, new[name]]) for name, x in views.items()}
+        return TrainingData.of_task(
+            task,
+            added,
+            views=views,
+            class_views=self._class_views,
+            plain_class_views=self._plain_class_views if task.prompts.with_examples else None,
+        )
+
+    @cached_property
+    def _plain_class_views(self) -> Mapping[str, Floats]:
+        """Of wordings that quote no example."""
+        with self.setup.outside.connected(self.setup.embedder, None):
+            side = self._given.describe_classes(np.zeros(len(self._given), dtype=np.bool_))
+        return {} if side is None else side.views
+
+    def _embedded_test(self) -> tuple[dict[str, NDArray[np.float32]], int]:
+        setup, embedder = self.setup, self.setup.embedder
+        keys = [embedder_key(sample, embedder, setup.task.prompts) for sample in setup.test]
+        views = self.recipe.views or embedder.views
+        parts = [
+            run_sync(embedder.embed(keys[start : start + CHUNK], kind="query", views=views))
+            for start in range(0, len(keys), CHUNK)
+        ]
+        overlong = sum(int(part.overlong.sum()) for part in parts)
+        return {view: np.concatenate([part.views[view] for part in parts]) for view in views}, overlong
+
+
+def _generation_notes(policy: str, fit: FitResult) -> Iterator[str]:
+    added = sum(fit.synthetic_by_class.values())
+    held_out = sum(record.rejected.get("held out", 0) for record in fit.history)
+    if held_out:
+        were = "sample was" if held_out == 1 else "samples were"
+        yield f"policy {policy}: {held_out} synthetic {were} kept out because the test data has them"
+    if fit.ended:
+        yield f"policy {policy}: generation ended early, after {added} samples: {fit.ended}"
+    elif fit.closed:
+        yield f"policy {policy}: the generator has no more for {len(fit.closed)} of the classes"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The table and what has to be said about it."""
+
+    task: str
+    modality: str
+    classes: int
+    given: int
+    n_test: int
+    left_out: int  # test samples that are also given
+    overlong: int
+    reference: str | None
+    rows: tuple[Row, ...]
+    failed: Mapping[str, str]  # method -> why there is no row of it
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {**vars(self), "rows": [row.to_json() for row in self.rows], "notes": list(self.notes)}
+
+
+def compare(
+    setup: Setup,
+    methods: Sequence[Method],
+    *,
+    against: str | None = None,
+    on_method: Callable[[Method], None] = lambda method: None,
+) -> Comparison:
+    """Fit and judge every method; one that cannot be fitted is named with the reason.
+
+    Raises the error of the first where none can be fitted.
+    """
+    reference = reference_of(methods, against)
+    test = unseen(setup.task, setup.test)
+    bench = Bench(replace(setup, test=test), Holdout(sample.text for sample in setup.test))
+    rows: list[Row] = []
+    failed: dict[str, AdamabError] = {}
+    for method in methods:
+        on_method(method)
+        try:
+            rows.append(bench.row(method))
+        except StoppedError:
+            raise
+        except AdamabError as error:
+            failed[str(method)] = error
+    if not rows:
+        raise next(iter(failed.values()))
+    theirs = next((row.correct for row in rows if row.method == reference), None)
+    return Comparison(
+        task=setup.task.name,
+        modality=setup.task.modality,
+        classes=len(setup.task.classes),
+        given=len(setup.task.samples),
+        n_test=len(test),
+        left_out=len(setup.test) - len(test),
+        overlong=bench.overlong,
+        reference=None if theirs is None else reference,
+        rows=tuple(
+            row
+            if theirs is None or row.method == reference
+            else replace(row, difference=paired_difference(row.correct, theirs))
+            for row in rows
+        ),
+        failed={name: str(error) for name, error in failed.items()},
+        notes=(*bench.notes, *bench.same_samples()),
+    )
+
+
+def unseen(task: Task, test: Sequence[Sample]) -> list[Sample]:
+    """The test samples that are no given samples, nor contain one or stand in one."""
+    given = Holdout(sample.text for sample in task.samples)
+    held = Holdout(sample.text for sample in test)
+    suspects = [sample.text for sample in task.samples if sample.text in held]
+    kept = [
+        sample
+        for sample in test
+        if sample.text not in given and not any(text in Holdout([sample.text]) for text in suspects)
+    ]
+    if not kept:
+        raise TaskError(
+            "every test sample is also a given one, so there is nothing to compare on; add others"
+        )
+    return kept
+
+
+def paired_difference(ours: NDArray[np.bool_], theirs: NDArray[np.bool_], *, draws: int = DRAWS) -> Figure:
+    """Accuracy of one minus that of the other, with the interval of a bootstrap over the samples.
+
+    A sample is won, lost or neither; drawing samples anew is drawing these three counts.
+    """
+    won, lost, n = int((ours & ~theirs).sum()), int((theirs & ~ours).sum()), len(ours)
+    counts = np.array([won, lost, n - won - lost])
+    drawn = np.random.default_rng(0).multinomial(n, counts / n, draws)
+    low, high = np.quantile((drawn[:, 0] - drawn[:, 1]) / n, [0.025, 0.975])
+    return Figure((won - lost) / n, float(low), float(high))
+
+
+def n_parameters(classifier: Classifier, recipe: Recipe) -> int:
+    """Learned numbers of a finished classifier: towers without biases, free vectors, discriminants.
+
+    Untrained similarity counts nothing. With `layers: 1` a tower is folded away, so that its head looks like
+    one of similarity alone, and is counted as a tower.
+    """
+    total = 0
+    for head in classifier.heads:
+        if head.bias is not None:  # which only a discriminant has
+            total += head.linear.size + head.bias.size
+        elif head.tower or recipe.layers == 1:
+            width: int = head.linear.shape[1]
+            total += 2 * sum(a * b for a, b in pairwise([width, *map(len, head.tower), width]))
+            total += len(head.linear) * width if recipe.free_vectors else 0
+    return total
+
+
+def plan_comparison(order: FitSetup, test: Sequence[Sample], methods: Sequence[Method]) -> Plan:
+    """The calls of all methods together; needs no key and touches nothing.
+
+    Policies that ask for the same batch share its answer, and fits share vectors, so that this is an
+    upper bound where there are several. What caches hold of the test samples is not subtracted.
+    """
+    test = unseen(order.task, test)
+    plans = [_of_policy(order, policy) for policy in dict.fromkeys([NONE, *(m.policy for m in methods)])]
+    parties = [party for plan in plans for party in plan.parties]
+    parties += _vectors(order, test, methods)
+    parties += [party for method in methods for party in _baseline(order, method, test)]
+    check_prices(order.budget, {p.spec: p.price for p in parties if p.host is not None})
+    # A policy's fits embed the given samples again only where they quote them otherwise.
+    return replace(
+        plans[0],
+        rounds=sum(plan.rounds for plan in plans),
+        samples=sum(plan.samples for plan in plans),
+        parties=tuple(parties),
+        budget=order.budget,
+        ending=None,
+    )
+
+
+def _of_policy(order: FitSetup, policy: str) -> Plan:
+    settings = order.settings.model_copy(update={"policy": policy, "prefetch": 0})
+    if policy == NONE:
+        return plan_fit(replace(order, settings=settings, generator=None))
+    plan = plan_fit(replace(order, settings=settings))
+    return replace(plan, parties=tuple(replace(p, purpose=f"{policy}: {p.purpose}") for p in plan.parties))
+
+
+def _vectors(order: FitSetup, test: Sequence[Sample], methods: Sequence[Method]) -> Iterator[Party]:
+    embedder, task, prices = order.embedder, order.task, order.settings.prices
+    while isinstance(embedder, CachedEmbedder):
+        embedder = embedder.embedder
+    if not isinstance(embedder, ApiEmbedder):
+        return
+    keys = [embedder_key(sample, order.embedder, task.prompts) for sample in test]
+    usages = embedder.requests_for(list(dict.fromkeys(keys)))
+    yield remote_party("embed the test data", embedder.api, ("the test samples",), usages, prices)
+    # Where wordings quote examples, baselines are given those that quote nothing as well.
+    quoting = task.prompts.with_examples and any(method.spec != CALIBRATOR for method in methods)
+    if quoting and "text" in embedder.modalities:
+        usages = embedder.requests_for([task.prompts.class_text(spec) for spec in task.classes])
+        sends = ("the classes' wordings",)
+        yield remote_party("embed wordings without examples", embedder.api, sends, usages, prices)
+
+
+def _baseline(order: FitSetup, method: Method, test: Sequence[Sample]) -> Iterator[Party]:
+    if method.spec == CALIBRATOR:
+        return
+    baseline = make_baseline(method.spec, seed=order.settings.seed)
+    if not isinstance(baseline, RemoteBaseline):
+        return
+    given = ("the given samples",) if order.task.prompts.with_examples else ()
+    sends = ("the classes' wordings", *given, "the test samples")
+    usages = baseline.planned(TrainingData.of_task(order.task), items_of(test))
+    yield remote_party(str(method), baseline.api, sends, usages, order.settings.prices)

@@ -1,0 +1,1 @@
+"""The built-in task and its story: `adamab demo`."""

@@ -1,0 +1,185 @@
+"""Where many fits are worked out: in this process, in processes of this machine (joblib's), or on Ray.
+
+An item depends on itself and on what all items share, and gets one thread; so its result is the same wherever
+it is worked out, and only the order in which items end differs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any, Literal, TypeAlias
+
+from joblib.externals.loky import ProcessPoolExecutor
+from threadpoolctl import threadpool_limits
+
+from adamab.errors import ProviderError, RunError, short
+from adamab.predict.ray import ray_cluster
+
+EngineName = Literal["local", "ray"]
+Work: TypeAlias = Callable[[Any, Any], Any]  # an item and what all share -> the result
+Crew: TypeAlias = Callable[[Sequence[Any]], Iterator[tuple[Any, Any]]]  # items -> each with the result
+# Small matrices gain nothing from more, and sums would differ with their number.
+_ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS")}
+_RETRIES = 3  # of a task whose worker has died; an error of the task itself would only come again
+_AHEAD = 4  # tasks a processor that Ray knows of: enough for it to have the next ones ready
+
+
+@dataclass(frozen=True)
+class Engine:
+    """`jobs` are processes of this machine, or the processors of a Ray cluster that is started for this."""
+
+    name: EngineName = "local"
+    jobs: int = 2
+    address: str | None = None  # of a cluster that is there
+
+    @contextmanager
+    def ready(self) -> Iterator[None]:
+        """Around several crews, so that they share one connection to Ray; a missing Ray is told now."""
+        if self.name == "local":
+            yield
+            return
+        with ray_cluster(self.address, cpus=self.jobs):
+            yield
+
+    @contextmanager
+    def crew(self, work: Work, shared: Any) -> Iterator[Crew]:
+        """Whoever works; what all items share is handed over once. Items end in no particular order."""
+        if self.name == "ray":
+            with self.ready(), ray_cluster() as ray:
+                yield partial(_as_tasks, ray, work, ray.put(shared))
+        elif self.jobs == 0:
+            yield partial(_one_by_one, work, shared)
+        else:
+            with _processes(self.jobs, work, shared) as pool:
+                yield partial(_in_processes, pool, 2 * self.jobs)
+
+
+HERE = Engine(jobs=0)
+
+
+def _one_by_one(work: Work, shared: Any, items: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    for item in items:
+        with threadpool_limits(1):
+            result = work(item, shared)
+        yield item, result
+
+
+@contextmanager
+def _processes(jobs: int, work: Work, shared: Any) -> Iterator[Any]:
+    start = (os.getpid(), work, shared)
+    pool = ProcessPoolExecutor(jobs, env=_ONE_THREAD, initializer=_start_process, initargs=start)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(kill_workers=True)  # a cell may take minutes, and nobody waits for it any more
+
+
+def _in_processes(pool: Any, most: int, items: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    """No more at a time than the pool's own queue takes: a pool that is shut down trips over the others."""
+    remaining = iter(items)
+    with _starting_processes():
+        running = {pool.submit(_run_in_process, item): item for item in islice(remaining, most)}
+    while running:
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            try:
+                result = future.result()
+            except BrokenProcessPool:
+                raise RunError(
+                    "a process was killed, perhaps for lack of memory; what is finished is kept: run the "
+                    "same command again to go on, with fewer --jobs"
+                ) from None
+            yield running.pop(future), result
+            running |= {pool.submit(_run_in_process, item): item for item in islice(remaining, 1)}
+
+
+@contextmanager
+def _starting_processes() -> Iterator[None]:
+    """Let processes inherit that Ctrl-C is ignored: one that is half started would die with a traceback."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+_in_process: tuple[Work, Any] | None = None
+
+
+def _start_process(parent: int, work: Work, shared: Any) -> None:
+    global _in_process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    _in_process = work, shared
+
+
+def _end_with(parent: int) -> None:
+    """End this process when the one that started it is gone: nobody would take what it works out."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
+def _run_in_process(item: Any) -> Any:
+    if _in_process is None:
+        raise RuntimeError("the process was not started by _start_process")
+    work, shared = _in_process
+    return work(item, shared)
+
+
+def _as_tasks(ray: Any, work: Work, shared: Any, items: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    """A bounded number of tasks at a time, or waiting for one of thousands would take its time."""
+    task = ray.remote(num_cpus=1, max_retries=_RETRIES)(_run_in_task)
+    left, under_way = iter(items), dict[Any, Any]()
+    try:
+        while True:
+            room = _AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
+            for item in islice(left, room - len(under_way)):
+                under_way[task.remote(work, [shared], item)] = item
+            if not under_way:
+                return
+            (ended,), _ = ray.wait(list(under_way))
+            result = _result(ray, ended)
+            yield under_way.pop(ended), result
+    finally:
+        for reference in under_way:
+            ray.cancel(reference, force=True)  # a cell may take minutes, and nobody waits for it any more
+
+
+def _result(ray: Any, reference: Any) -> Any:
+    try:
+        return ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None  # the task's own error, without the words around it
+    except ray.exceptions.RayError as error:
+        reason = short(str(error).partition("\n")[0], 120)
+        raise ProviderError(
+            f"Ray gave a task up ({reason}); what is finished is kept: run the same command again to go on"
+        ) from None
+
+
+_in_task: tuple[str, Any] | None = None  # what the last tasks of this worker shared, by its reference
+
+
+def _run_in_task(work: Work, boxed: Sequence[Any], item: Any) -> Any:
+    """The reference comes in a box, or Ray would unpack what it stands for anew for each item."""
+    global _in_task
+    import ray
+
+    name = boxed[0].hex()
+    if _in_task is None or _in_task[0] != name:
+        threadpool_limits(1)  # of torch's threads Ray itself takes care
+        _in_task = name, ray.get(boxed[0])
+    return work(item, _in_task[1])

@@ -1,0 +1,1 @@
+"""How good predictions are, and whether their probabilities can be relied on."""

@@ -1,0 +1,172 @@
+"""How good predictions are: accuracy, macro-F1, calibration and confusions, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adamab.method.stacking import wilson
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+
+BINS = 15
+RESAMPLES = 1000
+_BLOCK = 2**22  # numbers at a time in a bootstrap
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure and its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class ClassFigures:
+    """One class; precision is None where it was never predicted, recall where it never occurred."""
+
+    name: str
+    n: int
+    predicted: int
+    precision: float | None
+    recall: float | None
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """How often samples of one class were taken for another."""
+
+    true: str
+    predicted: str
+    count: int
+    share: float  # of the samples of the true class
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Everything `adamab evaluate` tells."""
+
+    n: int
+    accuracy: Figure  # Wilson's interval
+    macro_f1: Figure  # bootstrap interval
+    calibration_error: float
+    classes: tuple[ClassFigures, ...]
+    confusions: tuple[Confusion, ...]  # the most frequent first
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def evaluate(
+    probabilities: NDArray[np.floating],  # (n, K)
+    class_index: Ints,  # (n,) the true classes
+    class_names: Sequence[str],
+    *,
+    rng: np.random.Generator | None = None,
+) -> Evaluation:
+    """Judge probabilities by the true classes.
+
+    Example:
+        >>> p = np.array([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]])
+        >>> result = evaluate(p, np.array([0, 1, 1]), ("no", "yes"))
+        >>> round(result.accuracy.value, 2), result.confusions[0].predicted
+        (0.67, 'no')
+    """
+    if len(probabilities) == 0 or len(probabilities) != len(class_index):
+        raise ValueError(f"{len(probabilities)} predictions for {len(class_index)} samples; give one each")
+    predicted = np.argmax(probabilities, axis=1)
+    confusion = confusion_matrix(class_index, predicted, len(class_names))
+    correct = predicted == class_index
+    n, hits = len(correct), int(correct.sum())
+    return Evaluation(
+        n=n,
+        accuracy=Figure(hits / n, *wilson(hits, n)),
+        macro_f1=bootstrap_macro_f1(confusion, rng or np.random.default_rng(0)),
+        calibration_error=calibration_error(probabilities.max(axis=1), correct),
+        classes=tuple(_class_figures(confusion, class_names)),
+        confusions=tuple(_confusions(confusion, class_names)),
+    )
+
+
+def confusion_matrix(class_index: Ints, predicted: Ints, n_classes: int) -> Ints:
+    """(K, K) counts, a row a true class."""
+    cells = np.bincount(class_index * n_classes + predicted, minlength=n_classes * n_classes)
+    return cells.reshape(n_classes, n_classes).astype(np.int64)
+
+
+def macro_f1(confusion: Ints) -> float:
+    """Mean F1 = 2 hits / (true + predicted) over the classes that occur or are predicted."""
+    return float(_mean_f1(np.diagonal(confusion), confusion.sum(axis=1) + confusion.sum(axis=0)))
+
+
+def bootstrap_macro_f1(
+    confusion: Ints, rng: np.random.Generator, resamples: int = RESAMPLES, confidence: float = 0.95
+) -> Figure:
+    """Macro-F1 with the percentile interval of samples drawn anew with replacement.
+
+    Drawing n samples is drawing the counts of the confusion's cells from a multinomial.
+    """
+    n_classes = len(confusion)
+    true, predicted = np.nonzero(confusion)
+    counts = confusion[true, predicted]
+    cells = np.arange(len(counts))
+    members = np.zeros((len(counts), n_classes))  # how much a cell adds to true + predicted of a class
+    np.add.at(members, (cells, true), 1)
+    np.add.at(members, (cells, predicted), 1)
+    hits = np.zeros((len(counts), n_classes))
+    hits[cells, true] = true == predicted
+    values = []
+    for size in _blocks(resamples, max(1, _BLOCK // (len(counts) + n_classes))):
+        drawn = rng.multinomial(counts.sum(), counts / counts.sum(), size).astype(np.float64)
+        values.append(_mean_f1(drawn @ hits, drawn @ members))
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(np.concatenate(values), [tail, 1 - tail])
+    return Figure(macro_f1(confusion), float(low), float(high))
+
+
+def calibration_error(
+    confidence: NDArray[np.floating], correct: NDArray[np.bool_], bins: int = BINS
+) -> float:
+    """Expected calibration error: Σ over bins of share x |accuracy - mean confidence|.
+
+    Bin b of B holds confidences in (b/B, (b+1)/B].
+    """
+    bin_ = np.clip(np.ceil(confidence.astype(np.float64) * bins).astype(np.int64) - 1, 0, bins - 1)
+    gaps = np.bincount(bin_, correct.astype(np.float64) - confidence, minlength=bins)
+    return float(np.abs(gaps).sum() / len(confidence))
+
+
+def _mean_f1(hits: NDArray[Any], members: NDArray[Any]) -> Floats:  # (..., K) both
+    there = members > 0
+    f1 = np.where(there, 2 * hits / np.maximum(members, 1), 0.0)
+    mean: Floats = f1.sum(axis=-1) / np.maximum(there.sum(axis=-1), 1)
+    return mean
+
+
+def _blocks(total: int, most: int) -> Iterator[int]:
+    for start in range(0, total, most):
+        yield min(most, total - start)
+
+
+def _class_figures(confusion: Ints, names: Sequence[str]) -> Iterator[ClassFigures]:
+    hits, n, predicted = np.diagonal(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
+    for c, name in enumerate(names):
+        precision = float(hits[c] / predicted[c]) if predicted[c] else None
+        recall = float(hits[c] / n[c]) if n[c] else None
+        yield ClassFigures(name, int(n[c]), int(predicted[c]), precision, recall)
+
+
+def _confusions(confusion: Ints, names: Sequence[str]) -> Iterator[Confusion]:
+    wrong = confusion - np.diag(np.diagonal(confusion))
+    order = np.argsort(-wrong, axis=None, kind="stable")[: np.count_nonzero(wrong)]
+    for true, predicted in zip(*np.unravel_index(order, wrong.shape), strict=True):
+        count = int(wrong[true, predicted])
+        yield Confusion(names[true], names[predicted], count, count / int(confusion[true].sum()))

@@ -1,0 +1,141 @@
+"""A finished classifier with its embedder: texts or images in, probabilities out. No torch of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from adamab.errors import EmbedderError, FingerprintError, ModelFileError
+from adamab.model import Answerer, Asked, Classifier, load
+from adamab.providers.registry import HasText, embedder_key, open_embedder, remembered_embedder
+from adamab.task.prompts import Prompts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from adamab.model import Answers
+    from adamab.providers.embedders.base import Embedder
+    from adamab.task.spec import Modality
+
+
+class Inference:
+    """Embeds rows as the classifier's task words them; `overlong` counts texts that were too long.
+
+    `embedder` is None where words alone count and there is nothing to embed.
+    """
+
+    def __init__(self, classifier: Classifier, embedder: Embedder | None) -> None:
+        self.classifier = classifier
+        self.overlong = 0
+        self.embedder = embedder
+        self._prompts = Prompts(query=classifier.query_prompt)
+        if embedder is not None:
+            classifier.check_fingerprint(embedder.fingerprint)
+            lacking = [view for view in classifier.views if view not in embedder.views]
+            if lacking:
+                raise EmbedderError(
+                    f"{embedder} has no view {lacking[0]!r}, which the model needs; "
+                    f"it has: {', '.join(embedder.views)}"
+                )
+
+    @classmethod
+    def open(
+        cls, run: str | PathLike[str], embedder: str | Embedder | None = None, *, cache: bool = True
+    ) -> Inference:
+        """The model in `run` with the embedder that it remembers, or with another of the same kind."""
+        classifier = _load(run)
+        if not classifier.views:  # words alone count: there is nothing to embed
+            return cls(classifier, None)
+        if embedder is not None:
+            return cls(classifier, open_embedder(embedder, cache=cache))
+        spec = remembered_embedder(classifier.embedder_spec)
+        try:
+            return cls(classifier, open_embedder(spec, cache=cache))
+        except FingerprintError:
+            raise
+        except EmbedderError as error:
+            raise EmbedderError(f"{error}; or name the embedder with --embedder") from None
+
+    @property
+    def modality(self) -> Modality:
+        """What the classifier was fitted on."""
+        return "image" if self.classifier.metadata.get("modality") == "image" else "text"
+
+    @property
+    def remote(self) -> bool:
+        """Whether embedding is a call that may cost money."""
+        return self.embedder is not None and self.embedder.api is not None
+
+    @property
+    def vectors_version(self) -> str:
+        """Of vectors that are looked up in a file, which may be another one by the next start."""
+        return "" if self.embedder is None else self.embedder.vectors_version
+
+    def class_views(self, keys: Sequence[str], views: Sequence[str]) -> dict[str, NDArray[np.float32]]:
+        """What the embedder says of a class, by view: (1, d) each.
+
+        It is asked for the first of `keys` that it knows: wording or, where vectors are looked up, name.
+        """
+        if self.embedder is None or not views:
+            return {}
+        from adamab.providers.async_bridge import run_sync
+
+        for key in keys:
+            if self.embedder.has([key]).all():
+                answer = run_sync(self.embedder.embed([key], kind="class", views=tuple(views)))
+                self.overlong += int(answer.overlong.sum())
+                return answer.views
+        return {}
+
+    def check(self, asked: Asked) -> None:
+        """Refuse what the classifier cannot tell, before a row is embedded and paid for."""
+        Answerer(self.classifier.classes, self.classifier.confidence, asked)
+
+    def predict_proba(
+        self, rows: Sequence[HasText], *, priors: Mapping[str, float] | None = None
+    ) -> NDArray[np.float32]:
+        """One row of K probabilities a text."""
+        self.check(Asked(priors=priors))
+        return self.classifier.predict_proba(self.views(rows), self._texts(rows), priors=priors)
+
+    def logits(self, rows: Sequence[HasText]) -> NDArray[np.float32]:
+        """One row of K logits a text."""
+        return self.classifier.logits(self.views(rows), self._texts(rows))
+
+    def answers(self, rows: Sequence[HasText], asked: Asked) -> Answers:
+        """Everything that is asked for, of each text."""
+        self.check(asked)
+        return self.classifier.answers(self.views(rows), self._texts(rows), asked)
+
+    def _texts(self, rows: Sequence[HasText]) -> list[str]:
+        return [row.text for row in rows]
+
+    def views(self, rows: Sequence[HasText], more: Sequence[str] = ()) -> dict[str, NDArray[np.float32]]:
+        """What the embedder says of each text: (n, d) for every view of the classifier, and for `more`."""
+        if self.embedder is None:
+            return {}
+        # Starting an event loop's module is for those who embed.
+        from adamab.providers.async_bridge import run_sync
+
+        keys = [embedder_key(row, self.embedder, self._prompts) for row in rows]
+        views = tuple(dict.fromkeys((*self.classifier.views, *more)))
+        answer = run_sync(self.embedder.embed(keys, views=views))
+        self.overlong += int(answer.overlong.sum())
+        return answer.views
+
+
+def _load(run: str | PathLike[str]) -> Classifier:
+    """The model in `run`; one that is being fitted for the first time has none yet."""
+    try:
+        return load(run)
+    except ModelFileError:
+        from adamab.model.storage import DOCUMENT
+        from adamab.run.directory import has_journal, unfinished
+
+        if has_journal(Path(run)) and not (Path(run) / DOCUMENT).exists():
+            raise unfinished(Path(run)) from None
+        raise

@@ -1,0 +1,317 @@
+"""A classifier on disk: `model.safetensors` for the arrays, `model.json` for the rest. Never a pickle.
+
+Whatever the bytes are, `load` gives the classifier that was saved or one `ModelFileError`. The
+document holds a digest of itself and one of the weights, so that neither can change alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import stat
+from dataclasses import asdict
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from adamab.errors import ModelFileError, one_line, place, short
+from adamab.model.classifier import Classifier
+from adamab.model.confidence import Confidence
+from adamab.model.heads import Head
+from adamab.task.words import Vocabulary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from adamab.model.heads import Array, ArrayParts
+
+
+# A model's files: read within bounds, replaced as one.
+#
+# Weights and document cannot be renamed in one step, so the order makes the document decide. New weights
+# are first stored under a name that holds their digest; then the document, which gives that digest,
+# replaces the old one; then the weights take their usual name. Killed at any point, the directory holds a
+# document and, under one of the two names, the weights it means.
+
+WEIGHTS = "model.safetensors"
+DOCUMENT = "model.json"
+CLASSES = "classes.safetensors"  # for classes that come later; prediction never reads it
+# A file that claims more is refused before it is read; a classifier is a few megabytes.
+_LARGEST = {WEIGHTS: 2 * 2**30, DOCUMENT: 32 * 2**20, CLASSES: 2 * 2**30}
+
+
+_PENDING = ".model-{digest}.safetensors"
+
+
+@contextlib.contextmanager
+def writing(directory: Path, contents: Mapping[str, bytes]) -> Iterator[None]:
+    """For writing these files: the directory is made, what cannot be written is one line."""
+    for name, content in contents.items():
+        _check_size(directory / name, len(content))
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        yield
+    except (OSError, ValueError) as exc:  # ValueError: a path that holds a NUL
+        raise ModelFileError(f"{place(directory)}: cannot be written ({_reason(exc)})") from None
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a model's file, a bounded number."""
+    try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):  # a named pipe would block, a device never end
+            raise ModelFileError(f"{place(path)}: is not a regular file; name a saved model's directory")
+        _check_size(path, status.st_size)
+        with open(path, "rb") as handle:
+            return handle.read(status.st_size)
+    except FileNotFoundError:
+        raise ModelFileError(f"{place(path)}: no such file; name a saved model's directory") from None
+    except ModelFileError:
+        raise
+    except (OSError, ValueError) as exc:
+        raise ModelFileError(f"{place(path)}: cannot be read ({_reason(exc)})") from None
+
+
+def _read_weights(directory: Path, digest: str, size: int) -> bytes:
+    """The bytes of the weights, if they are the ones that the document means."""
+    usual = directory / WEIGHTS
+    for path in (usual, directory / _PENDING.format(digest=digest)):
+        # A wrong size saves reading the file.
+        if os.path.exists(path) and os.path.getsize(path) == size:
+            content = read_file(path)
+            if hashlib.sha256(content).hexdigest() == digest:
+                return content
+    if not os.path.exists(usual):
+        raise ModelFileError(f"{place(usual)}: no such file; copy the model's directory as a whole")
+    raise ModelFileError(
+        f"{place(usual)}: damaged, or not of the same model as {DOCUMENT}; "
+        "save it again, or run adamab fit again"
+    )
+
+
+def _check_size(path: Path, size: int) -> None:
+    largest = _LARGEST.get(path.name, _LARGEST[WEIGHTS])
+    if size > largest:
+        raise ModelFileError(f"{place(path)}: has {size} bytes; a model's file has at most {largest}")
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Put a file in place of another, as a whole."""
+    temporary = path.with_name(f".model-{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as handle:
+            handle.write(content)
+            handle.flush()
+            os.fsync(handle.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    # Makes the renaming survive a power cut, in this order; not every system can do it.
+    with contextlib.suppress(OSError):
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+def _reason(exc: Exception) -> str:
+    return one_line(exc.strerror if isinstance(exc, OSError) and exc.strerror else exc)
+
+
+FORMAT = "adamab-classifier"
+VERSION = 3
+_ANYTHING = object
+_DOCUMENT_KEYS: dict[str, type] = {
+    "format": str,
+    "version": int,
+    "classes": list,
+    "embedder": dict,
+    "query_prompt": str,
+    "heads": list,
+    "metadata": dict,
+    "weights": dict,
+    "vocabulary": _ANYTHING,  # these two check themselves
+    "confidence": _ANYTHING,
+    "digest": str,
+}
+_EMBEDDER_KEYS: dict[str, type] = {"spec": str, "fingerprint": str}
+_HEAD_KEYS: dict[str, type] = {"view": str, "activation": str, "normalise": bool, "arrays": list}
+_WEIGHTS_KEYS: dict[str, type] = {"sha256": str, "bytes": int}
+
+
+def save(classifier: Classifier, directory: str | PathLike[str]) -> None:
+    """Write `classifier` into `directory`, in place of a model that is there.
+
+    A process killed meanwhile leaves the old model or the new one.
+    """
+    folder, weights = Path(directory), weights_of(classifier.heads)
+    digest = hashlib.sha256(weights).hexdigest()
+    document: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "classes": classifier.classes,
+        "embedder": {"spec": classifier.embedder_spec, "fingerprint": classifier.fingerprint},
+        "query_prompt": classifier.query_prompt,
+        "heads": [
+            {
+                "view": head.view,
+                "activation": head.activation,
+                "normalise": head.normalise,
+                "arrays": list(head.arrays),
+            }
+            for head in classifier.heads
+        ],
+        "metadata": classifier.metadata,
+        "weights": {"sha256": digest, "bytes": len(weights)},
+        "vocabulary": None if classifier.vocabulary is None else classifier.vocabulary.to_json(),
+        "confidence": None if classifier.confidence is None else asdict(classifier.confidence),
+    }
+    document["digest"] = _digest(document)
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1).encode()
+    with writing(folder, {WEIGHTS: weights, DOCUMENT: text}):
+        pending = folder / _PENDING.format(digest=digest)
+        replace_file(pending, weights)
+        replace_file(folder / DOCUMENT, text)
+        os.replace(pending, folder / WEIGHTS)
+        for leftover in [*folder.glob(".model-*.safetensors"), *folder.glob(".model-*.tmp")]:
+            leftover.unlink(missing_ok=True)
+
+
+def weights_of(heads: Sequence[ArrayParts]) -> bytes:
+    """The bytes of the file of the arrays."""
+    weights: bytes = safetensors.numpy.save(tensors_of(heads))
+    return weights
+
+
+def tensors_of(parts: Sequence[ArrayParts]) -> dict[str, Array]:
+    """The arrays of all parts, each with the number of its part before its name."""
+    return {
+        f"{number}.{name}": np.ascontiguousarray(array)
+        for number, part in enumerate(parts)
+        for name, array in part.arrays.items()
+    }
+
+
+def load(directory: str | PathLike[str]) -> Classifier:
+    """The classifier that `save` wrote into `directory`; anything else is a `ModelFileError`."""
+    folder = Path(directory)
+    content = read_file(folder / DOCUMENT)
+    with _blaming(folder / DOCUMENT):
+        document = _parsed(content)
+    weights = _read_weights(folder, document["weights"]["sha256"], document["weights"]["bytes"])
+    with _blaming(folder / WEIGHTS):
+        heads = _heads(document["heads"], dict(safetensors.deserialize(weights)))  # type: ignore[no-untyped-call,unused-ignore]
+    with _blaming(folder / DOCUMENT):
+        vocabulary, confidence = document["vocabulary"], document["confidence"]
+        return Classifier(
+            classes=tuple(document["classes"]),
+            heads=heads,
+            vocabulary=None if vocabulary is None else Vocabulary.from_json(vocabulary),
+            embedder_spec=document["embedder"]["spec"],
+            fingerprint=document["embedder"]["fingerprint"],
+            query_prompt=document["query_prompt"],
+            metadata=document["metadata"],
+            confidence=None if confidence is None else Confidence.from_json(confidence),
+        )
+
+
+def _digest(document: Mapping[str, Any]) -> str:
+    """Of what the document says, however it is laid out; the digest itself is left out."""
+    said = {key: value for key, value in document.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(said, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+@contextlib.contextmanager
+def _blaming(path: Path) -> Iterator[None]:
+    """Whatever is wrong inside is wrong with the file at `path`."""
+    try:
+        yield
+    except ModelFileError as exc:
+        raise ModelFileError(f"{place(path)}: {exc}") from None
+    except RecursionError:
+        raise ModelFileError(f"{place(path)}: nested too deeply; save the model again") from None
+    except (ValueError, safetensors.SafetensorError) as exc:
+        raise ModelFileError(f"{place(path)}: {one_line(exc)}; save the model again") from None
+
+
+def _parsed(content: bytes) -> dict[str, Any]:
+    document = json.loads(content.decode(), object_pairs_hook=_unique_keys, parse_constant=_no_constant)
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise ModelFileError("is not a saved ADAMAB classifier; name a saved model's directory")
+    version = document.get("version")
+    if type(version) is not int or version < 1:
+        raise ValueError("the version is not a positive number")
+    if version < VERSION:
+        raise ModelFileError(f"was saved in format {version} of an earlier adamab; fit again")
+    if version > VERSION:
+        raise ModelFileError(
+            f"was saved by a newer version of adamab (this one reads format {VERSION}); "
+            "upgrade: pip install -U adamab"
+        )
+    _check_keys(document, _DOCUMENT_KEYS, "the document")
+    if document["digest"] != _digest(document):
+        raise ValueError("damaged or edited: its digest does not fit")
+    _check_keys(document["embedder"], _EMBEDDER_KEYS, "'embedder'")
+    _check_keys(document["weights"], _WEIGHTS_KEYS, "'weights'")
+    if not re.fullmatch("[0-9a-f]{64}", document["weights"]["sha256"]):  # it becomes part of a path
+        raise ValueError("'weights' has no valid sha256")
+    for head in document["heads"]:
+        _check_keys(head, _HEAD_KEYS, "a head")
+        names = head["arrays"]
+        single = [name for name in Head.DIMENSIONS if name in names]
+        layers = [f"tower.{number}" for number in range(len(names) - len(single))]
+        if names != single + layers or "linear" not in single:
+            raise ValueError("a head's 'arrays' are not those of a head")
+    return document
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a key stands there twice")
+    return dict(pairs)
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _check_keys(value: object, kinds: dict[str, type], where: str) -> None:
+    if not isinstance(value, dict):
+        raise ValueError(f"{where} is not an object")
+    if set(value) != set(kinds):
+        odd = min(set(value) ^ set(kinds))
+        raise ValueError(f"{where}: key {short(odd)} is {'unknown' if odd in value else 'missing'}")
+    for key, kind in kinds.items():
+        # The exact type: true is not a number here.
+        if kind is not _ANYTHING and type(value[key]) is not kind:
+            raise ValueError(f"{where}: {key!r} is of type {type(value[key]).__name__}, not {kind.__name__}")
+
+
+def _heads(documents: Sequence[Mapping[str, Any]], stored: Mapping[str, Any]) -> tuple[Head, ...]:
+    """Heads of checked documents and of tensors as the file has them, which may be anything."""
+    expected = {f"{number}.{name}" for number, head in enumerate(documents) for name in head["arrays"]}
+    if set(stored) != expected:
+        odd = min(set(stored) ^ expected)
+        raise ValueError(f"tensor {short(odd)} is {'not expected' if odd in stored else 'missing'}")
+    heads = []
+    for number, head in enumerate(documents):
+        arrays: dict[str, Any] = {}
+        for name in head["arrays"]:
+            tensor = stored[f"{number}.{name}"]
+            if tensor["dtype"] != "F32":
+                raise ValueError(f"tensor '{number}.{name}' is of type {short(tensor['dtype'])}, not F32")
+            values = np.frombuffer(tensor["data"], "<f4").reshape(tensor["shape"])
+            arrays[name] = values.astype(np.float32, copy=False)
+        tower = tuple(arrays.pop(name) for name in head["arrays"] if name not in Head.DIMENSIONS)
+        settings = {name: head[name] for name in ("view", "activation", "normalise")}
+        heads.append(Head(**settings, tower=tower, **arrays))
+    return tuple(heads)

@@ -1,0 +1,201 @@
+"""Answers to rows: all of them or an error, or for each row its answer or its error."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from adamab.errors import AdamabError, ApiError, ImageError, one_line, place
+from adamab.predict import CHUNK
+from adamab.predict.readers import Source, find_sources, no_rows, parts_of, read_vectors
+from adamab.predict.writers import answer_rows, output_row
+
+if TYPE_CHECKING:
+    from adamab.model import Asked, Classifier
+    from adamab.model.predictor import Inference
+    from adamab.task.tables import Row, TextRow
+
+Answer = dict[str, Any]  # our fields of a row: class, probability, …, or error
+_CACHE = "ADAMAB_CACHE"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked, of which model and about which input; plain values, the same in a worker's process."""
+
+    run: str
+    input: str  # a file, a folder, or `-` for stdin
+    kind: str | None  # how the input is written, if its ending does not say so
+    asked: Asked
+    embedder: str | None = None
+    cache: bool = True
+    skip_broken: bool = False
+    cache_file: str | None = field(default_factory=lambda: os.environ.get(_CACHE))
+    folder: str = field(default_factory=os.getcwd)
+
+    @property
+    def of_vectors(self) -> bool:
+        """Whether the input is vectors, so that nobody has to embed."""
+        return self.kind is None and self.input.lower().endswith(".npz")
+
+    def open(self) -> Inference:
+        """The model with its embedder, as the user meant it who started the job."""
+        from adamab.model.predictor import Inference
+
+        if self.cache_file is not None:
+            os.environ[_CACHE] = self.cache_file
+        return Inference.open(self.run, self.embedder, cache=self.cache)
+
+    def sources(self, inference: Inference) -> list[Source]:
+        """The files that the input names."""
+        return find_sources(self.input, self.kind, inference.modality)
+
+
+def vector_rows(question: Question, classifier: Classifier) -> Iterator[list[dict[str, Any]]]:
+    """Output rows of an npz file, a chunk at a time."""
+    for part in read_vectors(Path(question.input), classifier).chunks(CHUNK):
+        answers = classifier.answers(part.views, part.texts, question.asked)
+        answered = answer_rows(classifier.classes, answers, question.asked.k)
+        yield [output_row(*pair) for pair in zip(part.fields(), answered, strict=True)]
+
+
+class Predictor:
+    """A loaded model and embedder, and what is asked of them.
+
+    `broken` takes the names of images that cannot be read where these are to be left out.
+    """
+
+    def __init__(self, question: Question, inference: Inference | None = None) -> None:
+        self.question, self.inference = question, inference or question.open()
+        self.broken: list[str] | None = [] if question.skip_broken else None
+
+    def chunks(self) -> Iterator[list[dict[str, Any]]]:
+        """Output rows of the whole input, a chunk at a time."""
+        empty = True
+        for source in self.question.sources(self.inference):
+            for part in parts_of(0, source, CHUNK):
+                yield list(self.rows(source, part.rows(source)))
+                empty = False
+        if empty:
+            raise no_rows(self.question.input)
+
+    def rows(self, source: Source, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+        """Output rows; the first row that has none is an error."""
+        for start in range(0, len(rows), CHUNK):
+            samples = list(self._samples(source, rows[start : start + CHUNK]))
+            if self.broken is not None and self.inference.remote:  # looked at before anything is paid for
+                samples = self._decodable(samples)
+            try:
+                answers = self._answers(samples)
+            except ImageError:
+                if self.broken is None:
+                    raise
+                samples = self._decodable(samples)
+                answers = self._answers(samples)
+            for sample, answer in zip(samples, answers, strict=True):
+                yield output_row(sample.fields, answer)
+
+    def _samples(self, source: Source, rows: Iterable[Row]) -> Iterator[TextRow]:
+        for row in rows:
+            try:
+                yield source.sample(row)
+            except ImageError:
+                if self.broken is None:
+                    raise
+                self.broken.append(place(source.image_path(row)))
+
+    def _decodable(self, samples: Iterable[TextRow]) -> list[TextRow]:
+        """The rows whose images can be decoded; the others' names go to `broken`."""
+        kept = []
+        for sample in samples:
+            if _image_problem(sample) is None:
+                kept.append(sample)
+            elif self.broken is not None:
+                self.broken.append(one_line(sample.image))
+        return kept
+
+    def answers(self, source: Source, rows: Sequence[Row]) -> list[Answer]:
+        """An answer or an error for each row. What is wrong with the embedder itself is raised."""
+        answers: list[Answer] = [{"error": row.error} for row in rows]
+        good: list[tuple[int, TextRow]] = []
+        for number, row in enumerate(rows):
+            if row.error is not None:
+                continue
+            try:
+                sample = source.sample(row)
+            except AdamabError as error:
+                answers[number] = {"error": one_line(error)}
+            else:
+                if (problem := self._known_problem(sample)) is None:
+                    good.append((number, sample))
+                else:
+                    answers[number] = {"error": problem}
+        for start in range(0, len(good), CHUNK):
+            chunk = good[start : start + CHUNK]
+            parts = self._each([sample for _, sample in chunk])
+            for (number, _), answer in zip(chunk, parts, strict=True):
+                answers[number] = answer
+        for answer in answers:
+            if "error" in answer:
+                answer["error"] = source.without_folder(answer["error"])
+        return answers
+
+    def _known_problem(self, sample: TextRow) -> str | None:
+        """What can be told before anybody is asked, and paid."""
+        embedder = self.inference.embedder
+        if embedder is not None and not embedder.cacheable:
+            key = sample.id if sample.id is not None else sample.text
+            if not embedder.has([key]).all():
+                return "the embedder has no vector of this row"
+        return _image_problem(sample) if self.inference.remote else None
+
+    def _each(self, samples: Sequence[TextRow]) -> list[Answer]:
+        """Asked for together and, where something is wrong, around the broken row or by halves.
+
+        What was embedded before is in the cache. A loop: hundreds of rows may be broken.
+        """
+        from adamab.providers.embedders.base import TextError
+
+        known: dict[int, Answer] = {}
+        spans = [range(len(samples))]
+        while spans:
+            if not (span := spans.pop()):
+                continue
+            try:
+                answers = self._answers(samples[span.start : span.stop])
+            except TextError as error:  # it says which one
+                at = span[error.number]
+                known[at] = {"error": f"{error.embedder}: the text {error.problem}"}
+                spans += [range(at + 1, span.stop), range(span.start, at)]
+            except (ImageError, ApiError) as error:
+                if isinstance(error, ApiError) and not (error.refused or error.too_large):
+                    raise  # the service is down, or takes nothing from us: no fault of the row
+                if len(span) == 1:
+                    known[span.start] = {"error": one_line(error)}
+                else:
+                    spans += [span[len(span) // 2 :], span[: len(span) // 2]]
+            else:
+                known |= dict(zip(span, answers, strict=True))
+        return [known[number] for number in range(len(samples))]
+
+    def _answers(self, samples: Sequence[TextRow]) -> list[Answer]:
+        if not samples:
+            return []
+        asked = self.question.asked
+        answers = self.inference.answers(samples, asked)
+        return answer_rows(self.inference.classifier.classes, answers, asked.k)
+
+
+def _image_problem(sample: TextRow) -> str | None:
+    if sample.image is None:
+        return None
+    from adamab.task.images import decoded
+
+    try:
+        decoded(sample.image, least_side=1)
+    except ImageError as error:
+        return one_line(error)
+    return None

@@ -1,0 +1,263 @@
+"""How predictions are written: rows of JSONL, CSV and TSV, and the columns of Parquet.
+
+The columns of Parquet parts are decided once, so that every part has the same, whatever a later row says.
+Parquet keeps its own. Of CSV and TXT every field is a string. Of JSONL a field is a boolean, an integer, a
+number or a string if it is one in all of the first rows, else JSON text. What has no column, or does not fit
+its column, stands in `other_fields` as a JSON object: nothing is lost.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+from base64 import b64encode
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from adamab.errors import TaskError, place, short, storable
+from adamab.model.classifier import UNKNOWN, Asked
+from adamab.predict.readers import PARQUET, pyarrow
+from adamab.task.images import is_url
+from adamab.task.tables import DELIMITERS
+
+if TYPE_CHECKING:
+    from adamab.model import Answers
+
+PARTS = "parts"  # a folder of Parquet files
+OTHER = "other_fields"
+OURS = ("class", "probability", "classes", "probabilities", "set")
+PARQUET_NAMES = (*OURS, "source", "row", "error", OTHER)
+_KINDS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": PARQUET}
+_JSON = "json"  # strings as they are, everything else as JSON text
+_LARGEST = 2**63
+
+
+def output_kind(source: str, output: Path | None, *, as_json: bool) -> str:
+    """`csv`, `tsv`, `jsonl` or `parquet` by its ending, `parts` for a folder; stdout by `as_json`."""
+    if output is None or is_special(output):
+        return "jsonl" if as_json else "csv"
+    if output.exists() and os.path.exists(source) and os.path.samefile(source, output):
+        raise TaskError(f"{place(output)}: is the input as well; name another file for the output")
+    if is_url(output):
+        raise TaskError(f"{place(output)}: is a web address; name a file of this machine for the output")
+    kind = PARTS if output.is_dir() or not output.suffix else _KINDS.get(output.suffix.lower())
+    if kind is None:
+        raise TaskError(
+            f"{place(output)}: unknown ending {short(output.suffix)}; use one of {', '.join(_KINDS)}, "
+            "or a folder, which has none"
+        )
+    if as_json and kind in DELIMITERS:
+        raise TaskError(f"{place(output)}: --json does not go with this ending; use .jsonl, or leave it out")
+    return kind
+
+
+def is_special(path: Path) -> bool:
+    """A device or a pipe: written to, never replaced by a file."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def answer_rows(names: Sequence[str], answers: Answers, k: int) -> list[dict[str, Any]]:
+    """Our fields of each row; an unknown input keeps the probability of the class it is nearest to."""
+    rows = []
+    for number, (indices, shares) in enumerate(
+        zip(answers.indices.tolist(), answers.probabilities.tolist(), strict=True)
+    ):
+        classes = [names[index] for index in indices]
+        rounded = [round(share, 6) for share in shares]
+        unknown = answers.unknown is not None and bool(answers.unknown[number])
+        row: dict[str, Any] = {"class": UNKNOWN if unknown else classes[0], "probability": rounded[0]}
+        if k > 1:
+            row |= {"classes": classes, "probabilities": rounded}
+        if answers.sets is not None:
+            row["set"] = [names[index] for index in answers.sets[number]]
+        rows.append(row)
+    return rows
+
+
+def output_names(fields: Iterable[str], ours: Collection[str] = PARQUET_NAMES) -> dict[str, str]:
+    """The name that each field has in the output: one that is called like one of ours is `input_NAME`."""
+    fields = list(fields)
+    taken = {*fields, *ours}
+    names = {}
+    for name in fields:
+        new = name
+        while new in ours or (new != name and new in taken):
+            new = f"input_{new}"
+        taken.add(new)
+        names[name] = new
+    return names
+
+
+def output_row(fields: Mapping[str, object], answer: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of JSONL, CSV or TSV: the input's fields, then ours."""
+    names = output_names(fields, OURS)
+    return {**{names[name]: value for name, value in fields.items()}, **answer}
+
+
+def row_writer(kind: str, stream: BinaryIO) -> Callable[[Mapping[str, Any]], None]:
+    """Writes rows to an open file; of a table the first row decides the columns."""
+    if kind not in DELIMITERS:
+        return lambda row: _put(stream, to_json(row) + "\n")
+    line = io.StringIO()
+    writer = csv.writer(line, delimiter=DELIMITERS[kind], lineterminator="\n")
+    columns: list[str] = []
+
+    def write(row: Mapping[str, Any]) -> None:
+        if not columns:
+            columns.extend(row)
+            writer.writerow(columns)
+        check_columns(row, columns)
+        writer.writerow([_cell(row.get(name)) for name in columns])
+        _put(stream, line.getvalue())
+        line.seek(0)
+        line.truncate()
+
+    return write
+
+
+def check_columns(row: Mapping[str, Any], columns: Collection[str]) -> None:
+    """Refuse a row with a field that a table has no column for."""
+    new = [name for name in row if name not in columns]
+    if new:
+        raise TaskError(
+            f"field {short(new[0])} stands in a later row and not in the first, so it has no column; "
+            "write JSONL instead"
+        )
+
+
+def _put(stream: BinaryIO, text: str) -> None:
+    stream.write(text.encode("utf-8", "backslashreplace"))
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return json.dumps(value)  # a cell may say NaN
+    return value if isinstance(value, str) else to_json(value)
+
+
+def to_json(value: object) -> str:
+    """JSON, with null for numbers that it has no word for; Parquet may hold them."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, default=plain_value)
+    except ValueError:
+        return json.dumps(_finite(value), ensure_ascii=False, default=plain_value)
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    return [_finite(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def plain_value(value: object) -> str:
+    """Of Parquet: bytes as Base64, dates and decimals as they are written."""
+    return b64encode(value).decode() if isinstance(value, bytes) else str(value)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Names and types of the input's fields in Parquet; `spill` where `other_fields` is a column."""
+
+    types: dict[str, str] = field(default_factory=dict)  # bool, int, float, string or json
+    spill: bool = False
+
+    @classmethod
+    def of_objects(cls, rows: Iterable[Mapping[str, object]]) -> Columns:
+        """What the first rows of JSONL say; later ones may say anything else."""
+        types: dict[str, str] = {}
+        for name, value in chain.from_iterable(fields.items() for fields in rows):
+            if not _is_torn(name):
+                types[name] = _joined(types.get(name), _type_of(value))
+        return cls({name: "string" if kind == "null" else kind for name, kind in types.items()}, spill=True)
+
+    @classmethod
+    def of_texts(cls, names: Iterable[str], *, spill: bool = False) -> Columns:
+        """Fields that are all strings."""
+        return cls(dict.fromkeys(names, "string"), spill)
+
+    def arrays(self, rows: Sequence[Mapping[str, object] | None]) -> dict[str, Any]:
+        """A column per field, by the name that it has in the output; None is a row that could not be read."""
+        pa = pyarrow()
+        names = output_names(self.types)
+        types = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64()}
+        columns: dict[str, list[Any]] = {name: [] for name in self.types}
+        others: list[str | None] = []
+        for fields in rows:
+            rest = dict(fields or {})
+            for name, kind in self.types.items():
+                value = rest.get(name)
+                fits = value is not None and (_fits(value, kind) or not self.spill)
+                columns[name].append(_typed(value, kind) if fits else None)
+                if fits or value is None:
+                    rest.pop(name, None)
+            others.append(json.dumps(rest, ensure_ascii=True) if rest else None)
+        arrays = {
+            names[name]: pa.array(columns[name], types.get(kind, pa.string()))
+            for name, kind in self.types.items()
+        }
+        return arrays | ({OTHER: pa.array(others, pa.string())} if self.spill else {})
+
+
+def answer_arrays(asked: Asked, answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Our columns of Parquet, in order."""
+    pa = pyarrow()
+    types = {"class": pa.string(), "probability": pa.float64()}
+    if asked.k > 1:
+        types |= {"classes": pa.list_(pa.string()), "probabilities": pa.list_(pa.float64())}
+    if asked.coverage is not None:
+        types["set"] = pa.list_(pa.string())
+    types["error"] = pa.string()
+    return {name: pa.array([row.get(name) for row in answers], kind) for name, kind in types.items()}
+
+
+def _type_of(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "bool"
+        case int():
+            return "int" if -_LARGEST <= value < _LARGEST else _JSON
+        case float():
+            return "float"
+        case str():
+            return "string"
+    return _JSON
+
+
+def _joined(before: str | None, now: str) -> str:
+    if before in (None, "null", now):
+        return now
+    if now == "null":
+        return str(before)
+    return "float" if {before, now} == {"int", "float"} else _JSON
+
+
+def _fits(value: object, kind: str) -> bool:
+    own = _type_of(value)
+    if kind == "float" and isinstance(value, int) and own == "int":
+        return abs(value) <= 2**53  # larger ones would be rounded
+    return kind in (_JSON, own) and not (isinstance(value, str) and _is_torn(value))
+
+
+def _is_torn(text: str) -> bool:
+    """Half a surrogate pair, which JSON can say and Parquet cannot."""
+    return any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _typed(value: object, kind: str) -> object:
+    if isinstance(value, str):
+        return storable(value)  # a file's name may be torn
+    if kind == _JSON:
+        return storable(json.dumps(value, ensure_ascii=False))
+    return float(value) if kind == "float" else value  # type: ignore[arg-type]

@@ -1,0 +1,420 @@
+"""What models of this machine share: their files, how images become their input, and where they run.
+
+Importing this imports no torch: a fingerprint must be cheap to ask for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import importlib.util
+import json
+import logging
+import os
+import sys
+import threading
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adamab.errors import EmbedderError, MissingExtraError
+from adamab.providers.embedders.base import Embedded, Embedder, Item, Kind
+from adamab.task.images import Image
+from adamab.torch_device import find_device
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as PILImage
+
+# What decides the vectors: weights, configuration, vocabulary. A README does not.
+_DECISIVE = (".safetensors", ".json", ".txt", ".model", ".spm", ".jinja")
+_FOREIGN_BACKENDS = ("onnx", "openvino")
+_PICKLED = (".bin", ".pt", ".pth", ".ckpt")
+_TRANSFORMER = "Transformer"
+_MODULES = "modules.json"
+_CONFIG = "config.json"
+_OWN = "st"  # sentence-transformers has names and a cache of its own
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """A model's directory and what identifies its contents."""
+
+    directory: Path
+    identity: str
+
+    @property
+    def is_plain_transformer(self) -> bool:
+        """A transformer whose hidden layers can be read, followed by pooling and the like."""
+        modules = [kind for kind, _ in _modules(self.directory)]
+        # Without modules.json sentence-transformers itself adds mean pooling to the transformer.
+        return not modules or modules[0].rpartition(".")[2] == _TRANSFORMER
+
+    def check(self) -> None:
+        """Refuse what could run code while loading: pickled weights, modules from elsewhere."""
+        for module, _ in _modules(self.directory):
+            if not module.startswith("sentence_transformers."):
+                raise EmbedderError(
+                    f"{self.directory}: module {module!r} is not part of sentence-transformers; "
+                    "models that bring their own code are not loaded"
+                )
+        files = _files(self.directory)
+        safe = {file.parent for file in files if file.suffix == ".safetensors"}
+        for file in files:
+            if file.suffix in _PICKLED and file.parent not in safe:
+                raise EmbedderError(
+                    f"{file}: weights are not safetensors; save the model again with safe_serialization=True"
+                )
+        if not safe:
+            raise EmbedderError(
+                f"{self.directory}: no safetensors weights here; is this a model's directory?"
+            )
+
+
+def find_model(path_or_id: str, *, scheme: str = _OWN) -> ModelFiles:
+    """The directory of a model, or of the hub's snapshot of it, downloaded if it is not there yet.
+
+    `scheme` is what stands before the colon where the user named it.
+    """
+    directory = Path(path_or_id).expanduser()
+    if directory.is_dir():
+        return ModelFiles(directory, f"sha256:{hash_directory(directory)}")
+    name = hub_id(path_or_id) if scheme == _OWN else path_or_id
+    snapshot = _snapshot(name, scheme)
+    return ModelFiles(snapshot, f"{name}@{snapshot.name}")
+
+
+def check_name(path_or_id: str, *, scheme: str = _OWN) -> None:
+    """Refuse early what is neither a model's directory nor the form of a hub id."""
+    path = Path(path_or_id).expanduser()
+    if path.is_dir():
+        if not any((path / name).is_file() for name in (_MODULES, _CONFIG)):
+            raise EmbedderError(f"{path} is not a model directory: it has neither {_MODULES} nor {_CONFIG}")
+        return
+    looks_like_path = path.is_absolute() or path_or_id.startswith((".", "~")) or path_or_id.count("/") > 1
+    if not path_or_id.strip() or path.exists() or looks_like_path:
+        raise EmbedderError(
+            f"{scheme}:{path_or_id}: no such model directory; give a directory or a hub id (org/name)"
+        )
+
+
+def hub_id(name: str) -> str:
+    """A bare name is one of sentence-transformers' own models."""
+    return name if "/" in name else f"sentence-transformers/{name}"
+
+
+def hash_directory(directory: Path, *, known: dict[str, str] | None = None) -> str:
+    """sha256 over the names and contents of the files that decide the vectors.
+
+    `known` gives the digests of files that are verified elsewhere, by relative name.
+    """
+    total = hashlib.sha256()
+    for file in _files(directory):
+        if file.suffix not in _DECISIVE:
+            continue
+        name = file.relative_to(directory).as_posix()
+        digest = (known or {}).get(name) or hash_file(file)
+        total.update(f"{name}\0{digest}\n".encode())
+    return total.hexdigest()
+
+
+_digests: dict[tuple[Path, int, int], str] = {}
+
+
+def hash_file(file: Path) -> str:
+    """sha256 of a file, remembered for as long as its size and time stay the same."""
+    try:
+        status = file.stat()
+        key = file, status.st_size, status.st_mtime_ns
+        if key not in _digests:
+            with open(file, "rb") as stream:
+                _digests[key] = hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise EmbedderError(f"{file}: cannot be read ({error.strerror})") from None
+    return _digests[key]
+
+
+def _files(directory: Path) -> list[Path]:
+    """The model's files, sorted: of the directory, its folders, and the folders of its modules.
+
+    No deeper, since the directory may hold anything beside the model.
+    """
+    modules = {Path(path).parts[0] for _, path in _modules(directory) if Path(path).parts}
+    files: list[Path] = []
+    folders = [directory]  # grows
+    for folder in folders:
+        try:
+            entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
+        except OSError as error:
+            raise EmbedderError(f"{folder}: cannot be read ({error.strerror})") from None
+        files += [entry for entry in entries if entry.is_file()]
+        if folder == directory:
+            folders += [e for e in entries if e.is_dir() and e.name not in _FOREIGN_BACKENDS]
+        elif folder.parent == directory and folder.name in modules:
+            # A module may consist of modules: a router keeps each of its routes in a folder of its own.
+            folders += [entry for entry in entries if entry.is_dir()]
+    return sorted(files)
+
+
+def _modules(directory: Path) -> list[tuple[str, str]]:
+    """Type and folder of each module; none without `modules.json`."""
+    file = directory / _MODULES
+    if not file.is_file():
+        return []
+    try:
+        modules = json.loads(file.read_text("utf-8"))
+        return [(str(module["type"]), str(module.get("path", ""))) for module in modules]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        raise EmbedderError(f"{file}: not a list of modules; the model is damaged") from None
+
+
+def _snapshot(name: str, scheme: str) -> Path:
+    try:
+        import huggingface_hub
+        import huggingface_hub.utils  # an attribute only where somebody has imported it
+    except ImportError:
+        raise MissingExtraError("huggingface-hub", "local" if scheme == _OWN else scheme) from None
+    hub: Any = huggingface_hub
+    options = {
+        "cache_dir": os.environ.get("SENTENCE_TRANSFORMERS_HOME") if scheme == _OWN else None,
+        "allow_patterns": [f"*{suffix}" for suffix in _DECISIVE],
+        "ignore_patterns": [f"{backend}/*" for backend in _FOREIGN_BACKENDS],
+    }
+    with _progress_for_people_only(hub.utils):
+        try:
+            directory = Path(hub.snapshot_download(name, local_files_only=True, **options))
+            if any(directory.rglob("*.safetensors")):
+                return directory
+        except (OSError, ValueError):
+            pass  # not in the local cache: naming an id is asking for the download
+        try:
+            return Path(hub.snapshot_download(name, **options))
+        except Exception as error:  # the hub's errors share no base with each other
+            raise EmbedderError(
+                f"{scheme}:{name}: cannot be fetched from the hub ({type(error).__name__}); "
+                "check the id and the network, or give a model directory"
+            ) from None
+
+
+@contextlib.contextmanager
+def _progress_for_people_only(utils: Any) -> Iterator[None]:
+    """A download may take minutes, so it shows its progress, but not to a file or a pipe."""
+    decided = "HF_HUB_DISABLE_PROGRESS_BARS" in os.environ or utils.are_progress_bars_disabled()
+    if decided or sys.stderr.isatty():
+        yield
+        return
+    utils.disable_progress_bars()  # a context manager itself, but in new versions only
+    try:
+        yield
+    finally:
+        utils.enable_progress_bars()
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """No progress bars and no advice on stderr from the libraries while they work for us."""
+    from transformers.utils import logging as transformers_logging
+
+    chatty: Any = transformers_logging
+    bars = chatty.is_progress_bar_enabled()
+    loggers = [logging.getLogger(name) for name in ("transformers", "sentence_transformers")]
+    levels = [logger.level for logger in loggers]
+    chatty.disable_progress_bar()
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+        if bars:
+            chatty.enable_progress_bar()
+
+
+# What the local embedders of images share: the model is loaded once, late, and used in a thread.
+
+
+class ImageModelEmbedder(Embedder):
+    """An embedder whose model comes from a file or a directory and takes images in batches."""
+
+    scheme: ClassVar[str]  # what stands before the colon; the extra has the same name
+    packages: ClassVar[tuple[str, ...]]  # what that extra brings
+
+    def __init__(self, name: str, *, batch_size: int, device: str) -> None:
+        if batch_size < 1:
+            raise EmbedderError(f"batch_size is {batch_size}; use 1 or more")
+        for package in (*self.packages, "PIL"):
+            if importlib.util.find_spec(package) is None:
+                raise MissingExtraError("Pillow" if package == "PIL" else package, self.scheme)
+        self.name = name
+        self.batch_size = batch_size
+        self.device = device
+        self._lock = threading.Lock()
+        self._loaded: Any = None
+
+    def __str__(self) -> str:
+        return f"{self.scheme}:{self.name}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy in another process loads the model itself.
+        return {**self.__dict__, "_lock": None, "_loaded": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
+
+    @abstractmethod
+    def _load(self) -> Any:
+        """The model, checked and ready."""
+
+    @abstractmethod
+    def _embed_with(self, model: Any, items: Sequence[Item]) -> Embedded:
+        """Embed with the loaded model; called by one thread at a time."""
+
+    async def _embed(self, items: Sequence[Item], *, kind: Kind, views: Sequence[str]) -> Embedded:
+        return await asyncio.to_thread(self._embed_now, items)
+
+    def _embed_now(self, items: Sequence[Item]) -> Embedded:
+        with self._lock:
+            if self._loaded is None:
+                self._loaded = self._load()
+            return self._embed_with(self._loaded, items)
+
+    def _cannot_load(self, error: Exception) -> EmbedderError:
+        """Whatever a damaged file makes a library raise, in one line."""
+        reason = " ".join(str(error).split())[:160]
+        return EmbedderError(f"{self}: the model cannot be loaded ({type(error).__name__}: {reason})")
+
+
+# From images to what a network takes: resized, cropped, normalised, a batch at a time.
+#
+# At most one image is open at its full size, and only the batch at hand is held as numbers, so that a
+# folder may have any number of images.
+
+Filter = Literal["bicubic", "bilinear", "lanczos", "nearest", "box", "hamming"]
+Colour = tuple[float, float, float]
+
+DEFINITION = "pixels-1"  # changes whenever the same image would become other numbers
+_LONGEST_STRIP = 4  # times the shorter side
+_Thing = TypeVar("_Thing")
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How an image becomes a network's input, as torchvision's Resize and CenterCrop would do it.
+
+    Example:
+        >>> Preparation(height=224, width=224, margin=256 / 224).cover
+        (256, 256)
+    """
+
+    height: int
+    width: int
+    margin: float = 1.0  # how much larger than its crop the image is resized
+    squash: bool = False  # resize both sides to the crop's, whatever the proportions
+    mean: Colour = (0.0, 0.0, 0.0)
+    std: Colour = (1.0, 1.0, 1.0)
+    unit: bool = True  # colours from 0 to 1, not to 255
+    resample: Filter = "bicubic"
+
+    @property
+    def cover(self) -> tuple[int, int]:
+        """Height and width that the resized image must reach."""
+        return round(self.height * self.margin), round(self.width * self.margin)
+
+    def batch(self, images: Sequence[Image]) -> NDArray[np.float32]:
+        """The images as one array (image, colour, row, column)."""
+        pixels = np.empty((len(images), 3, self.height, self.width), np.float32)
+        for row, image in enumerate(images):
+            pil_image = self.cropped(opened(image, least_side=max(self.cover)))
+            pixels[row] = np.asarray(pil_image, np.uint8).transpose(2, 0, 1)
+        if self.unit:
+            pixels /= 255
+        pixels -= np.array(self.mean, np.float32)[:, None, None]
+        pixels /= np.array(self.std, np.float32)[:, None, None]
+        return pixels
+
+    def cropped(self, pil_image: PILImage) -> PILImage:
+        """The middle of the resized image."""
+        from PIL.Image import Resampling
+
+        pil_image = without_ends(pil_image)
+        height, width = self.cover if self.squash else self._resized(pil_image)
+        pil_image = pil_image.resize((width, height), Resampling[self.resample.upper()])
+        top, left = round((height - self.height) / 2), round((width - self.width) / 2)
+        return pil_image.crop((left, top, left + self.width, top + self.height))
+
+    def _resized(self, pil_image: PILImage) -> tuple[int, int]:
+        """Height and width in the image's own proportions, just large enough."""
+        height, width = self.cover
+        scale = max(height / pil_image.height, width / pil_image.width)
+        return max(height, int(pil_image.height * scale)), max(width, int(pil_image.width * scale))
+
+
+def batches(things: Sequence[_Thing], size: int) -> Iterator[list[_Thing]]:
+    """Lists of at most `size`, in order.
+
+    Example:
+        >>> list(batches([1, 2, 3], 2))
+        [[1, 2], [3]]
+    """
+    for start in range(0, len(things), size):
+        yield list(things[start : start + size])
+
+
+def in_batches(
+    things: Sequence[_Thing], size: int, vectors_of: Callable[[list[_Thing]], NDArray[np.float32]]
+) -> NDArray[np.float32]:
+    """The rows that `vectors_of` gives for each batch, in one matrix that is there once, not twice."""
+    matrix: NDArray[np.float32] | None = None
+    done = 0
+    for batch in batches(things, size):
+        rows = vectors_of(batch)
+        if matrix is None:
+            matrix = np.empty((len(things), rows.shape[1]), np.float32)
+        matrix[done : done + len(rows)] = rows
+        done += len(rows)
+    return np.empty((0, 0), np.float32) if matrix is None else matrix
+
+
+def opened(image: Image, *, least_side: int | None = None) -> PILImage:
+    """The image in RGB, upright; a broken one raises ImageError, which names its file."""
+    from adamab.task.images import decoded  # it needs Pillow, which is an extra
+
+    return decoded(image, least_side=least_side)
+
+
+def without_ends(pil_image: PILImage) -> PILImage:
+    """The middle of a very long strip, of which a centre crop sees no more anyway.
+
+    A line of ten thousand pixels would otherwise grow to gigabytes when its shorter side is resized.
+    """
+    width, height = pil_image.size
+    most = _LONGEST_STRIP * min(width, height)
+    if max(width, height) <= most:
+        return pil_image
+    left, top = max(0, width - most) // 2, max(0, height - most) // 2
+    return pil_image.crop((left, top, width - left, height - top))
+
+
+def of_length_one(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
+    """Each row divided by its length; a row of zeros stays as it is."""
+    rows = np.array(vectors, np.float32)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    np.divide(rows, lengths, out=rows, where=lengths > 0)
+    return rows
+
+
+# Where a local model runs.
+
+
+def torch_device(wanted: str, name: str) -> Any:
+    """The device that was asked for, or for `auto` a GPU if there is one."""
+    device = find_device(wanted)
+    if device is None:
+        raise EmbedderError(f"{name}: there is no device {wanted!r} here; leave it out or write cpu")
+    return device

@@ -1,0 +1,1 @@
+"""Chat models and rerankers, for `adamab compare`."""

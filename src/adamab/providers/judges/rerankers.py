@@ -1,0 +1,283 @@
+"""Rerankers behind an API: `rerank:cohere:MODEL`, `rerank:jina:MODEL` and `rerank:voyage:MODEL`.
+
+They share the asking, the reading of the scores, and distrust of the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, TypeAlias
+
+from adamab.errors import ProviderError, short
+from adamab.providers.cache import Reply
+from adamab.providers.embedders.api import SentImage, count, sent_image
+from adamab.providers.generators.chat_protocol import digest
+from adamab.providers.http import ApiClient, BadAnswerError, Call, connection
+from adamab.providers.metering import Usage, estimated_tokens
+from adamab.task.images import Image
+
+Query: TypeAlias = str | Image
+Keep: TypeAlias = Callable[[Reply], None]
+_NOTHING = "."  # services refuse empty texts
+# Cohere bills searches, not tokens: one query with up to 100 documents. A search is entered in the book as
+# a thousand tokens, so that a price in usd a million tokens is that of a thousand searches.
+SEARCH = 1000
+_DOCUMENTS_A_SEARCH = 100
+_CHUNK = 500  # tokens of query and document; a longer pair counts as several documents
+MULTIMODAL = "-m0"  # how the name of Jina's model ends that takes images
+_PIXELS = 768 * 28 * 28  # that it looks at; a larger image is shrunk here, which saves the way
+_PIXELS_A_TOKEN = 28 * 28
+_CONTEXT = 10_240  # tokens of a query with a document; how an image is billed is not documented
+_ADDED_BY_JINA, _ADDED_BY_VOYAGE = 64, 16  # tokens that a model may put around a pair; generous guesses
+
+
+class Reranker(ABC):
+    """Scores of documents for one query. A service says how it is asked and how it counts.
+
+    Options are `batch` (documents a request) and those of the connection.
+    """
+
+    name: ClassVar[str]  # of the service
+    path: ClassVar[str]
+    results: ClassVar[str] = "results"  # the field of the answer that has the scores
+    most_documents: ClassVar[int]
+    pixels: ClassVar[int] = 0  # of an image that is sent; 0 where the service takes none
+
+    def __init__(self, model: str, *, batch: str | int | None = None, **options: str | float | None) -> None:
+        if not model.strip() or not model.isprintable() or "?" in model:
+            raise ProviderError(
+                f"{self.name}: {short(model)} is no model's name; write rerank:{self.name}:MODEL, "
+                "and options after a question mark"
+            )
+        service, limits = connection(self.name, options)
+        self.model = model.strip()
+        self.api = ApiClient(service, self.model, limits)
+        self.batch = self.most_documents if batch is None else _batch(self.name, batch, self.most_documents)
+
+    @property
+    def fingerprint(self) -> str:
+        """What the scores depend on beside query and documents."""
+        service = self.api.service
+        place = "" if service.needs_key else f"@{service.place}"
+        return f"rerank:{service.name}:{self.model}{place}"
+
+    @property
+    def takes_images(self) -> bool:
+        """Whether a query may be an image."""
+        return self.pixels > 0
+
+    def digest(self, query: Query, documents: Sequence[str]) -> str:
+        """The name of a question under which its answer is kept."""
+        asked = query if isinstance(query, str) else [query.digest]
+        return digest(self.fingerprint, asked, list(documents))
+
+    def usage(self, query: Query, documents: Sequence[str]) -> tuple[Usage, Usage]:
+        """The tokens to expect of a question, and the most that it may have."""
+        sent = self._sent(query)
+        return self._expected(sent, documents), self._bound(sent, documents)
+
+    async def ask(self, query: Query, documents: Sequence[str], *, keep: Keep) -> Reply:
+        """A score for each document, in their order; `scores_of` reads them from the reply."""
+        sent = self._sent(query)
+        documents = [_sendable(document) for document in documents]
+        if isinstance(sent, str):
+            body = self._body(sent, documents)
+        else:  # decoding takes a while, in which others may go on
+            body = await asyncio.to_thread(self._body, sent, documents)
+        call = Call(
+            self.path,
+            body,
+            self._bound(sent, documents),
+            "rerank",
+            idempotency_key=self.digest(query, documents),  # the same asked again after a crash
+        )
+        replies: list[Reply] = []
+
+        def store(answer: Any) -> None:
+            replies.append(Reply(json.dumps(self._read(answer, len(documents)))))
+            keep(replies[-1])
+
+        await self.api.post(call, usage=self._usage, keep=store)
+        return replies[-1]
+
+    @abstractmethod
+    def _body(self, query: str | SentImage, documents: Sequence[str]) -> dict[str, Any]:
+        """The request."""
+
+    def _usage(self, answer: Any) -> Usage | None:
+        """The tokens that the answer says were counted."""
+        tokens = count(answer["usage"]["total_tokens"])
+        return None if tokens is None else Usage(tokens)
+
+    @abstractmethod
+    def _expected(self, query: str | SentImage, documents: Sequence[str]) -> Usage:
+        """The tokens that a request will probably have."""
+
+    @abstractmethod
+    def _bound(self, query: str | SentImage, documents: Sequence[str]) -> Usage:
+        """More tokens than a request can have."""
+
+    def _sent(self, query: Query) -> str | SentImage:
+        if isinstance(query, str):
+            return _sendable(query)
+        if not self.takes_images:
+            raise ProviderError(
+                f"{self.name}: {short(self.model)} takes no images; use rerank:jina:jina-reranker-m0"
+            )
+        return sent_image(query, self.pixels)
+
+    def _read(self, answer: Any, n_documents: int) -> list[float]:
+        entries = answer[self.results]
+        if len(entries) != n_documents:
+            raise BadAnswerError(f"{len(entries)} scores for {n_documents} documents")
+        scores = {entry["index"]: entry["relevance_score"] for entry in entries}
+        if set(scores) != set(range(n_documents)) or any(isinstance(index, bool) for index in scores):
+            raise BadAnswerError("scores whose numbers do not add up")
+        ordered = [scores[index] for index in range(n_documents)]
+        if not all(_is_finite(score) for score in ordered):
+            raise BadAnswerError("a score that is not a finite number")
+        return [float(score) for score in ordered]
+
+
+class CohereReranker(Reranker):
+    """Texts only. What is longer than the model reads is cut by the service."""
+
+    name = "cohere"
+    path = "/v2/rerank"
+    most_documents = 1000  # more are advised against
+
+    def _body(self, query: str | SentImage, documents: Sequence[str]) -> dict[str, Any]:
+        return {"model": self.model, "query": query, "documents": list(documents), "top_n": len(documents)}
+
+    def _usage(self, answer: Any) -> Usage | None:
+        searches = answer["meta"]["billed_units"]["search_units"]
+        whole = int(searches) if isinstance(searches, float) and searches.is_integer() else searches
+        return None if count(whole) is None else Usage(SEARCH * whole)
+
+    def _expected(self, query: str | SentImage, documents: Sequence[str]) -> Usage:
+        return _searches(estimated_tokens(str(query)), [estimated_tokens(text) for text in documents])
+
+    def _bound(self, query: str | SentImage, documents: Sequence[str]) -> Usage:
+        return _searches(_utf8(str(query)), [_utf8(text) for text in documents])
+
+
+class JinaReranker(Reranker):
+    """Texts and, by the model whose name says so, images. What is too long is cut by the service.
+
+    The documentation calls an image that is the query "an image (URL or base64-encoded string)". It is
+    sent as `{"image": base64}`, which cannot be mistaken for a text; `image_as="string"` sends it bare.
+    """
+
+    name = "jina"
+    path = "/rerank"
+    most_documents = 500  # no number is documented; a request that is too large is halved
+    pixels = _PIXELS
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        batch: str | int | None = None,
+        image_as: str = "object",
+        **options: str | float | None,
+    ) -> None:
+        super().__init__(model, batch=batch, **options)
+        if image_as not in ("object", "string"):
+            raise ProviderError(f"jina: option image_as={short(image_as)}: write object or string")
+        self.image_as = image_as
+
+    @property
+    def fingerprint(self) -> str:
+        """What the scores depend on beside query and documents."""
+        return super().fingerprint + ("" if self.image_as == "object" else f":{self.image_as}")
+
+    @property
+    def takes_images(self) -> bool:
+        """Whether a query may be an image."""
+        return self.model.endswith(MULTIMODAL)
+
+    def _body(self, query: str | SentImage, documents: Sequence[str]) -> dict[str, Any]:
+        # The multimodal model wants to be told what a document is.
+        listed = [{"text": text} for text in documents] if self.takes_images else list(documents)
+        return {
+            "model": self.model,
+            "query": query if isinstance(query, str) else self._image(query),
+            "documents": listed,
+            "top_n": len(documents),
+            "return_documents": False,
+        }
+
+    def _expected(self, query: str | SentImage, documents: Sequence[str]) -> Usage:
+        asked = estimated_tokens(query) if isinstance(query, str) else -(-query.pixels // _PIXELS_A_TOKEN)
+        return Usage(sum(asked + estimated_tokens(text) for text in documents))
+
+    def _bound(self, query: str | SentImage, documents: Sequence[str]) -> Usage:
+        asked = _utf8(query) if isinstance(query, str) else _CONTEXT
+        return Usage(sum(asked + _utf8(text) + _ADDED_BY_JINA for text in documents))
+
+    def _image(self, image: SentImage) -> str | dict[str, str]:
+        letters = base64.b64encode(image.encoded()[1]).decode()
+        return {"image": letters} if self.image_as == "object" else letters
+
+
+class VoyageReranker(Reranker):
+    """Texts only. The query is counted once a document. What is too long is cut by the service."""
+
+    name = "voyage"
+    path = "/rerank"
+    results = "data"
+    most_documents = 1000
+
+    def _body(self, query: str | SentImage, documents: Sequence[str]) -> dict[str, Any]:
+        return {"model": self.model, "query": query, "documents": list(documents), "truncation": True}
+
+    def _expected(self, query: str | SentImage, documents: Sequence[str]) -> Usage:
+        return Usage(sum(estimated_tokens(text) + estimated_tokens(str(query)) for text in documents))
+
+    def _bound(self, query: str | SentImage, documents: Sequence[str]) -> Usage:
+        return Usage(sum(_utf8(text) + _utf8(str(query)) + _ADDED_BY_VOYAGE for text in documents))
+
+
+def scores_of(reply: Reply) -> list[float]:
+    """The scores that were kept."""
+    return [float(score) for score in json.loads(reply.content)]
+
+
+def joined(replies: Sequence[Reply]) -> Reply:
+    """The scores of several questions as those of one."""
+    return Reply(json.dumps([score for reply in replies for score in scores_of(reply)]))
+
+
+def _utf8(text: str) -> int:
+    """The bytes of a text, of which no tokenizer makes more tokens."""
+    return len(text.encode("utf-8", "replace"))
+
+
+def _is_finite(score: object) -> bool:
+    return isinstance(score, int | float) and not isinstance(score, bool) and math.isfinite(score)
+
+
+def _sendable(text: str) -> str:
+    if not text.strip():
+        return _NOTHING
+    return text.encode("utf-8", "replace").decode()  # half a character cannot be sent
+
+
+def _batch(name: str, given: str | int, most: int) -> int:
+    try:
+        number = int(given)
+    except ValueError:
+        number = 0
+    if not 1 <= number <= most:
+        raise ProviderError(f"{name}: option batch={short(given)}: give a whole number from 1 to {most}")
+    return number
+
+
+def _searches(query: int, documents: Sequence[int]) -> Usage:
+    chunks = sum(-(-(query + document) // _CHUNK) for document in documents)
+    return Usage(SEARCH * -(-chunks // _DOCUMENTS_A_SEARCH))

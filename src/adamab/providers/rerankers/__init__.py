@@ -1,1 +1,0 @@
-"""Rerankers behind an API: how well each of some documents answers a query."""

@@ -1,0 +1,229 @@
+"""The loop's own calibrators: trained on the joint loss, they score classes and choose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from adamab.method.calibrator import Calibrator, FixedLogits
+from adamab.method.gradient_shift import GradientShift, ViewTerms
+from adamab.method.heads import FittedViews
+from adamab.method.numerics import ROUNDS, START, as_array, as_tensor, current_device, seeded, threads_for
+from adamab.method.stacking import HeldOut
+from adamab.method.training import EpochReport, RoundTrainer
+from adamab.method.views import (
+    PreparedView,
+    Rows,
+    class_inputs,
+    class_means,
+    learned_span,
+    needs_span,
+    prepare,
+)
+from adamab.run.samples import WORDS, GrowingRows, TrainingSet
+from adamab.task.recipe import Recipe
+
+Floats = NDArray[np.float32]
+
+
+class JointModel:
+    """One calibrator a view and the fixed weights of the views.
+
+    How a view is prepared (centre, span, vocabulary) is learned from the samples at the start and
+    stays for the whole loop, so that δ² compares like with like from round to round; class means
+    move with the samples.
+    """
+
+    def __init__(
+        self,
+        samples: TrainingSet,
+        recipe: Recipe,
+        fitted: FittedViews | None,
+        held_out: HeldOut | None = None,  # given samples that say how difficult a class is
+        *,
+        seed: int,
+        rounds: int,
+    ):
+        self._samples, self._recipe = samples, recipe
+        learned = np.ones(len(samples), dtype=np.bool_)
+        self._prepared: dict[str, PreparedView] = {}
+        self._queries: dict[str, Floats] = {}
+        self._growing: dict[str, GrowingRows[np.float32]] = {}  # what the queries are the filled part of
+        self.target_share: NDArray[np.float64] | float = 1.0  # (K,)
+        if held_out is not None and recipe.difficulty:
+            self.target_share = held_out.target_share(recipe.difficulty_prior)
+        views, self.vocabulary = samples.fold_views(recipe, [learned])
+        self._weights = _weights(fitted, [view.name for view in views if not view.is_wide])
+        self._similarity = _similarity_weights(fitted)
+        for view in views:
+            if fitted is not None and not (self._weights.get(view.name) or self._similarity.get(view.name)):
+                continue
+            ((x, described),) = view.rows
+            basis, width = None, recipe.max_width
+            if width is not None and needs_span(x, width):
+                basis = learned_span(x, described, learned, recipe, width)
+            prepared = prepare(x, described, samples.class_index, learned, samples.n_classes, recipe, basis)
+            self._prepared[view.name], self._queries[view.name] = prepared, prepared.queries
+        self._seed = seed
+        with seeded(seed, START) as generator:
+            self.calibrators = {
+                name: Calibrator(p.queries.shape[1], samples.n_classes, recipe, generator=generator).to(
+                    current_device()
+                )
+                for name, p in self._prepared.items()
+                if fitted is None or self._weights.get(name)
+            }
+        self._trainer = RoundTrainer(list(self.calibrators.values()), recipe, rounds)
+
+    def follow(self) -> None:
+        """Take in the samples that were added since the last call."""
+        for name, prepared in self._prepared.items():
+            known = len(self._queries[name])
+            if known < len(self._samples):
+                growing = self._growing.setdefault(name, GrowingRows(self._queries[name]))
+                self._queries[name] = growing.add(prepared.transform(self._new_rows(name, known)))
+
+    def _new_rows(self, name: str, known: int) -> Rows:
+        if name == WORDS and self.vocabulary is not None:
+            return self.vocabulary.transform(self._samples.texts[known:])
+        return self._samples.views[name][known:]
+
+    def shift(self, batch: int, more: NDArray[np.int64] | None = None) -> GradientShift:
+        """δ² of every class for a batch of that size.
+
+        With `more` (K,), as it would be with so many more samples of each class like those it has.
+        """
+        weight = self._sample_weight()
+        if more is not None:
+            counts = np.maximum(self._samples.counts(), 1)
+            weight = weight * torch.from_numpy((1 + more / counts)[self._samples.class_index])
+        return GradientShift(
+            self._terms(),
+            as_tensor(self._samples.class_index),
+            n_classes=self._samples.n_classes,
+            batch=batch * self._recipe.synthetic_weight,
+            sample_weight=weight,
+            fixed_logits=self._fixed(self._queries),
+        )
+
+    def epoch(self, round_: int) -> EpochReport:
+        """One round of training; `round_` seeds its order and dropout."""
+        for calibrator in self.calibrators.values():
+            calibrator.train()
+        with seeded(self._seed, ROUNDS, round_) as order, self.threads():
+            report = self._trainer.epoch(
+                self._terms(),
+                as_tensor(self._samples.class_index),
+                self._sample_weight().float().to(current_device()),
+                self._fixed(self._queries),
+                order,
+            )
+        for calibrator in self.calibrators.values():
+            calibrator.eval()
+        return report
+
+    def logits(self, views: Mapping[str, Floats], texts: Sequence[str]) -> Floats:
+        """(m, K) what the model says of new samples."""
+        queries = {name: self._queried(name, views, texts) for name in self._prepared}
+        with torch.no_grad():
+            terms = [
+                self._weights.get(name, 1.0)
+                * calibrator(as_tensor(queries[name]), as_tensor(self._class_inputs(name)))
+                for name, calibrator in self.calibrators.items()
+            ]
+        fixed = self._fixed(queries)
+        if fixed is not None:
+            terms.append(fixed(torch.arange(len(texts), device=current_device())))
+        return as_array(torch.stack(terms).sum(0))
+
+    def _queried(self, name: str, views: Mapping[str, Floats], texts: Sequence[str]) -> Floats:
+        words = name == WORDS and self.vocabulary is not None
+        rows = self.vocabulary.transform(texts) if words and self.vocabulary is not None else views[name]
+        return self._prepared[name].transform(rows)
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that training has changed, as tensors by name."""
+        tensors = {
+            f"{view}/{name}": tensor.cpu()
+            for view, calibrator in self.calibrators.items()
+            for name, tensor in calibrator.state_dict().items()
+        }
+        return tensors | {f"trainer/{name}": tensor for name, tensor in self._trainer.state().items()}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take back what `state` gave."""
+        for view, calibrator in self.calibrators.items():
+            calibrator.load_state_dict(_below(tensors, view))
+            calibrator.eval()
+        self._trainer.restore(_below(tensors, "trainer"))
+
+    def prepared(self, name: str) -> PreparedView:
+        """The view as it is now, class inputs included."""
+        start = self._prepared[name]
+        return replace(start, queries=self._queries[name], classes=self._class_inputs(name))
+
+    def threads(self) -> AbstractContextManager[None]:
+        """As many threads as the work of a round is worth."""
+        width = max(queries.shape[1] for queries in self._queries.values())
+        n, n_classes = len(self._samples), self._samples.n_classes
+        return threads_for(n, width, max(width // self._recipe.bottleneck, n_classes))
+
+    def _terms(self) -> list[ViewTerms]:
+        return [
+            ViewTerms(
+                calibrator,
+                as_tensor(self._queries[name]),
+                as_tensor(self._class_inputs(name)),
+                self._weights.get(name, 1.0),
+            )
+            for name, calibrator in self.calibrators.items()
+        ]
+
+    def _class_inputs(self, name: str) -> Floats:
+        queries, described = self._queries[name], self._prepared[name].described
+        if described is not None and self._recipe.class_input == "description":
+            return described  # no need to work out class means every round
+        # Samples of the round that is under way are not among the queries yet.
+        everything = np.ones(len(queries), dtype=np.bool_)
+        of_class = self._samples.class_index[: len(queries)]
+        means = class_means(queries, of_class, everything, self._samples.n_classes)
+        return class_inputs(means, described, self._recipe.class_input)
+
+    def _sample_weight(self) -> Tensor:
+        return torch.from_numpy(np.where(self._samples.given, 1.0, self._recipe.synthetic_weight))
+
+    def _fixed(self, queries: Mapping[str, Floats]) -> FixedLogits | None:
+        """Weighted logits of the views without parameters."""
+        matches = []
+        for name, weight in self._similarity.items():
+            described = self._prepared[name].described if name in self._prepared else None
+            if weight and described is not None:
+                scaled = np.float32(weight * self._recipe.similarity_scale) * described
+                matches.append((as_tensor(queries[name]), as_tensor(scaled)))
+        return FixedLogits(tuple(matches)) if matches else None
+
+
+def _below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {key[len(prefix) + 1 :]: t for key, t in tensors.items() if key.startswith(f"{prefix}/")}
+
+
+def _weights(fitted: FittedViews | None, trainable: Sequence[str]) -> dict[str, float]:
+    """Weights of the trained views; all equal if none was trained or the evidence silenced every one."""
+    if fitted is None:
+        return {}
+    weights = fitted.weights("calibrator")
+    if not any(weights.values()):
+        # Of one undescribed sample a class no calibrator was trained. More samples will come.
+        views = list(weights) or trainable
+        return dict.fromkeys(views, 1 / len(views))
+    return weights
+
+
+def _similarity_weights(fitted: FittedViews | None) -> dict[str, float]:
+    return {} if fitted is None else fitted.weights("similarity")

@@ -1,0 +1,224 @@
+"""The batches of every class in their order, fetched when they are needed or before.
+
+Batch j of a class depends on the class, its given samples and its own earlier batches only. So it may
+be fetched before the policy asks for it (`ahead`) without changing anything but the waiting: what has
+arrived waits here, and nobody looks at it before its class is chosen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from adamab.errors import BudgetError
+from adamab.providers.async_bridge import run_sync
+from adamab.providers.embedders.base import Embedded
+from adamab.providers.generators.base import Batch, Generator, GivenVectors, Request
+from adamab.providers.metering import AHEAD
+from adamab.task.spec import ClassSpec
+
+EmbedAhead = Callable[[Sequence[str]], Awaitable[Embedded]]
+
+
+@dataclass(frozen=True)
+class FetchedBatch:
+    """A batch, with the vectors of its texts where embedding is a call that can be made ahead."""
+
+    batch: Batch
+    embedded: Embedded | None = None
+
+
+class BatchLog(Protocol):
+    """Where whole batches are written down as they arrive."""
+
+    def batch(self, class_name: str, number: int) -> Batch | None:
+        """A batch that arrived before, perhaps in an earlier process."""
+
+    def put_batch(self, class_name: str, number: int, batch: Batch) -> None:
+        """Write a batch down; returns when it is safe."""
+
+
+@dataclass
+class _Stream:
+    """One class: what came so far, what waits, and what is on its way."""
+
+    number: int = 0  # of the next batch to fetch
+    texts: list[str] = field(default_factory=list)  # of all batches so far, as they came
+    waiting: deque[FetchedBatch] = field(default_factory=deque)
+    fetching: asyncio.Task[None] | None = None
+    failure: Exception | None = None  # of the last fetch that nobody waited for
+    failed_ahead: bool = False
+
+    def __len__(self) -> int:
+        return len(self.waiting) + (self.fetching is not None)
+
+
+class BatchPrefetcher:
+    """All classes' batches. Their state is changed by the background loop alone, once a fit runs."""
+
+    def __init__(
+        self,
+        generator: Generator,
+        classes: Sequence[ClassSpec],
+        *,
+        batch: int,  # samples in a batch, always as many: a batch must not depend on when it is asked for
+        given: Callable[[int], tuple[str, ...]],  # class -> its given texts
+        vectors: GivenVectors | None = None,
+        embed: EmbedAhead | None = None,
+        log: BatchLog | None = None,
+    ) -> None:
+        self._generator, self._classes, self._batch = generator, classes, batch
+        self._given, self._vectors, self._embed, self._log = given, vectors, embed, log
+        self._rivals: Sequence[int | None] = [None] * len(classes)
+        self._streams = [_Stream() for _ in classes]
+        self._ended = threading.Event()
+
+    def taken(self, class_index: int, batches: Iterable[Batch]) -> None:
+        """Say that these first batches of a class were used before, in an earlier process."""
+        stream = self._streams[class_index]
+        for batch in batches:
+            stream.number += 1
+            stream.texts += batch.texts
+
+    def avoid(self, rivals: Sequence[int | None]) -> None:
+        """Ask from now on for samples that are not mistaken for those of another class, class by class."""
+        self._rivals = rivals
+
+    def take(self, class_index: int) -> FetchedBatch:
+        """The next batch of a class; waits for it."""
+        return run_sync(self._take(class_index))
+
+    def ahead(self, classes: Sequence[int], limit: int, *, wanted: int | None = None) -> None:
+        """Fetch for the classes that will likely be chosen next, in this order.
+
+        At most `limit` batches are then waiting or on their way, besides the one that `take` will be
+        called for next: that of class `wanted`, which is begun first.
+        """
+        run_sync(self._ahead(classes, limit, wanted))
+
+    def is_awaited(self, class_index: int) -> bool:
+        """Whether the next batch of a class is on its way."""
+        stream = self._streams[class_index]
+        return not stream.waiting and stream.fetching is not None
+
+    def end(self) -> None:
+        """Nothing more will be taken: let the calls that are on their way end, and begin no other."""
+        self._ended.set()
+        if self._generator.api is not None:
+            self._generator.api.stop = self._ended
+
+    def drain(self) -> None:
+        """Wait for what is on its way, so that nothing paid for is lost; failures do not matter now."""
+        run_sync(self._drain())
+
+    def abandon(self) -> None:
+        """Give up what is on its way."""
+        run_sync(self._abandon())
+
+    @property
+    def unused(self) -> int:
+        """Batches that arrived or are arriving and that nobody asked for."""
+        return sum(len(stream) for stream in self._streams)
+
+    async def _take(self, class_index: int) -> FetchedBatch:
+        stream = self._streams[class_index]
+        if not stream.waiting and stream.fetching is not None:
+            await stream.fetching
+        failure, stream.failure = stream.failure, None
+        final = not stream.failed_ahead and not isinstance(failure, BudgetError)
+        if not stream.waiting and failure is not None and final:
+            raise failure
+        if not stream.waiting:  # nobody fetched it, or what failed then may work now
+            await self._fetch_now(class_index)
+        return stream.waiting.popleft()
+
+    async def _fetch_now(self, class_index: int) -> None:
+        try:
+            await self._fetch(class_index)
+        except BudgetError:
+            if not self._under_way():
+                raise
+            await self._drain()  # calls ahead hold reservations for more than they will cost
+            await self._fetch(class_index)
+
+    async def _ahead(self, classes: Sequence[int], limit: int, wanted: int | None) -> None:
+        needed: Counter[int] = Counter()
+        if wanted is not None:
+            needed[wanted] = 1
+            if not self._streams[wanted].waiting:
+                self._start(wanted, self._fetch_early)
+            limit += len(self._streams[wanted]) > 0
+        for class_index in classes:
+            if self.unused >= limit:
+                return
+            needed[class_index] += 1
+            if len(self._streams[class_index]) < needed[class_index]:
+                self._start(class_index, self._fetch_ahead)
+
+    def _start(self, class_index: int, fetch: Callable[[int], Coroutine[Any, Any, None]]) -> None:
+        """Unless the class is being fetched for or failed; its batches come one after the other."""
+        stream = self._streams[class_index]
+        if stream.fetching is None and stream.failure is None:
+            stream.fetching = asyncio.create_task(fetch(class_index))
+
+    async def _fetch_ahead(self, class_index: int) -> None:
+        AHEAD.set(True)  # in this task only
+        await self._fetch_early(class_index)
+
+    async def _fetch_early(self, class_index: int) -> None:
+        stream = self._streams[class_index]
+        try:
+            await self._fetch(class_index)
+        except Exception as failure:
+            stream.failure, stream.failed_ahead = failure, AHEAD.get()
+        finally:
+            stream.fetching = None
+
+    async def _fetch(self, class_index: int) -> None:
+        stream, name = self._streams[class_index], self._classes[class_index].name
+        batch = None if self._log is None else self._log.batch(name, stream.number)
+        if batch is None:
+            batch = await self._generator.generate(self._request(class_index))
+            if self._log is not None:
+                self._log.put_batch(name, stream.number, batch)
+        embedded = None
+        if self._embed is not None and batch.texts and not self._ended.is_set():
+            embedded = await self._embed(batch.texts)
+        stream.number += 1
+        stream.texts += batch.texts
+        stream.waiting.append(FetchedBatch(batch, embedded))
+
+    def _request(self, class_index: int) -> Request:
+        stream, rival = self._streams[class_index], self._rivals[class_index]
+        return Request(
+            spec=self._classes[class_index],
+            class_index=class_index,
+            count=self._batch,
+            given=self._given(class_index),
+            existing=tuple(stream.texts),
+            vectors=self._vectors,
+            number=stream.number,
+            apart_from=None if rival is None else self._classes[rival],
+        )
+
+    async def _drain(self) -> None:
+        tasks = self._under_way()
+        try:
+            if tasks:
+                await asyncio.wait(tasks)
+        except asyncio.CancelledError:  # somebody will not wait: no call may outlive its run's journal
+            await self._abandon()
+            raise
+
+    async def _abandon(self) -> None:
+        tasks = self._under_way()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _under_way(self) -> list[asyncio.Task[None]]:
+        return [stream.fetching for stream in self._streams if stream.fetching is not None]

@@ -1,0 +1,345 @@
+"""What a run has behind it when a process resumes it: what it was started with, rounds, a checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from adamab.errors import RunError, short
+from adamab.providers.generators.base import Batch
+from adamab.providers.metering import Budget
+from adamab.run.records import RoundRecord
+from adamab.task.recipe import Recipe
+from adamab.task.spec import Task
+from adamab.task.words import normalised_text
+from adamab.version import __version__
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CHECKPOINT = "checkpoint.safetensors"
+REJECTED_BEFORE = "rejected before"
+# Reasons of the gate that a person may overrule.
+OVERRULED = ("refusal", "near duplicate", "inconsistent", REJECTED_BEFORE)
+Batches = Callable[[str, int], Sequence[Batch]]  # class, how many -> its first batches
+
+
+@dataclass(frozen=True)
+class RoundOutcome:
+    """A finished round as it is written down: its record, what entered, and how far its class has got."""
+
+    record: RoundRecord
+    texts: tuple[str, ...] = ()
+    batches: int = 0  # of the chosen class, taken so far
+    left: int = 0  # texts of them that nobody has looked at yet
+    refusals: int = 0
+    closing: str | None = None  # why it will be closed once nothing is left
+    turned_away: tuple[tuple[str, str], ...] = ()  # texts that the gate kept out, and its reasons
+
+
+def outcome_to_json(outcome: RoundOutcome) -> dict[str, Any]:
+    """Plain data."""
+    return {**vars(outcome), "record": outcome.record.to_json()}
+
+
+def outcome_from_json(data: dict[str, Any]) -> RoundOutcome:
+    """Take back what `outcome_to_json` gave."""
+    return RoundOutcome(
+        **{
+            **data,
+            "record": RoundRecord.from_json(data["record"]),
+            "texts": tuple(data["texts"]),
+            "turned_away": tuple((text, reason) for text, reason in data.get("turned_away", ())),
+        }
+    )
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The state of the model and of the random numbers after a round."""
+
+    round: int
+    n_model: int  # samples that the model was made from; 0 if there was none yet
+    tensors: Mapping[str, Tensor]
+    rng: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ResumeState:
+    """Nothing, for a run that begins.
+
+    `before` are the rounds of earlier segments: their samples are taken as they are. `rounds` are
+    those of this segment: they are replayed, from the checkpoint on if there is one.
+    """
+
+    before: tuple[RoundOutcome, ...] = ()
+    rounds: tuple[RoundOutcome, ...] = ()
+    checkpoint: Checkpoint | None = None
+    dropped: frozenset[str] = frozenset()  # normalised texts that somebody rejected
+    wanted: frozenset[str] = frozenset()  # normalised texts that somebody accepted whatever the gate says
+    reopened: Mapping[str, int] = field(default_factory=dict)  # classes with new given samples: after round
+    batches: Batches = lambda name, count: ()
+
+    @cached_property
+    def skipped(self) -> tuple[RoundOutcome, ...]:
+        """Rounds of this segment that a checkpoint stands for."""
+        if self.checkpoint is None:
+            return ()
+        return tuple(r for r in self.rounds if r.record.round <= self.checkpoint.round)
+
+    @property
+    def records(self) -> list[RoundRecord]:
+        """Of all rounds that will not run again."""
+        return [outcome.record for outcome in (*self.before, *self.skipped)]
+
+    @cached_property
+    def last_by_class(self) -> dict[str, RoundOutcome]:
+        """The last round that will not run again of every class that was chosen."""
+        rounds = (*self.before, *self.skipped)
+        return {outcome.record.chosen: outcome for outcome in rounds if outcome.record.chosen is not None}
+
+    @cached_property
+    def last_before(self) -> int:
+        """The number of the last round of earlier segments."""
+        return max((outcome.record.round for outcome in self.before), default=0)
+
+    @cached_property
+    def accepted_before(self) -> int:
+        """Samples that entered in earlier segments."""
+        return sum(outcome.record.accepted for outcome in self.before)
+
+    @cached_property
+    def chosen_before(self) -> int:
+        """Rounds of earlier segments that chose a class."""
+        return sum(outcome.record.chosen is not None for outcome in self.before)
+
+    def entering(self, outcome: RoundOutcome, present: Container[str]) -> list[str]:
+        """What people and the gate let in, of a round of an earlier segment."""
+        texts = [text for text in outcome.texts if normalised_text(text) not in self.dropped]
+        overruled = {
+            normalised_text(text): text
+            for text, reason in outcome.turned_away
+            if reason in OVERRULED and normalised_text(text) in self.wanted
+        }
+        return texts + [text for key, text in overruled.items() if key not in present]
+
+
+def save_checkpoint(directory: Path, state: Checkpoint, outcome: RoundOutcome, segment: int) -> None:
+    """Write the state after a round; a process that is killed meanwhile leaves the one before.
+
+    Where it cannot be written, the run goes on: all that is lost is time.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    tensors = {name: tensor.contiguous() for name, tensor in state.tensors.items()}
+    about = {
+        "adamab": __version__,
+        "segment": segment,
+        "round": state.round,
+        "after": _digest(outcome),
+        "tensors": _sum(tensors),
+        "n_model": state.n_model,
+        "rng": dict(state.rng),
+    }
+    new = directory / f".{CHECKPOINT}.new"
+    with contextlib.suppress(OSError, SafetensorError):
+        save_file(tensors, new, {"checkpoint": json.dumps(about)})
+        os.replace(new, directory / CHECKPOINT)
+    with contextlib.suppress(OSError):
+        new.unlink(missing_ok=True)
+
+
+def load_checkpoint(directory: Path, segment: int, rounds: Sequence[RoundOutcome]) -> Checkpoint | None:
+    """The state that was written last, if it is of one of these rounds of this segment.
+
+    None where it is damaged, of another run, or of a round that was lost with the power: replay does
+    without, a checkpoint only saves time.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(directory / CHECKPOINT, "pt") as file:
+            about = json.loads((file.metadata() or {})["checkpoint"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
+        after = {_digest(r) for r in rounds if r.record.round == about["round"]}
+        known = (__version__, segment) == (about["adamab"], about["segment"]) and about["after"] in after
+        if known and about["tensors"] == _sum(tensors):
+            return Checkpoint(about["round"], about["n_model"], tensors, about["rng"])
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError):
+        pass
+    return None
+
+
+def _digest(outcome: RoundOutcome) -> str:
+    """No two rounds have the same: a record says how long everything took."""
+    return hashlib.sha256(json.dumps(outcome_to_json(outcome), sort_keys=True).encode()).hexdigest()
+
+
+def _sum(tensors: Mapping[str, Tensor]) -> str:
+    """safetensors itself does not notice a changed byte."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
+        digest.update(tensors[name].numpy().tobytes())
+    return digest.hexdigest()
+
+
+# What a run was started with, as hashes, and what may change when it is resumed.
+
+# The wordings that a fit uses; a change of another one, such as that of a chat baseline, is no other run.
+_WORDING = {"text": ("query", "described", "generate", "with_examples"), "image": ("described", "draw")}
+_LONG = 30  # characters of a value that is shown whole
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Everything that the decisions of a run depend on. Texts are kept as hashes only."""
+
+    classes: Mapping[str, str]  # name -> hash of its description
+    given: Mapping[str, tuple[str, ...]]  # class -> hashes of its given samples
+    order: str  # hash of the names of the classes and of the given samples in their order
+    prompts: str
+    recipe: Mapping[str, Any]
+    policy: str
+    seed: int
+    embedder: str
+    generator: str
+    holdout: str | None
+    budget: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        task: Task,
+        recipe: Recipe,
+        budget: Budget,
+        *,
+        policy: str,
+        seed: int,
+        embedder: str,
+        generator: str,
+        holdout: str | None,
+    ) -> Inputs:
+        """Those of a fit; `embedder` and `generator` are fingerprints."""
+        given: dict[str, list[str]] = {}
+        for sample in task.samples:
+            given.setdefault(sample.class_name, []).append(_hash([sample.text, sample.id]))
+        return cls(
+            classes={spec.name: _hash(spec.description) for spec in task.classes},
+            given={name: tuple(sorted(hashes)) for name, hashes in given.items()},
+            order=_hash([task.class_names, [(s.class_name, s.text, s.id) for s in task.samples]]),
+            prompts=_hash([getattr(task.prompts, name) for name in _WORDING[task.modality]]),
+            recipe=recipe.model_dump(mode="json"),
+            policy=policy,
+            seed=seed,
+            embedder=embedder,
+            generator=generator,
+            holdout=holdout,
+            # Money as text, so that no cent is rounded.
+            budget=vars(budget) | {"usd": None if budget.usd is None else str(budget.usd)},
+        )
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Inputs:
+        """From the fields as JSON has them."""
+        return cls(**{**data, "given": {name: tuple(hashes) for name, hashes in data["given"].items()}})
+
+    def changes_to(self, now: Inputs) -> list[str]:
+        """What changed on purpose, in words; raises `RunError` for a change that would be another run."""
+        for what, then, new in self._fixed(now):
+            if then != new:
+                raise _another(what)
+        changes = [*self._new_classes(now), *self._new_samples(now), *self._raised(now)]
+        if not changes and self.order != now.order:  # rows in another order train to other weights
+            raise _another("order of the classes or of the given samples")
+        return changes
+
+    def _fixed(self, now: Inputs) -> list[tuple[str, Any, Any]]:
+        options = {**self.recipe, **now.recipe}
+        pairs = [(key, self.recipe.get(key), now.recipe.get(key)) for key in sorted(options)]
+        return [
+            *((_differing(f"recipe: {key}", before, after), before, after) for key, before, after in pairs),
+            (_differing("policy", self.policy, now.policy), self.policy, now.policy),
+            (_differing("seed", self.seed, now.seed), self.seed, now.seed),
+            (_differing("embedder", self.embedder, now.embedder), self.embedder, now.embedder),
+            (_differing("generator", self.generator, now.generator), self.generator, now.generator),
+            ("file of held-out texts (--holdout)", self.holdout, now.holdout),
+            ("wording of the prompts", self.prompts, now.prompts),
+            *(
+                (f"description of class {short(n)}", d, now.classes.get(n, d))
+                for n, d in self.classes.items()
+            ),
+        ]
+
+    def _new_classes(self, now: Inputs) -> list[str]:
+        gone = [name for name in self.classes if name not in now.classes]
+        if gone:
+            raise RunError(f"class {short(gone[0])} is gone from the task, and a run cannot forget a class")
+        return [f"class {short(name)} added" for name in now.classes if name not in self.classes]
+
+    def _new_samples(self, now: Inputs) -> list[str]:
+        changes = []
+        for name in now.classes:
+            then, new = set(self.given.get(name, ())), set(now.given.get(name, ()))
+            if then - new:
+                raise RunError(
+                    f"a given sample of class {short(name)} is gone or was changed; a run may gain given "
+                    "samples, not lose them: put it back, or name another directory"
+                )
+            if new - then and name in self.classes:
+                samples = "sample" if len(new - then) == 1 else "samples"
+                changes.append(f"{len(new - then)} given {samples} of class {short(name)} added")
+        return changes
+
+    def _raised(self, now: Inputs) -> list[str]:
+        """Samples cannot be given back; a tighter cap on calls or money only ends generation sooner."""
+        then, new = budget_from_json(self.budget), budget_from_json(now.budget)
+        if _is_tighter(new.samples, then.samples):
+            raise RunError(f"the budget was {then}; its samples can be raised, not lowered to {new}")
+        tighter = _is_tighter(new.usd, then.usd) or _is_tighter(new.calls, then.calls)
+        verb = "changed" if tighter else "raised"
+        return [] if then == new else [f"budget {verb} from {then} to {new}"]
+
+    def grown(self, now: Inputs) -> frozenset[str]:
+        """Classes that gained given samples."""
+        return frozenset(
+            name for name in now.classes if set(now.given.get(name, ())) - set(self.given.get(name, ()))
+        )
+
+
+def _is_tighter(cap: Decimal | int | None, than: Decimal | int | None) -> bool:
+    return cap is not None and (than is None or cap < than)
+
+
+def budget_from_json(data: Mapping[str, Any]) -> Budget:
+    """The budget of `Inputs`."""
+    return Budget(**{**data, "usd": None if data["usd"] is None else Decimal(data["usd"])})
+
+
+def _another(what: str) -> RunError:
+    return RunError(
+        f"the run was started with another {what}; start again as then, or name another directory"
+    )
+
+
+def _differing(what: str, then: object, now: object) -> str:
+    """Both values, from where they begin to differ if they are long."""
+    before, after = str(then), str(now)
+    pairs = enumerate(zip(before, after, strict=False))
+    same = next((i for i, (a, b) in pairs if a != b), min(len(before), len(after)))
+    start = max(0, same - 12) if max(len(before), len(after)) > _LONG else 0
+    dots = "…" if start else ""
+    return f"{what} ({short(dots + before[start:])}, now {short(dots + after[start:])})"
+
+
+def _hash(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:32]

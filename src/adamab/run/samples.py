@@ -1,0 +1,292 @@
+"""The samples of a run, given and synthetic, in all their views."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adamab.errors import EmbedderError
+from adamab.method.views import View
+from adamab.providers.async_bridge import run_sync
+from adamab.providers.embedders.base import Embedded, Embedder, Item, Kind
+from adamab.providers.image_store import ImageStore
+from adamab.providers.registry import embedder_key
+from adamab.task.recipe import Recipe
+from adamab.task.spec import Task
+from adamab.task.words import Vocabulary, normalised_text
+
+if TYPE_CHECKING:
+    from adamab.method.views import Rows
+
+
+# Arrays that grow row by row, as the samples of a run do.
+
+Dtype = TypeVar("Dtype", bound=np.generic)
+_SPARE = 8  # an eighth more room than needed: each row is copied about nine times, however many there are
+
+
+class GrowingRows(Generic[Dtype]):
+    """Rows to which others are added at the end, mostly without copying those that are there.
+
+    Example:
+        >>> GrowingRows(np.array([1, 2])).add(np.array([3]))
+        array([1, 2, 3])
+    """
+
+    def __init__(self, rows: NDArray[Dtype]) -> None:
+        self._room = self._rows = rows
+
+    def add(self, rows: NDArray[Any]) -> NDArray[Dtype]:
+        """All rows with these; an array without rows takes over their shape and kind.
+
+        What was handed out before stays as it was.
+        """
+        filled = len(self._rows)
+        if not filled:
+            self._room = self._rows = rows
+            return self._rows
+        needed = filled + len(rows)
+        if needed > len(self._room):
+            self._room = np.empty((needed + needed // _SPARE, *rows.shape[1:]), self._rows.dtype)
+            self._room[:filled] = self._rows
+        self._room[filled:needed] = rows
+        self._rows = self._room[:needed]
+        return self._rows
+
+
+Floats = NDArray[np.float32]
+WORDS, POOLED = "words", "pooled"
+MAX_TERMS = 30_000  # beyond it only terms of several texts count: rare pairs grow without end
+
+
+@dataclass(frozen=True)
+class DescribedClasses:
+    """Wordings of the classes, and their vectors in the views that have them."""
+
+    texts: tuple[str, ...]
+    views: Mapping[str, Floats]  # (K, d) each
+
+
+# Which samples may be learned from -> the classes; they depend on them where wordings quote examples.
+ClassDescriber = Callable[[NDArray[np.bool_]], "DescribedClasses | None"]
+
+
+class TrainingSet:
+    """Samples in the order in which they came; grows by whole batches."""
+
+    def __init__(self, n_classes: int, describe_classes: ClassDescriber, *, has_texts: bool = True) -> None:
+        self.n_classes = n_classes
+        self.describe_classes = describe_classes
+        self.has_texts = has_texts  # False where samples are vectors only
+        self.copies = False  # True where synthetic samples are near copies of given ones
+        self.texts: list[str] = []
+        self.keys: set[str] = set()  # folded texts
+        self.class_index: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self.given: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self.views: dict[str, Floats] = {}
+        self._growing: dict[str, GrowingRows[Any]] = {}
+
+    def __len__(self) -> int:
+        return len(self.class_index)
+
+    def add(
+        self,
+        class_index: Sequence[int],
+        views: Mapping[str, Floats],
+        *,
+        given: bool,
+        texts: Sequence[str] = (),
+    ) -> None:
+        """Append samples, with their texts if the set has some."""
+        if self.has_texts:
+            self.texts += texts
+            self.keys.update(normalised_text(text) for text in texts)
+        classes = np.asarray(class_index, dtype=np.int64)
+        growing = self._growing
+        self.class_index = growing.setdefault("class", GrowingRows(self.class_index)).add(classes)
+        self.given = growing.setdefault("given", GrowingRows(self.given)).add(np.full(len(classes), given))
+        for name, matrix in views.items():
+            present = GrowingRows(self.views.get(name, matrix[:0]))
+            self.views[name] = growing.setdefault(f"view/{name}", present).add(matrix)
+
+    def counts(self) -> NDArray[np.int64]:
+        """(K,) samples per class."""
+        return np.bincount(self.class_index, minlength=self.n_classes)
+
+    def texts_of(self, class_index: int, *, given: bool) -> tuple[str, ...]:
+        """Texts of one class and one source."""
+        rows = np.flatnonzero((self.class_index == class_index) & (self.given == given))
+        return tuple(self.texts[i] for i in rows) if self.has_texts else ()
+
+    def canonical(self) -> TrainingSet:
+        """The same samples, the synthetic ones by class and text instead of by arrival.
+
+        A classifier should depend on what was generated, not on the order of the rounds.
+        """
+        given, synthetic = np.flatnonzero(self.given), np.flatnonzero(~self.given)
+        by_text = sorted(
+            synthetic, key=lambda i: (self.class_index[i], self.texts[i] if self.has_texts else "")
+        )
+        return self._some(np.concatenate([given, np.array(by_text, dtype=np.intp)]))
+
+    def only_given(self) -> TrainingSet:
+        """A copy of the given samples, whatever is added later."""
+        return self._some(np.flatnonzero(self.given))
+
+    def _some(self, rows: NDArray[np.intp]) -> TrainingSet:
+        copy = TrainingSet(self.n_classes, self.describe_classes, has_texts=self.has_texts)
+        copy.copies = self.copies
+        copy.texts = [self.texts[i] for i in rows] if self.has_texts else []
+        copy.class_index, copy.given = self.class_index[rows], self.given[rows]
+        copy.views = {name: matrix[rows] for name, matrix in self.views.items()}
+        return copy
+
+    @property
+    def pooled(self) -> str:
+        """The view in which texts meet descriptions: `pooled`, or the first if none has that name."""
+        return POOLED if POOLED in self.views else next(iter(self.views))
+
+    def fold_views(
+        self, recipe: Recipe, learned_from: Sequence[NDArray[np.bool_]]
+    ) -> tuple[list[View], Vocabulary | None]:
+        """The views that heads are trained on: the embedder's, then TF-IDF of words and pairs.
+
+        Args:
+            recipe: says whether there are words.
+            learned_from: (n,) each, the samples that a fold may learn from; vocabularies are fitted on them
+                and the class wordings.
+
+        Returns:
+            The views as each fold sees them, and the vocabulary of the last, if there is one.
+        """
+        classes = [self.describe_classes(learned) for learned in learned_from]
+        views = []
+        for name, matrix in self.views.items():
+            # Layer and token summaries of a description say nothing about those of a message.
+            described = name == self.pooled
+            if len(matrix) or described:  # descriptions alone make no other view
+                vectors = [fold.views.get(name) if fold and described else None for fold in classes]
+                views.append(View(name, [(matrix, of_classes) for of_classes in vectors], not described))
+        vocabulary = None
+        if recipe.words and self.has_texts:
+            rows: list[tuple[Rows, Rows | None]] = []
+            for learned, fold in zip(learned_from, classes, strict=True):
+                wordings = () if fold is None else fold.texts
+                texts, min_count = [*itertools.compress(self.texts, learned), *wordings], 1
+                vocabulary = Vocabulary.learn(texts)
+                while len(vocabulary.terms) > MAX_TERMS:
+                    min_count += 1
+                    vocabulary = Vocabulary.learn(texts, min_count=min_count)
+                worded = None if fold is None else vocabulary.transform(wordings)
+                rows.append((vocabulary.transform(self.texts), worded))
+            views.append(View(WORDS, rows))
+        return views, vocabulary
+
+
+# A task as vectors: given samples, synthetic samples, and the wordings of the classes.
+
+_REMEDY = {
+    "image": "use one that does, such as clip:PATH-or-id or onnx:FILE",
+    "text": "use one that does, such as local, or set modality: image",
+}
+
+
+class TaskEmbedder:
+    """Embeds what a fit needs and counts the texts that were too long for the embedder.
+
+    In a task of images new samples are references, which `images` finds.
+    """
+
+    def __init__(
+        self, task: Task, embedder: Embedder, recipe: Recipe, images: ImageStore | None = None
+    ) -> None:
+        if task.modality not in embedder.modalities and embedder.cacheable:
+            raise EmbedderError(f"{embedder} embeds no {task.modality}s; {_REMEDY[task.modality]}")
+        self._task, self._embedder, self._images = task, embedder, images
+        if images is not None:
+            images.know(sample.image for sample in task.samples if sample.image is not None)
+        self._views = recipe.views or embedder.views
+        self.overlong = 0
+        self._widths: dict[str, int] = {}  # by view
+        self._described: dict[tuple[bool, ...], DescribedClasses] = {}  # by the samples that wordings quote
+
+    def training_set(self) -> TrainingSet:
+        """The given samples."""
+        index = {name: i for i, name in enumerate(self._task.class_names)}
+        samples = TrainingSet(len(index), self.describe_classes)
+        items = [embedder_key(s, self._embedder, self._task.prompts) for s in self._task.samples]
+        views = self._embed(items, "query") if items else self._empty_views()
+        samples.add(
+            [index[s.class_name] for s in self._task.samples],
+            views,
+            given=True,
+            texts=[s.text for s in self._task.samples],
+        )
+        return samples
+
+    @property
+    def remote(self) -> bool:
+        """Whether embedding is a call to wait for, which can be made ahead."""
+        return self._embedder.api is not None
+
+    async def embed_ahead(self, texts: Sequence[str]) -> Embedded:
+        """Views of new texts, for whoever waits for several things at once."""
+        items = self._items(texts)
+        return self._checked(await self._embedder.embed(items, kind="query", views=self._views))
+
+    def embed(self, texts: Sequence[str]) -> dict[str, Floats]:
+        """Views of new texts."""
+        return self._embed(self._items(texts), "query")
+
+    def _items(self, texts: Sequence[str]) -> list[Item]:
+        if self._images is not None:
+            return [self._images.find(text) for text in texts]
+        return [self._task.prompts.query_text(text) for text in texts]
+
+    def _embed(self, items: Sequence[Item], kind: Kind) -> dict[str, Floats]:
+        answer = self._checked(run_sync(self._embedder.embed(items, kind=kind, views=self._views)))
+        self.overlong += int(answer.overlong.sum())
+        return answer.views
+
+    def _checked(self, answer: Embedded) -> Embedded:
+        """Vectors of one width; those that a run has kept may be of another model under the same name."""
+        for view, matrix in answer.views.items():
+            width = self._widths.setdefault(view, matrix.shape[1])
+            if matrix.shape[1] != width:
+                raise EmbedderError(
+                    f"{self._embedder}: some vectors of view {view!r} have width {width}, others "
+                    f"{matrix.shape[1]}; what serves the model has changed or lied: "
+                    f"run adamab cache purge --embedder '{self._embedder.fingerprint}' "
+                    "and fit into another directory"
+                )
+        return answer
+
+    def _empty_views(self) -> dict[str, Floats]:
+        views = self.describe_classes(np.zeros(0, dtype=np.bool_)).views
+        if not views:
+            raise EmbedderError("the task has no example and the embedder no vector of a class; add examples")
+        return {view: matrix[:0] for view, matrix in views.items()}
+
+    def describe_classes(self, learned_from: NDArray[np.bool_]) -> DescribedClasses:
+        """Wordings and vectors of the classes; they differ only where wordings quote examples.
+
+        Vectors are found by wording or, for an embedder of stored vectors, by name.
+        """
+        task, prompts = self._task, self._task.prompts
+        quoted = tuple(learned_from.tolist()) if prompts.with_examples else ()
+        if quoted not in self._described:
+            examples: dict[str, list[str]] = {name: [] for name in task.class_names}
+            # Given samples come first in a training set, so the mask's head is theirs.
+            for sample, use in zip(task.samples, quoted, strict=False):
+                if use:
+                    examples[sample.class_name].append(sample.text)
+            wordings = tuple(prompts.class_text(spec, examples[spec.name]) for spec in task.classes)
+            keys = next((k for k in (wordings, task.class_names) if self._embedder.has(k).all()), None)
+            views = {} if keys is None else self._embed(keys, "class")
+            self._described[quoted] = DescribedClasses(wordings, views)
+        return self._described[quoted]

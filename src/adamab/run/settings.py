@@ -1,0 +1,303 @@
+"""What a user says about a fit, and the one place where that becomes providers, caps and stores."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+
+from adamab.errors import AdamabError, GeneratorError, RecipeError, RunError, TaskError, place, short
+from adamab.method.policies import make_policy
+from adamab.providers.embedders.base import Embedder
+from adamab.providers.generators.base import Generator, Settings
+from adamab.providers.image_store import FOLDER as IMAGES
+from adamab.providers.image_store import ImageStore, temporary_store
+from adamab.providers.metering import Budget, CallContext, Ledger, Price
+from adamab.providers.registry import open_embedder, open_generator, shared_images, shared_replies
+from adamab.run import directory as folder
+from adamab.run.gate import Holdout
+from adamab.run.resume import Inputs, budget_from_json
+from adamab.run.run_log import SEGMENT, STARTED, Journal
+from adamab.task.image_folders import read_references
+from adamab.task.recipe import Recipe
+from adamab.task.spec import Task, join_spec, split_spec
+from adamab.task.tables import read_texts
+from adamab.torch_device import AUTO
+
+if TYPE_CHECKING:
+    from adamab.providers.cache import Replies
+    from adamab.providers.http import ApiClient
+
+
+class FitSettings(BaseModel):
+    """Everything about a fit but its task; the command, the estimators and a run's journal say it so.
+
+    Args:
+        embedder: what turns samples into vectors, as a spec such as "local" or as an object.
+        embedder_spec: the string that `adamab predict` finds an embedder by that is an object.
+        generator: what makes synthetic samples, as a spec or as an object.
+        policy: which class gets the next batch.
+        recipe: every hyperparameter, or the name of a preset.
+        budget: caps such as "200 samples, 1.50 usd, 500 calls"; a number means samples. Without a cap on
+            samples they are what the recipe's rounds ask for. None: the caps that a run had before.
+        prices: the user's own by model, such as {"my-model": "0.15/0.60"}.
+        seed: of everything random.
+        all_scores: compute the exact score of every class in each round.
+        prefetch: batches to fetch before the policy asks for them, so that waiting overlaps.
+        device: where torch trains and scores: cpu, cuda, mps; `auto` is a graphics card if there is one.
+        holdout: samples that must not be among the synthetic ones, or the file that has them.
+        reject: synthetic samples of the run to train without, or the file that has them.
+        cache: use vectors, answers and generated images of other runs, and leave them some.
+        run_dir: where the run is written as it happens; one that is there is resumed.
+        overwrite: start over instead.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    embedder: str | Embedder = "local"
+    embedder_spec: str = ""
+    generator: str | Generator = "none"
+    policy: str = "adamab"
+    recipe: Recipe = Field(default_factory=Recipe)
+    budget: Budget | None = None
+    prices: Mapping[str, Price] = Field(default_factory=dict)
+    seed: int = 0
+    all_scores: bool = False
+    prefetch: int = 0
+    device: str = AUTO
+    holdout: str | Holdout | None = None
+    reject: Path | tuple[str, ...] = ()
+    cache: bool = False
+    run_dir: Path | None = None
+    overwrite: bool = False
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            original = first.get("ctx", {}).get("error")
+            if isinstance(original, AdamabError):
+                raise original from None
+            name = ".".join(str(part) for part in first["loc"])
+            raise RecipeError(f"setting {name!r}: {first['msg']} (got {short(first['input'])})") from None
+
+    @field_validator("generator", "recipe", "budget", "prices", mode="before")
+    @classmethod
+    def _parsed(cls, value: Any, field: ValidationInfo) -> Any:
+        if field.field_name == "generator":
+            return "none" if value is None else value
+        if field.field_name == "recipe":
+            return Recipe() if value is None else Recipe.preset(value) if isinstance(value, str) else value
+        if field.field_name == "budget":
+            return None if value is None else Budget.parse(value)
+        return dict(
+            (model, price) if isinstance(price, Price) else Price.parse(f"{model}={price}")
+            for model, price in (value or {}).items()
+        )
+
+
+@dataclass(frozen=True)
+class FitSetup:
+    """A task with its settings, and what they name opened."""
+
+    task: Task
+    settings: FitSettings
+    budget: Budget  # without a cap where nobody named one
+    recipe: Recipe  # as the fit follows it: for the task's modality, and within the budget
+    embedder: Embedder
+    embedder_spec: str  # empty for an object without one
+    generator: Generator | None
+    generator_spec: str  # `none` where there is none
+    holdout: Holdout | None
+    reject: tuple[str, ...]
+    images: ImageStore | None  # where generated images are put; None in a task of texts
+
+    @property
+    def rounds(self) -> int:
+        """Rounds in all."""
+        return self.recipe.n_rounds(len(self.task.classes))
+
+    @property
+    def apis(self) -> list[ApiClient | None]:
+        """The clients that paid calls go through."""
+        return [self.embedder.api, None if self.generator is None else self.generator.api]
+
+    def call_context(
+        self,
+        *,
+        journal: Journal | None = None,
+        ledger: Ledger | None = None,
+        stop: threading.Event | None = None,
+    ) -> CallContext:
+        """What the calls are metered by, and where their answers are kept: the journal, then the cache."""
+        replies: Replies | None = None
+        if self.generator is not None:
+            from adamab.providers.cache import ChainedReplies
+
+            replies = shared_replies() if self.settings.cache else None
+            if journal is not None:
+                replies = journal if replies is None else ChainedReplies(journal, replies)
+        return CallContext(self.budget, self.settings.prices, ledger, replies, journal, stop)
+
+    def inputs(self) -> Inputs:
+        """What must be the same when the run is resumed."""
+        return Inputs.of(
+            self.task,
+            self.settings.recipe,
+            self.budget,
+            policy=self.settings.policy,
+            seed=self.settings.seed,
+            embedder=self.embedder.fingerprint,
+            generator="none" if self.generator is None else self.generator.fingerprint,
+            holdout=None if self.holdout is None else self.holdout.digest,
+        )
+
+
+def check_holdout(setup: FitSetup) -> None:
+    """Refuse a task whose own examples are among the samples to be kept out."""
+    task, holdout = setup.task, setup.holdout
+    leaked = [] if holdout is None else [s for s in task.samples if s.text in holdout]
+    if leaked:
+        raise TaskError(
+            f"{len(leaked)} of the given samples, the first of class {short(leaked[0].class_name)}, "
+            f"are among the {task.modality}s of --holdout; take them out of the task or out of there"
+        )
+
+
+def set_up(task: Task, settings: FitSettings, *, images: ImageStore | None = None) -> FitSetup:
+    """Open what the settings name, and check that it goes with the task.
+
+    A run that is resumed keeps its budget where the settings name none. `images` is where generated
+    images are put, if neither in the run's directory nor in a temporary folder.
+    """
+    budget = settings.budget or Budget()
+    if settings.run_dir is not None:
+        folder.check_place(settings.run_dir, overwrite=settings.overwrite)
+        if settings.budget is None and not settings.overwrite and folder.has_journal(settings.run_dir):
+            budget = budget_of_run(settings.run_dir)
+    make_policy(settings.policy, alpha=settings.recipe.alpha, relative=settings.recipe.relative_shift)
+    holdout, reject = settings.holdout, settings.reject
+    if isinstance(holdout, str):
+        holdout = Holdout.read(holdout, task.modality)
+    if isinstance(reject, Path):
+        reject = rejected_samples(reject, task)
+    if images is None and task.modality == "image":
+        shared = shared_images() if settings.cache else None
+        if settings.run_dir is None:
+            images = temporary_store(shared=shared)
+        else:
+            images = ImageStore(settings.run_dir / IMAGES, shared=shared)
+    recipe = within_budget(settings.recipe.for_modality(task.modality), budget)
+    embedder = open_embedder(settings.embedder, cache=settings.cache)
+    generator = open_generator(settings.generator, seed=settings.seed)
+    generator_spec = "none"
+    if generator is not None:
+        _check_generator(generator, task, reject)
+        # Its fingerprint depends on what it is told.
+        generator.configure(Settings(task.prompts, settings.seed, recipe, images))
+        named = isinstance(settings.generator, str)
+        generator_spec = str(settings.generator) if named else generator.fingerprint
+    return FitSetup(
+        task=task,
+        settings=settings,
+        budget=budget,
+        recipe=recipe,
+        embedder=embedder,
+        embedder_spec=settings.embedder if isinstance(settings.embedder, str) else settings.embedder_spec,
+        generator=generator,
+        generator_spec=generator_spec,
+        holdout=holdout,
+        reject=reject,
+        images=images,
+    )
+
+
+def within_budget(recipe: Recipe, budget: Budget) -> Recipe:
+    """A cap on samples sets the number of rounds that generate, unless the recipe fixes it."""
+    if budget.samples is None or recipe.augmentation_rounds is not None:
+        return recipe
+    return recipe.with_options(augmentation_rounds=math.ceil(budget.samples / recipe.batch))
+
+
+def rejected_samples(path: Path, task: Task) -> tuple[str, ...]:
+    """The samples of a file that should not be trained on: texts, or references or paths of images."""
+    if task.modality == "image":
+        return tuple(read_references(path))
+    return tuple(row.text for row in read_texts(path))
+
+
+def _check_generator(generator: Generator, task: Task, reject: tuple[str, ...]) -> None:
+    if generator.yields_vectors:
+        if reject:
+            raise RunError("vectors have no text to reject them by; --reject is for runs of texts")
+    elif generator.modality != task.modality:
+        raise GeneratorError(
+            f"the generator makes {generator.modality}s and the task is of {task.modality}s; "
+            "name another with --generator"
+        )
+
+
+def budget_of_run(run_dir: Path) -> Budget:
+    """The caps that the run in `run_dir` has."""
+    with Journal(run_dir) as journal:
+        segment = journal.last(SEGMENT)
+    return Budget() if segment is None else budget_from_json(segment.data["inputs"]["budget"])
+
+
+def store_settings(journal: Journal, run_dir: Path, settings: FitSettings) -> None:
+    """Write down how the run was started, where that has changed, so that it can be resumed without it."""
+    embedder, generator, holdout = settings.embedder, settings.generator, settings.holdout
+    data = {
+        # Objects have no name to open them by, but for an embedder that was given one.
+        "embedder": embedder if isinstance(embedder, str) else settings.embedder_spec or None,
+        "generator": generator if isinstance(generator, str) else None,
+        "holdout": holdout if isinstance(holdout, str) else None,
+        "prices": {model: str(price) for model, price in settings.prices.items()},
+        "policy": settings.policy,
+        "recipe": settings.recipe.model_dump(mode="json"),
+        "seed": settings.seed,
+        "all_scores": settings.all_scores,
+        "from": folder.path_between(run_dir, Path.cwd()),
+    }
+    last = journal.last(STARTED)
+    if last is None or last.data != data:
+        journal.note(STARTED, data)
+
+
+def stored_settings(run_dir: Path) -> FitSettings:
+    """How the run was started last; files that it names are found from anywhere."""
+    if not folder.has_journal(run_dir):
+        raise RunError(f"{place(run_dir)}: there is no run to go on with; name TASK")
+    with Journal(run_dir) as journal:
+        last = journal.last(STARTED)
+    if last is None or None in (last.data["embedder"], last.data["generator"]):
+        raise RunError(f"{place(run_dir)}: does not tell how it was started; name TASK and its options")
+    data = dict(last.data)
+    base = Path(os.path.realpath(run_dir)) / data.pop("from")
+    holdout = data.pop("holdout")
+    return FitSettings(
+        **data
+        | {name: _spec_from_here(data[name], base) for name in ("embedder", "generator")}
+        | {"holdout": holdout and (_path_from_here(holdout, base) or holdout)}
+    )
+
+
+def _spec_from_here(spec: str, base: Path) -> str:
+    """A spec whose file was named from `base`, as it has to be named from here."""
+    bare, options = split_spec(spec)
+    kind, colon, name = bare.partition(":")
+    path = _path_from_here(name, base) if colon else None
+    return spec if path is None else join_spec(f"{kind}:{path}", options)
+
+
+def _path_from_here(name: str, base: Path) -> str | None:
+    """The file or folder that a relative name meant; None where there is none, as with a model's id."""
+    path = base / name
+    return None if not name or Path(name).is_absolute() or not path.exists() else os.path.relpath(path)

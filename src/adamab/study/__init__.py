@@ -1,1 +1,0 @@
-"""Is it any good: baselines, data sets, and the studies that compare them."""

@@ -1,0 +1,743 @@
+"""`adamab sweep`: a search for a better recipe by cross-validation on a task's given samples.
+
+What is minimised is the mean loss of held-out samples, minus the logarithm of the true class's probability.
+Accuracy would be too coarse: of sixty samples one more hit is 1.7 points, most recipes tie, and a sampler
+that sees ties learns nothing. The loss moves with every sample. But it can fall while accuracy falls too, so
+accuracy has a say before anything is recommended.
+
+The best of many trials flatters. So the winner meets the first recipe again, on folds and with seeds that the
+search did not use. The samples are the same, though, and part of the winner's luck may lie in them; so the
+p-value of that examination is multiplied by the number of recipes that were tried (Bonferroni).
+
+The directory of a sweep holds
+
+optuna.jsonl   Optuna's journal: what the sweep is about, its trials, and one attribute per recipe and fold
+sweep.json     the result, written at the end
+best.yaml      the options of the best recipe
+spending.db    the calls of an embedder behind an API, of all starts
+writer.lock    held by the process that writes
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args, get_origin
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from adamab.engines import Crew, Engine
+from adamab.errors import (
+    MissingExtraError,
+    RecipeError,
+    RunError,
+    StoppedError,
+    TaskError,
+    one_line,
+    place,
+    short,
+    suggestion,
+)
+from adamab.evaluation.statistics import Bootstrap, Interval, paired_p, points
+from adamab.providers.async_bridge import run_sync
+from adamab.providers.embedders.base import Embedder
+from adamab.providers.embedders.stored import MemoryEmbedder
+from adamab.providers.registry import embedder_key, open_embedder
+from adamab.providers.sqlite_file import LOCK, WriterLock
+from adamab.task import Sample, Task
+from adamab.task.recipe import Recipe
+from adamab.task.words import normalised_text
+
+SamplerName = Literal["tpe", "random"]
+Options: TypeAlias = Mapping[str, Any]  # what differs from the recipe that the search begins with
+Floats: TypeAlias = NDArray[np.float64]
+OnFit: TypeAlias = Callable[[int, int, str], None]  # done, in all, what
+
+JOURNAL, REPORT, BEST, SPENDING = "optuna.jsonl", "sweep.json", "best.yaml", "spending.db"
+HEADER = ("trial", "loss#", "accuracy, %#", "what differs from trial 0")
+DEFINITION = 2  # of what a fold's row measures; raise it when that changes
+BATCH = 4  # trials that are proposed together, however many can be worked out at once
+REPEATS = 5  # cross-validations of the examination, each with folds of its own
+LEVEL = 0.05
+_LEAST = 1e-6  # probability: or one sample that was given none would decide everything
+_SHOWN = 5  # of the best trials
+
+# Options that change nothing where nothing is generated; `name` is not even one.
+_OF_GENERATION = frozenset(
+    {
+        "name", "batch", "augmentation_rounds", "rounds_per_class", "alpha", "relative_shift", "difficulty",
+        "max_batches_ahead", "synthetic_weight", "near_duplicate", "max_label_rank", "temperature",
+        "prompt_examples", "contrast", "image_size", "image_quality", "max_refusals", "synthetic_evidence",
+        "difficulty_prior", "contrast_share", "added_class_scale",
+    }
+)  # fmt: skip
+_FORMS = "write FIELD=A,B,… or FIELD=LOW:HIGH or FIELD=LOW:HIGH:log, such as weight_ridge=0.3:30:log"
+
+
+# What is searched.
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Some values."""
+
+    values: tuple[Any, ...]
+
+    def __contains__(self, value: object) -> bool:
+        return value in self.values
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from `low` to `high`, both of them too; whole ones where the option is a whole number."""
+
+    low: float
+    high: float
+    log: bool = False
+    whole: bool = False
+
+    def __contains__(self, value: object) -> bool:
+        return isinstance(value, int | float) and self.low <= value <= self.high
+
+
+Space: TypeAlias = Mapping[str, Choices | Range]
+
+
+def default_space(recipe: Recipe, *, modality: str, views: Sequence[str], described: bool) -> Space:
+    """The options that changed something without generation, one at a time, on development parts.
+
+    The figures are points of accuracy from results/ablation-development.md and quality-story.md. What only
+    changes how the towers are trained (dropout, weight decay, steps, logit scale) is not here: all of it was
+    within half a point. `described` says whether the classes' wordings have vectors.
+    """
+    if not recipe.refit:
+        raise RecipeError("the usual options matter only with refit=true; name others with --search")
+    off = Choices((True, False))
+    space: dict[str, Choices | Range] = {}
+    if len(views) > 1:
+        space["views"] = Choices((None, (views[0],)))  # +7.6 for all of them on TREC, -1.2 on MultiWD
+    if modality == "text":
+        space["words"] = off  # up to 0.8
+    if described:
+        space["similarity"] = off  # 5.2 on MultiWD, at most 0.5 on TREC
+        space["class_input"] = Choices(("both", "description", "mean"))  # up to 0.8
+    space["centre"] = off  # 1.5 either way: the demo is better off without
+    space["normalise"] = off  # up to 1
+    space["discriminants"] = off  # 4.7 on TREC, -0.6 on MultiWD
+    space["folds"] = Choices((5, 3, 0))  # 12 on TREC for five against none, -2 on MultiWD
+    space["weight_ridge"] = Range(0.3, 30.0, log=True)  # up to 1 between none and ten times as much
+    return space
+
+
+def parse_space(recipe: Recipe, texts: Sequence[str]) -> Space:
+    """From `--search` as people write it.
+
+    Example:
+        >>> parse_space(Recipe(), ["weight_ridge=0.3:30:log", "words=true,false"])["words"]
+        Choices(values=(True, False))
+    """
+    space: dict[str, Choices | Range] = {}
+    for text in texts:
+        name, equals, values = (part.strip() for part in text.partition("="))
+        if not equals or not name or not values:
+            raise RecipeError(f"--search {short(text)}: {_FORMS}")
+        if name not in Recipe.model_fields:
+            raise RecipeError(
+                f"--search: the recipe has no option {short(name)}; {suggestion(name, Recipe.model_fields)}"
+            )
+        if name in _OF_GENERATION:
+            raise RecipeError(
+                f"--search {name}: matters only while samples are generated, which no sweep does"
+            )
+        space[name] = _range(recipe, name, values) if ":" in values else _choices(recipe, name, values)
+    return space
+
+
+def space_to_json(space: Space) -> dict[str, Any]:
+    """Plain data, the same after a trip through JSON."""
+    plain: dict[str, Any] = json.loads(json.dumps({name: asdict(part) for name, part in space.items()}))
+    return plain
+
+
+def in_words(part: Choices | Range) -> str:
+    """As `--search` takes it."""
+    if isinstance(part, Choices):
+        return ",".join(setting(value, "+") for value in part.values)
+    return f"{part.low:g}:{part.high:g}{':log' if part.log else ''}"
+
+
+def setting(value: Any, between: str = ",") -> str:
+    """A value as `--set` takes it."""
+    if isinstance(value, list | tuple):
+        return between.join(setting(item) for item in value)
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _choices(recipe: Recipe, name: str, text: str) -> Choices:
+    values = [_checked(recipe, name, value.strip()) for value in text.split(",") if value.strip()]
+    if len(set(values)) < 2:
+        raise RecipeError(f"--search {short(f'{name}={text}')}: one value is no choice; {_FORMS}")
+    return Choices(tuple(dict.fromkeys(values)))
+
+
+def _range(recipe: Recipe, name: str, text: str) -> Range:
+    low, high, log, *more = [*text.split(":"), ""] if text.count(":") == 1 else text.split(":")
+    kinds = {Recipe.model_fields[name].annotation, *get_args(Recipe.model_fields[name].annotation)}
+    if more or log not in ("", "log") or not kinds & {int, float}:
+        raise RecipeError(f"--search {name}={text}: {_FORMS}; a range is for numbers")
+    ends = [_checked(recipe, name, end.strip()) for end in (low, high)]
+    if None in ends or ends[0] >= ends[1] or (log and ends[0] <= 0):
+        raise RecipeError(f"--search {name}={text}: LOW must be below HIGH, and above zero with log")
+    return Range(ends[0], ends[1], log=bool(log), whole=int in kinds)
+
+
+def _checked(recipe: Recipe, name: str, text: str) -> Any:
+    """The value as the recipe has it; a list is written with + between its parts."""
+    value: object = text
+    annotation = Recipe.model_fields[name].annotation
+    if text.lower() in ("none", "null"):
+        value = None
+    elif any(get_origin(kind) is tuple for kind in (annotation, *get_args(annotation))):
+        value = tuple(part.strip() for part in text.split("+"))
+    return getattr(recipe.with_options(**{name: value}), name)
+
+
+# What is fitted.
+
+
+def folds_of(task: Task, n_folds: int, seed: int) -> NDArray[np.int64]:
+    """(n,) the fold of each given sample; those of a class are spread over the folds.
+
+    The same text under another id is in the same fold: trained on, it would give the other away.
+    """
+    rng = np.random.default_rng([seed, n_folds])
+    folds = np.zeros(len(task.samples), dtype=np.int64)
+    first: dict[str, int] = {}
+    originals = [first.setdefault(normalised_text(sample.text), i) for i, sample in enumerate(task.samples)]
+    for c in task.class_names:
+        rows = [i for i in first.values() if task.samples[i].class_name == c]
+        folds[rng.permutation(rows)] = (np.arange(len(rows)) + rng.integers(n_folds)) % n_folds
+    return folds[originals]
+
+
+def split(task: Task, held_out: NDArray[np.bool_]) -> tuple[Task, list[Sample]]:
+    """The task without some of its samples, and these samples."""
+    marked = list(zip(task.samples, held_out, strict=True))
+    rest = replace(task, samples=tuple(sample for sample, held in marked if not held))
+    return rest, [sample for sample, held in marked if held]
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is searched and how; a worker is handed it once."""
+
+    task: Task
+    vectors: MemoryEmbedder
+    recipe: Recipe  # that of trial 0
+    space: Space
+    n_folds: int = 5
+    trials: int = 30
+    seed: int = 0
+    sampler: SamplerName = "tpe"
+
+    def folds(self, seed: int) -> NDArray[np.int64]:
+        """(n,) the fold of each given sample; -1 for a class's only one, which is never held out."""
+        counts = {name: len(self.task.samples_of(name)) for name in self.task.class_names}
+        alone = np.array([counts[sample.class_name] < 2 for sample in self.task.samples], dtype=np.bool_)
+        return np.where(alone, -1, folds_of(self.task, self.n_folds, seed))
+
+    def cells(self, options: Options, seed: int) -> list[Cell]:
+        """The fits that cross-validate a recipe: one for each fold that holds something out."""
+        text = json.dumps(dict(options), sort_keys=True)
+        return [Cell(text, seed, int(fold)) for fold in np.unique(self.folds(seed)) if fold >= 0]
+
+    @property
+    def examination_seeds(self) -> range:
+        """Seeds that the search does not use."""
+        return range(self.seed + 1, self.seed + 1 + REPEATS)
+
+    def n_fits(self) -> dict[str, int]:
+        """Fits of the search, where a recipe that comes twice is fitted once, and of the examination."""
+        return {
+            "search": self.trials * len(self.cells({}, self.seed)),
+            "examination": 2 * sum(len(self.cells({}, seed)) for seed in self.examination_seeds),
+        }
+
+    def identity(self) -> dict[str, Any]:
+        """All that rows and proposals depend on; more trials may be asked for later."""
+        task = [
+            [asdict(spec) for spec in self.task.classes],
+            [[sample.text, sample.class_name, sample.id] for sample in self.task.samples],
+            asdict(self.task.prompts),
+            self.task.modality,
+        ]
+        return {
+            "task": hashlib.sha256(json.dumps(task, sort_keys=True).encode()).hexdigest()[:32],
+            "embedder": self.vectors.fingerprint,
+            "recipe": self.recipe.model_dump(mode="json"),
+            "space": space_to_json(self.space),
+            "folds": self.n_folds,
+            "seed": self.seed,
+            "sampler": self.sampler,
+            "definition": DEFINITION,
+        }
+
+
+class Cell(NamedTuple):
+    """One fit: a recipe without one fold. `seed` is that of the folds and of the fit."""
+
+    options: str  # JSON
+    seed: int
+    fold: int
+
+
+class FoldScores(NamedTuple):
+    """Of each held-out sample, in the task's order."""
+
+    hits: list[int]
+    losses: list[float]  # minus the logarithm of the true class's probability
+
+
+def asks_while_fitting(task: Task, embedder: Embedder) -> bool:
+    """Whether fits call an API. Wordings that quote examples differ from fold to fold, also inside a fit."""
+    return embedder.api is not None and task.prompts.with_examples
+
+
+def vectors_for(task: Task, embedder: Embedder, spec: str) -> MemoryEmbedder:
+    """To be filled by `embed_all`; behind an API fits find nothing more than that, unless they have to."""
+    more = embedder.api is None or asks_while_fitting(task, embedder)
+    vectors = MemoryEmbedder(embedder, partial(open_embedder, spec) if more else None)
+    vectors.api = None  # a fit would meter it anew, and forget the budget of the sweep
+    return vectors
+
+
+def embed_all(search: Search, embedder: Embedder) -> None:
+    """Work out the vectors of all samples and wordings once, before the first fit."""
+    task, known = search.task, search.vectors
+    items = list(dict.fromkeys(embedder_key(sample, embedder, task.prompts) for sample in task.samples))
+    known.put(items, "query", run_sync(embedder.embed(items, kind="query")))
+    worded = [task.prompts.class_text(c, [s.text for s in task.samples_of(c.name)]) for c in task.classes]
+    for wordings in (worded, task.class_names):  # stored vectors may have the names only
+        if embedder.has(wordings).all():
+            known.put(wordings, "class", run_sync(embedder.embed(wordings, kind="class")))
+            break
+
+
+def score(cell: Cell, search: Search) -> FoldScores:
+    """Fit without the fold, then look at it."""
+    from adamab.run.fit import fit_task  # torch: only processes that fit pay for it
+
+    rest, held_out = split(search.task, search.folds(cell.seed) == cell.fold)
+    recipe = search.recipe.with_options(**json.loads(cell.options))
+    fit = fit_task(rest, search.vectors, policy="none", recipe=recipe, seed=cell.seed)
+    items = [embedder_key(sample, search.vectors, rest.prompts) for sample in held_out]
+    views = run_sync(search.vectors.embed(items)).views
+    probabilities = fit.classifier.predict_proba(views, [sample.text for sample in held_out])  # (n, K)
+    true = np.array([search.task.class_names.index(sample.class_name) for sample in held_out])
+    # A fit that came to no number at all (fmax passes NaN over) is as bad as can be.
+    losses = -np.log(np.fmax(probabilities[np.arange(len(true)), true].astype(np.float64), _LEAST))
+    hits = np.argmax(probabilities, axis=1) == true
+    return FoldScores(hits.astype(int).tolist(), (np.round(losses, 6) + 0.0).tolist())
+
+
+# The search.
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A recipe that was tried, and how it did on held-out samples."""
+
+    number: int
+    options: Options
+    loss: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Examination:
+    """The winner against trial 0: what it gains, sample by sample."""
+
+    loss: Interval  # that of trial 0 minus the winner's
+    accuracy: Interval  # the winner's minus that of trial 0
+    p: float  # of no difference in loss, for the number of recipes tried
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, rounded: the last digits of a sum are nobody's business."""
+        intervals = {"loss": self.loss, "accuracy": self.accuracy}
+        plain = {name: [round(x, 6) for x in (i.mean, i.low, i.high)] for name, i in intervals.items()}
+        return {**plain, "p": float(f"{self.p:.4g}")}
+
+    def __str__(self) -> str:
+        loss = f"{-self.loss.mean:+.3f} ({-self.loss.high:+.3f} to {-self.loss.low:+.3f})"
+        return f"loss {loss}, accuracy {points(self.accuracy)}"
+
+
+class Sweep:
+    """A search in a directory; started again there, it resumes."""
+
+    def __init__(self, search: Search, directory: Path) -> None:
+        self.search, self.directory = search, directory
+        if not search.cells({}, search.seed):
+            raise TaskError("no class has two examples, so none can be held out; give two or more a class")
+        views = search.space.get("views")
+        for view in [v for some in (views.values if isinstance(views, Choices) else ()) for v in some or ()]:
+            if view not in search.vectors.views:  # now, and not when the sampler comes to it
+                known = suggestion(view, search.vectors.views)
+                raise RecipeError(f"--search views: the embedder has no {short(view)}; {known}")
+
+    def run(
+        self,
+        *,
+        engine: Engine | None = None,
+        on_fit: OnFit = lambda *_: None,
+        prepare: Callable[[], None] = lambda: None,
+    ) -> Outcome:
+        """Measure what is missing, then judge.
+
+        `prepare` is called before the first fit, when the directory is known to be that of this sweep.
+        """
+        with _open_study(self.directory, self.search) as study:
+            prepare()
+            crossed = CrossValidation(self.search, study, on_fit)
+            try:
+                with (engine or Engine()).crew(score, self.search) as crew:
+                    crossed.crew = crew
+                    return self._outcome(self._trials(study, crossed), crossed)
+            except (KeyboardInterrupt, StoppedError):
+                kept = f"{crossed.n_fits} fits are done and kept in {place(self.directory / JOURNAL)}"
+                raise StoppedError(f"stopped; {kept}: run the same command again to go on") from None
+
+    def _trials(self, study: Any, crossed: CrossValidation) -> list[Trial]:
+        """Trial 0 alone, so that every proposal can learn from it, then batches.
+
+        A batch is proposed as a whole from the trials before it, and each trial has a stream of chance of
+        its own: so proposals depend neither on who fits in which order, nor on how many trials are wanted.
+        """
+        search = self.search
+        self._measure_trials([{}], crossed)
+        trials = [crossed.trial(0, {})]
+        if not study.get_trials(deepcopy=False):
+            study.add_trial(_finished_trial(search, _first_params(search), trials[0].loss))
+        for start in range(1, search.trials, BATCH):
+            known = study.get_trials(deepcopy=False)
+            kept = [trial.params for trial in known[start : start + BATCH]]
+            batch = [*kept, *_proposed(search, known[:start])[len(kept) :]][: search.trials - start]
+            proposed = [_options(search, params) for params in batch]
+            self._measure_trials(proposed, crossed)
+            for number, params in enumerate(batch, start):
+                trials.append(crossed.trial(number, proposed[number - start]))
+                if number >= len(known):  # in one line of the journal: a trial is there or is not
+                    study.add_trial(_finished_trial(search, params, trials[-1].loss))
+        return trials
+
+    def _measure_trials(self, proposed: Sequence[Options], crossed: CrossValidation) -> None:
+        total = self.search.n_fits()["search"]
+        crossed.measure([(options, self.search.seed) for options in proposed], total, "searching")
+
+    def _outcome(self, trials: Sequence[Trial], crossed: CrossValidation) -> Outcome:
+        search = self.search
+        best = min(trials, key=lambda trial: (trial.loss, trial.number))
+        n = len(crossed.by_sample({}, search.seed)[0])
+        if not best.options:
+            return Outcome(search, tuple(trials), n, best, None, None)
+        both = [(options, seed) for seed in search.examination_seeds for options in ({}, best.options)]
+        crossed.measure(both, search.n_fits()["examination"], "examining")
+        tried = len({str(sorted(trial.options.items())) for trial in trials if trial.options})
+        searched, examined = (
+            crossed.examination(best.options, seeds, tried)
+            for seeds in ([search.seed], search.examination_seeds)
+        )
+        return Outcome(search, tuple(trials), n, best, searched, examined)
+
+
+class CrossValidation:
+    """Scores of recipes, fold by fold: kept as attributes of the study, and none is worked out twice."""
+
+    crew: Crew
+
+    def __init__(self, search: Search, study: Any, on_fit: OnFit) -> None:
+        self._search, self._study, self._on_fit = search, study, on_fit
+        self._scores = {
+            Cell(*json.loads(name)): FoldScores(*kept)
+            for name, kept in study.user_attrs.items()
+            if name != "inputs"
+        }
+        self._done: dict[str, int] = {}  # fits, by what they are for
+
+    @property
+    def n_fits(self) -> int:
+        """That are finished."""
+        return len(self._scores)
+
+    def measure(self, recipes: Sequence[tuple[Options, int]], total: int, what: str) -> None:
+        """Cross-validate recipes, each with the seed of its folds; `total` fits are expected of this."""
+        cells = list(dict.fromkeys(c for options, seed in recipes for c in self._search.cells(options, seed)))
+        lacking = [cell for cell in cells if cell not in self._scores]
+        done = self._done.get(what, 0) + len(cells) - len(lacking)
+        self._on_fit(done, total, what)
+        for cell, scores in self.crew(lacking) if lacking else ():
+            try:
+                self._study.set_user_attr(json.dumps(cell), list(scores))  # on the disk before anything else
+            except OSError as error:
+                raise RunError(
+                    f"{JOURNAL}: cannot be written ({error.strerror}); what is in it is kept: run the same "
+                    "command again to go on"
+                ) from None
+            self._scores[cell] = scores
+            done += 1
+            self._on_fit(done, total, what)
+        self._done[what] = done
+
+    def by_sample(self, options: Options, seed: int) -> tuple[Floats, Floats]:
+        """(n,) losses and hits of the samples that are held out, in the task's order."""
+        folds = self._search.folds(seed)
+        losses, hits = np.full(len(folds), np.nan), np.full(len(folds), np.nan)
+        for cell in self._search.cells(options, seed):
+            held_out = folds == cell.fold
+            hits[held_out], losses[held_out] = self._scores[cell]
+        return losses[folds >= 0], hits[folds >= 0]
+
+    def trial(self, number: int, options: Options) -> Trial:
+        """The means of a recipe that was measured on the folds of the search."""
+        losses, hits = self.by_sample(options, self._search.seed)
+        return Trial(number, options, round(float(losses.mean()), 6), round(float(hits.mean()), 6))
+
+    def examination(self, options: Options, seeds: Sequence[int], tried: int) -> Examination:
+        """Differences on the same samples and folds, a row a seed."""
+        pairs = [(self.by_sample(options, seed), self.by_sample({}, seed)) for seed in seeds]
+        losses = np.stack([first[0] - ours[0] for ours, first in pairs])  # (seeds, n)
+        hits = np.stack([ours[1] - first[1] for ours, first in pairs])
+        bootstrap = Bootstrap(*losses.shape)
+        return Examination(bootstrap(losses), bootstrap(hits), min(1.0, tried * paired_p(losses)))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """All trials, the best of them, and whether it is worth a change."""
+
+    search: Search
+    trials: tuple[Trial, ...]
+    n_held_out: int  # samples
+    best: Trial
+    searched: Examination | None  # on the folds of the search, where it flatters; None if trial 0 is best
+    examined: Examination | None  # on other folds
+
+    @property
+    def recommended(self) -> bool:
+        """The loss is told apart from that of trial 0, and accuracy does not pay for it."""
+        return self._gains() and self.examined is not None and self.examined.accuracy.mean >= -1e-12
+
+    def _gains(self) -> bool:
+        return self.examined is not None and self.examined.loss.low > 0 and self.examined.p < LEVEL
+
+    def command(self, fit: Sequence[str]) -> str:
+        """What fits the recommended recipe, where `fit` fits what the search began with."""
+        return shlex.join([*fit, *settings_of(self.best.options if self.recommended else {})])
+
+    def to_json(self, fit: Sequence[str]) -> dict[str, Any]:
+        """Plain data, without times: the same for every engine and after every stop."""
+        search, task = self.search, self.search.task
+        return {
+            "task": task.name,
+            "classes": len(task.classes),
+            "samples": len(task.samples),
+            "held_out": self.n_held_out,
+            "folds": search.n_folds,
+            "seed": search.seed,
+            "sampler": search.sampler,
+            "space": space_to_json(search.space),
+            "best": self.best.number,
+            "searched": None if self.searched is None else self.searched.to_json(),
+            "examined": None if self.examined is None else self.examined.to_json(),
+            "recommended": self.recommended,
+            "command": self.command(fit),
+            "trials": [asdict(trial) for trial in self.trials],
+        }
+
+    def write(self, directory: Path, fit: Sequence[str]) -> list[Path]:
+        """Everything as JSON, and the best options as YAML."""
+        note = "recommended" if self.recommended else "not told apart from the recipe it began with"
+        options = yaml.safe_dump(json.loads(json.dumps(self.best.options)))
+        _replace_text(directory / BEST, f"# Trial {self.best.number}, {note}.\n{options}")
+        _replace_text(directory / REPORT, json.dumps(self.to_json(fit), indent=1, ensure_ascii=False) + "\n")
+        return [directory / REPORT, directory / BEST]
+
+    def table(self) -> list[tuple[str, ...]]:
+        """The best trials and trial 0."""
+        ordered = sorted(self.trials, key=lambda trial: (trial.loss, trial.number))
+        return [_table_row(trial) for trial in ordered if trial in ordered[:_SHOWN] or trial.number == 0]
+
+    def lines(self) -> list[str]:
+        """What the figures come to."""
+        if self.searched is None or self.examined is None:
+            return ["No trial has a lower loss than trial 0: keep the recipe as it is."]
+        verdict = "That is not told apart from nothing: keep the recipe as it is."
+        if self.recommended:
+            verdict = "The gain stands: use it."
+        elif self._gains():
+            verdict = "The loss is lower, but accuracy is too: keep the recipe as it is."
+        return [
+            f"Trial {self.best.number} against trial 0 in the search, where the best of many flatters: "
+            f"{self.searched}.",
+            f"Examined on {REPEATS} x {self.search.n_folds} new folds: {self.examined}; "
+            f"p = {self.examined.p:.2g} after correction for the recipes that were tried.",
+            verdict,
+        ]
+
+
+def settings_of(options: Options) -> list[str]:
+    """As the options `--set` of a command."""
+    return [part for name in sorted(options) for part in ("--set", f"{name}={setting(options[name])}")]
+
+
+def _table_row(trial: Trial) -> tuple[str, ...]:
+    changed = ", ".join(f"{name}={setting(value)}" for name, value in sorted(trial.options.items()))
+    same = "nothing" if trial.number else "the recipe as it is"
+    return str(trial.number), f"{trial.loss:.3f}", f"{100 * trial.accuracy:.1f}", changed or same
+
+
+# Optuna.
+
+
+def need_optuna() -> Any:
+    """The module, or the one line that says how to get it."""
+    try:
+        import optuna
+    except ImportError:
+        raise MissingExtraError("Optuna, which proposes what a sweep tries,", "sweep") from None
+    return optuna
+
+
+@contextmanager
+def _open_study(directory: Path, search: Search) -> Iterator[Any]:
+    """The study of the sweep that was begun in a directory, or a new one; for this process alone."""
+    optuna, journal = need_optuna(), directory / JOURNAL
+    if not journal.exists() and any(not name.startswith(LOCK) for name in os.listdir(directory)):
+        raise RunError(f"{place(directory)}: holds other files; name a new or an empty folder with --output")
+    lock, verbosity = WriterLock(directory), optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # it tells every trial
+    try:
+        study = _loaded(optuna, journal)
+        inputs = study.user_attrs.get("inputs")
+        if inputs is None:
+            study.set_user_attr("inputs", search.identity())
+        else:
+            _check_same(directory, inputs, search.identity())
+        yield study
+    finally:
+        optuna.logging.set_verbosity(verbosity)
+        lock.release()
+
+
+def _loaded(optuna: Any, journal: Path) -> Any:
+    try:
+        if journal.exists():  # a last line that was cut off is the work of a process that was killed
+            os.truncate(journal, journal.read_bytes().rfind(b"\n") + 1)
+        # The directory is locked as a whole; Optuna's own lock file would outlive a killed process.
+        backend = optuna.storages.journal.JournalFileBackend(str(journal), threading.Lock())
+        return optuna.create_study(
+            storage=optuna.storages.JournalStorage(backend),
+            study_name="sweep",
+            direction="minimize",
+            load_if_exists=True,
+        )
+    except OSError as error:
+        raise RunError(f"{place(journal)}: cannot be used ({error.strerror}); see --output") from None
+    except (ValueError, KeyError, TypeError, AssertionError) as error:
+        raise RunError(
+            f"{place(journal)}: is no journal of Optuna or is damaged ({one_line(error)}); name another "
+            "--output"
+        ) from None
+
+
+def _check_same(directory: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    differing = next((name for name in now if then.get(name) != now[name]), None)
+    if differing is None:
+        return
+    what = {
+        "task": "of another task",
+        "definition": "of another version of adamab",
+        "recipe": "with another --recipe and --set",
+        "space": "with another --search",
+    }.get(differing, f"with another --{differing}")
+    raise RunError(f"{place(directory)}: holds a sweep {what}; go on as it began, or name another --output")
+
+
+def _proposed(search: Search, before: Sequence[Any]) -> list[dict[str, Any]]:
+    """The parameters of the next batch of trials, from the trials before it and nothing else.
+
+    They are asked of a study in memory: asking writes a trial piece by piece, and a process may be killed.
+    """
+    optuna = need_optuna()
+    study = optuna.create_study(direction="minimize")
+    study.add_trials(before)
+    sampler = optuna.samplers.TPESampler if search.sampler == "tpe" else optuna.samplers.RandomSampler
+    proposed = []
+    for number in range(len(before), len(before) + BATCH):
+        seed = int(np.random.SeedSequence([search.seed, number]).generate_state(1)[0])
+        study.sampler = sampler(seed=seed)
+        proposed.append(study.ask(_distributions(search.space)).params)
+    return proposed
+
+
+def _finished_trial(search: Search, params: Mapping[str, Any], loss: float) -> Any:
+    distributions = _distributions(search.space) if params else {}
+    return need_optuna().trial.create_trial(params=dict(params), distributions=distributions, value=loss)
+
+
+def _first_params(search: Search) -> dict[str, Any]:
+    """Those of the recipe as it is; none where it is outside the space, and no business of the sampler's."""
+    values = {name: getattr(search.recipe, name) for name in search.space}
+    if any(values[name] not in part for name, part in search.space.items()):
+        return {}
+    return {n: json.dumps(v) if isinstance(search.space[n], Choices) else v for n, v in values.items()}
+
+
+def _distributions(space: Space) -> dict[str, Any]:
+    kinds = need_optuna().distributions
+    distributions = {}
+    for name, part in space.items():
+        if isinstance(part, Choices):  # as JSON: Optuna takes no tuples
+            distributions[name] = kinds.CategoricalDistribution([json.dumps(v) for v in part.values])
+        elif part.whole:
+            distributions[name] = kinds.IntDistribution(int(part.low), int(part.high), log=part.log)
+        else:
+            distributions[name] = kinds.FloatDistribution(part.low, part.high, log=part.log)
+    return distributions
+
+
+def _options(search: Search, params: Mapping[str, Any]) -> dict[str, Any]:
+    """What proposed parameters change; six digits are enough, and people can write them."""
+    options = {}
+    for name, param in params.items():
+        part, value = search.space[name], param
+        if isinstance(part, Choices):
+            value = json.loads(param)
+            value = tuple(value) if isinstance(value, list) else value
+        elif not part.whole:
+            value = min(max(float(f"{param:.6g}"), part.low), part.high)
+        if value != getattr(search.recipe, name):
+            options[name] = value
+    return options
+
+
+def _replace_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    new = path.with_name(f".{path.name}.new")
+    try:
+        new.write_text(text, encoding="utf-8")
+        os.replace(new, path)
+    except OSError as error:
+        raise RunError(f"{place(path)}: cannot be written ({error.strerror})") from None

@@ -1,0 +1,389 @@
+"""The task file: YAML with classes, examples and prompts, or a plain `{class: [examples]}`.
+
+It is read into a tree whose nodes know their line. PyYAML's own constructor keeps the last of two equal keys,
+expands aliases without limit and forgets where things stood; a task file is small and simple enough to refuse
+all of that.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, cast, get_args
+
+from adamab.errors import ImageError, TaskError, one_line, place, short, suggestion
+from adamab.task.image_folders import image_at, placed_image_samples, resolved
+from adamab.task.images import is_url
+from adamab.task.prompts import KEYS, Prompts
+from adamab.task.spec import ClassSpec, Modality, Sample, Task, listed_twice, unexplained
+from adamab.task.tables import (
+    TextRow,
+    placed_samples,
+    read_lines,
+    read_samples,
+    read_texts,
+    unknown_class,
+)
+from adamab.task.words import checked, normalised_text
+
+if TYPE_CHECKING:
+    import yaml
+
+__all__ = ["TextRow", "load_task", "read_samples", "read_texts"]
+
+_TASK_KEYS = ("name", "modality", "classes", "examples", "prompts")
+_CLASS_KEYS = ("name", "description", "examples")
+_EXAMPLE_KEYS: dict[Modality, tuple[str, ...]] = {"text": ("text", "id"), "image": ("image", "id")}
+_FLAG = "with_examples"
+
+Placed = tuple[str, Sample]  # file:line and the sample that stands there
+
+_DEEPEST = 16  # a task file needs five levels
+_LARGEST = 64 * 2**20
+_TAG = "tag:yaml.org,2002:"
+_TRUE = frozenset({"yes", "true", "on"})
+# How YAML reads a scalar, for messages.
+_KINDS = {
+    _TAG + "str": "text",
+    _TAG + "null": "null",
+    _TAG + "bool": "truth value",
+    _TAG + "int": "number",
+    _TAG + "float": "number",
+    _TAG + "timestamp": "date",
+    _TAG + "merge": "merge key",
+    _TAG + "value": "default value",
+}
+
+
+def load_task(path: str | PathLike[str]) -> Task:
+    """Read a task file and the data files it names (relative to it), or a folder of images.
+
+    A folder with one folder per class is a task of images as it is.
+
+    A text that is repeated within its class is kept once, unless its `id` differs (see `Task`); a text
+    under two classes is refused.
+    """
+    if is_url(path):
+        raise TaskError(f"{place(path)}: is a web address, and URLs are never fetched; download it first")
+    if os.path.isdir(path):
+        return _of_folder(str(path))
+    path = Path(path)
+    root = read_tree(path)
+    fields = root.fields("the file")
+    parts = _full(root) if "classes" in fields or "modality" in fields else _plain(path, fields)
+    seen: set[str] = set()
+    for spec, where in zip(parts.classes, parts.places, strict=True):
+        if spec.name in seen:
+            raise TaskError(f"{where}: {listed_twice(spec)}")
+        seen.add(spec.name)
+    samples = tuple(_of_one_class(parts.placed))
+    shown = {sample.class_name for sample in samples}
+    for spec, where in zip(parts.classes, parts.places, strict=True):
+        # Of a single class the task itself has something more important to say.
+        if len(seen) > 1 and spec.description is None and spec.name not in shown:
+            raise TaskError(f"{where}: {unexplained(spec)}")
+    try:
+        return Task(tuple(parts.classes), samples, parts.prompts, parts.name, parts.modality)
+    except TaskError as exc:
+        raise TaskError(f"{place(path)}: {exc}") from None
+
+
+def _of_folder(source: str) -> Task:
+    for file in ("task.yaml", "task.yml"):
+        if os.path.isfile(os.path.join(source, file)):
+            raise TaskError(f"{place(source)}: is a directory; name {file} in it")
+    samples = tuple(_of_one_class(placed_image_samples(source)))
+    shown = dict.fromkeys(sample.class_name for sample in samples)
+    classes = tuple(ClassSpec(name) for name in shown)
+    return Task(classes, samples, name=Path(source).resolve().name, modality="image")
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What a file says, before it is checked as a whole."""
+
+    name: str
+    classes: list[ClassSpec]
+    places: list[str]  # file:line of each class
+    placed: Iterable[Placed]
+    prompts: Prompts = field(default_factory=Prompts)
+    modality: Modality = "text"
+
+
+def _plain(path: Path, fields: dict[str, Node]) -> _Parts:
+    """The short form: each key is a class, each value its list of texts."""
+    classes, places, placed = list[ClassSpec](), list[str](), list[Placed]()
+    for key, node in fields.items():
+        if node.kind not in ("list", "null"):
+            remedy = suggestion(key, _TASK_KEYS) if key not in _TASK_KEYS else "add 'classes' beside it"
+            node.refuse(f"class {short(key)}", f"write a list of its texts, or a 'classes' list ({remedy})")
+        name = checked(key, node.place, "class name")
+        classes.append(ClassSpec(name))
+        places.append(node.place)
+        placed.extend(_inline(node, name))
+    return _Parts(path.stem, classes, places, placed)
+
+
+def _full(root: Node) -> _Parts:
+    """The long form: name, classes, examples, prompts."""
+    fields = root.fields("the file", _TASK_KEYS, "key")
+    modality: Modality = "text"
+    if (node := fields.get("modality")) and node.kind != "null":
+        modality = cast(Modality, node.text("modality"))
+        if modality not in get_args(Modality):
+            raise TaskError(f"{node.place}: modality is {short(modality)}; write text or image")
+    classes, places, placed = list[ClassSpec](), list[str](), list[Placed]()
+    for where, spec, examples in _classes(fields["classes"]) if "classes" in fields else ():
+        classes.append(spec)
+        places.append(where)
+        placed.extend(_inline(examples, spec.name, modality))
+    by_files = "classes" not in fields and modality == "image"  # folders and files name the classes as well
+    names = None if by_files else [spec.name for spec in classes]
+    others = _examples(fields["examples"], names, modality) if "examples" in fields else iter(())
+    if by_files:
+        placed, others = list(others), iter(())
+        shown = {sample.class_name: where for where, sample in reversed(placed)}
+        classes, places = [ClassSpec(name) for name in sorted(shown)], [shown[name] for name in sorted(shown)]
+    return _Parts(
+        name=fields["name"].text("the task's name") if "name" in fields else root.path.stem,
+        classes=classes,
+        places=places,
+        placed=chain(placed, others),
+        prompts=_prompts(fields["prompts"]) if "prompts" in fields else Prompts(),
+        modality=modality,
+    )
+
+
+def _classes(node: Node) -> Iterator[tuple[str, ClassSpec, Node | None]]:
+    """Classes in file order, each with its place and the node of its inline examples."""
+    for item in node.fields("'classes'").items() if node.kind == "mapping" else node.items("'classes'"):
+        description: Node | None = None
+        examples: Node | None = None
+        if isinstance(item, tuple):
+            key, description = item
+            where, name = description.place, checked(key, description.place, "class name")
+        elif item.kind == "mapping":
+            fields = item.fields("a class", _CLASS_KEYS, "key of a class")
+            if "name" not in fields:
+                raise TaskError(f"{item.place}: a class without 'name'; give it one")
+            where, name = item.place, fields["name"].text("class name")
+            description, examples = fields.get("description"), fields.get("examples")
+        else:
+            where, name = item.place, item.text("class name")
+        sentence = None
+        if description is not None and description.kind != "null":
+            sentence = description.text(f"description of class {short(name)}")
+        yield where, ClassSpec(name, sentence), examples
+
+
+def _inline(node: Node | None, class_name: str, modality: Modality = "text") -> Iterator[Placed]:
+    """Examples written in the task file: texts or paths, or mappings with `text` or `image`, and `id`."""
+    if node is None or node.kind == "null":
+        return
+    what = f"example of class {short(class_name)}"
+    for item in node.items(f"'examples' of class {short(class_name)}"):
+        written, id_ = item, None
+        if item.kind == "mapping":
+            fields = item.fields(what, _EXAMPLE_KEYS[modality], "key of an example")
+            if modality not in fields:
+                raise TaskError(f"{item.place}: {what} without '{modality}'; add it")
+            written, id_ = fields[modality], fields.get("id")
+        text, id_text = written.text(what), None
+        if id_ is not None and id_.kind != "null":
+            # A number is taken as it is written, so 007 stays 007.
+            id_text = str(id_.value) if id_.kind == "number" else id_.text("id")
+        if modality == "text":
+            yield item.place, Sample(text, class_name, id=id_text)
+            continue
+        try:
+            image = image_at(resolved(item.path.parent, text, item.place))
+        except ImageError as error:
+            raise ImageError(f"{item.place}: {error}") from None
+        yield item.place, Sample.of_image(image, class_name, id=id_text)
+
+
+def _examples(node: Node, class_names: Collection[str] | None, modality: Modality) -> Iterator[Placed]:
+    """The top-level `examples`: a file, several files, or `{class: [texts]}`; of images a folder too."""
+    if node.kind == "null":
+        return
+    if node.kind == "mapping":
+        for class_name, texts in node.fields("'examples'").items():
+            if class_names is not None and class_name.strip() not in class_names:
+                raise unknown_class(texts.place, class_name, class_names)
+            yield from _inline(texts, class_name.strip(), modality)
+        return
+    for item in node.items("'examples'") if node.kind == "list" else [node]:
+        written = item.text("file name in 'examples'")
+        if modality == "image":
+            yield from placed_image_samples(item.path.parent / Path(written).expanduser(), class_names)
+        else:
+            yield from placed_samples(item.path.parent / written, class_names)
+
+
+def _prompts(node: Node) -> Prompts:
+    if node.kind == "null":
+        return Prompts()
+    fields = node.fields("'prompts'", KEYS, "prompt")
+    given: dict[str, str | bool] = {}
+    for key, value in fields.items():
+        what = f"prompt {key!r}"
+        if key == _FLAG:
+            if value.kind != "truth value":
+                value.refuse(what, "write true or false")
+            given[KEYS[key]] = str(value.value).lower() in _TRUE
+        else:
+            value.text(what)
+            given[KEYS[key]] = str(value.value)  # outer line breaks may be meant
+    try:
+        return Prompts(**given)  # type: ignore[arg-type]  # each key has its type
+    except TaskError as exc:
+        raise TaskError(f"{node.place}: {exc}") from None
+
+
+def _of_one_class(placed: Iterable[Placed]) -> Iterator[Sample]:
+    """The samples; one text or id under two classes is refused, with both places."""
+    owners: dict[tuple[str, str], tuple[str, str]] = {}
+    for where, sample in placed:
+        text = normalised_text(sample.text)
+        marks = [("text", text)] if sample.id is None else [("text", text), ("id", sample.id)]
+        for mark in marks:
+            class_name, first = owners.setdefault(mark, (sample.class_name, where))
+            if class_name != sample.class_name:
+                what = "content" if sample.image is not None and mark[0] == "text" else mark[0]
+                raise TaskError(
+                    f"{where}: example {short(str(sample))} of class {short(sample.class_name)} has the same "
+                    f"{what} as one of class {short(class_name)} at {first}; keep it in one class"
+                )
+        yield sample
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value of the file; each reading of it either fits or raises with the node's place."""
+
+    path: Path
+    line: int
+    kind: str  # list, mapping, text, or what YAML takes for something else unless it is quoted
+    value: str | list[Node] | dict[str, Node]  # keys are texts and unique
+
+    @property
+    def place(self) -> str:
+        """`file:line`."""
+        return place(self.path, self.line)
+
+    def text(self, what: str, *, stripped: bool = True) -> str:
+        """The node as a text that is not empty, or as it stands."""
+        if self.kind == "null" or not isinstance(self.value, str):
+            self.refuse(what, "fill it in or remove it" if self.kind == "null" else "write a text")
+        if self.kind != "text":
+            written = one_line(self.value[:40])
+            raise TaskError(f'{self.place}: {what} {written} is read as a {self.kind}; quote it: "…"')
+        return checked(self.value, self.place, what) if stripped else self.value
+
+    def items(self, what: str) -> list[Node]:
+        """The node as a list."""
+        return self.value if isinstance(self.value, list) else self.refuse(what, "write a list")
+
+    def fields(self, what: str, allowed: Collection[str] | None = None, noun: str = "") -> dict[str, Node]:
+        """The node as a mapping, of `allowed` keys only, which messages call `noun`."""
+        if not isinstance(self.value, dict):
+            self.refuse(what, "write a mapping")
+        for key, node in self.value.items():
+            if allowed is not None and key not in allowed:
+                raise TaskError(f"{node.place}: unknown {noun} {short(key)}; {suggestion(key, allowed)}")
+        return self.value
+
+    def refuse(self, what: str, remedy: str) -> NoReturn:
+        """Say what the node is and what it should be."""
+        kind = "empty" if self.kind == "null" else f"a {self.kind}"
+        raise TaskError(f"{self.place}: {what} is {kind}; {remedy}")
+
+
+def read_tree(path: Path) -> Node:
+    """The file's one document."""
+    import yaml
+
+    lines, size = list[str](), 0
+    for _, line in read_lines(path):
+        lines.append(line)
+        size += len(line)
+        if size > _LARGEST:
+            raise TaskError(f"{place(path)}: larger than 64 MB; move the examples into a JSONL file")
+    text = "".join(lines)
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C parser is ten times faster
+    if odd := yaml.reader.Reader.NON_PRINTABLE.search(text):
+        number = text.count("\n", 0, odd.start()) + 1
+        raise TaskError(f"{place(path, number)}: YAML allows no character {short(odd[0])}; remove it")
+    try:
+        _check_events(path, yaml.parse(text, Loader=loader))
+        root = yaml.compose(text, Loader=loader)
+    except TaskError:
+        raise
+    except (yaml.YAMLError, ValueError, OverflowError) as exc:  # the last two: escapes like "\\UFFFFFFFF"
+        raise _syntax_error(path, text, exc) from None
+    if root is None:
+        raise TaskError(f"{place(path)}: is empty; list the classes and their examples")
+    return _tree(path, root)
+
+
+def _syntax_error(path: Path, text: str, exc: Exception) -> TaskError:
+    lines = text.splitlines() or [""]
+    mark, begun = getattr(exc, "problem_mark", None), getattr(exc, "context_mark", None)
+    # At the end of the file the mark may stand on a line that is not there.
+    number = None if mark is None else min(mark.line + 1, len(lines))
+    line = lines[number - 1] if number else ""
+    if "\t" in line[: len(line) - len(line.lstrip())]:
+        return TaskError(f"{place(path, number)}: the line is indented with a tab; use spaces")
+    problem = one_line(getattr(exc, "problem", None) or exc)[:80]
+    since = f" in what starts at line {begun.line + 1}" if begun is not None else ""
+    return TaskError(
+        f"{place(path, number)}: not valid YAML ({problem}{since}); check indents, colons, quotes"
+    )
+
+
+def _check_events(path: Path, events: Iterable[yaml.Event]) -> None:
+    """Refuse what a task file has no use for, before a tree is built from it."""
+    import yaml
+
+    depth = documents = 0
+    for event in events:
+        line = 1 if event.start_mark is None else event.start_mark.line + 1
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        documents += isinstance(event, yaml.DocumentStartEvent)
+        tag = getattr(event, "tag", None)
+        is_text = isinstance(event, yaml.ScalarEvent) and tag == _TAG + "str"
+        if depth > _DEEPEST:
+            problem, remedy = "nesting is too deep", "simplify the file"
+        elif isinstance(event, yaml.AliasEvent):
+            problem, remedy = f"alias *{event.anchor}", "write the value out"
+        elif tag is not None and not is_text:
+            problem, remedy = f"tag {tag}", "remove it"
+        elif documents > 1:
+            problem, remedy = "a second document starts", "keep one"
+        else:
+            continue
+        raise TaskError(f"{place(path, line)}: {one_line(problem)}; {remedy}")
+
+
+def _tree(path: Path, node: yaml.Node) -> Node:
+    import yaml
+
+    line = node.start_mark.line + 1
+    if isinstance(node, yaml.ScalarNode):
+        return Node(path, line, _KINDS[node.tag], node.value)
+    if isinstance(node, yaml.SequenceNode):
+        return Node(path, line, "list", [_tree(path, item) for item in node.value])
+    fields: dict[str, Node] = {}
+    for key_node, value in node.value:
+        key = _tree(path, key_node)
+        name = key.text("the key", stripped=False)
+        if name in fields:
+            first = fields[name].line
+            raise TaskError(f"{key.place}: key {short(name)} stands twice, first at line {first}; keep one")
+        # A value counts as standing at its key, where people look.
+        fields[name] = replace(_tree(path, value), line=key.line)
+    return Node(path, line, "mapping", fields)

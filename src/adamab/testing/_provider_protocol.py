@@ -1,0 +1,372 @@
+"""What the protocols of the provider server share: faults on demand, requests, images, error answers."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import math
+import random
+import re
+from collections.abc import Container
+from dataclasses import dataclass, field
+from typing import Any
+
+# Kind -> what happens to the request.
+KINDS: dict[str, str] = {
+    "status": "answered with `status` (429), and a Retry-After of `retry_after` if given",
+    "slow": "answered `seconds` later than others",
+    "hang": "never answered, or left hanging after the share `sent` of the body; for `seconds` if given",
+    "reset": "connection reset after the share `sent` (0.5) of the body; 0 resets before the first byte",
+    "truncate": "the body ends after the share `sent` (0.5), cleanly; how='length' announces all of it",
+    "garbage": "200 with a page that is not JSON; a proxy's, so not billed",
+    "few_vectors": "one vector, or one score of a document, less than asked for",
+    "many_vectors": "one vector, or one score, more than asked for",
+    "wrong_width": "vectors of half the width; how='last': the last one only",
+    "nan": "a NaN in the last vector or as the last score; how='null': a null",
+    "shuffled": "vectors in another order, each with its right index (no real fault; OpenAI and Voyage)",
+    "wrong_index": "the last score carries the number of the first document",
+    "answer": (
+        "the number of a class written otherwise; how='chatter' (or nothing), 'json', 'fenced', 'think'; "
+        "how='none': -1; how='garbage': no number at all; how='two': two numbers"
+    ),
+    "duplicates": "all samples are the same; how='given': they are the texts that the prompt shows",
+    "empty": (
+        "all samples are empty; how='content': the whole answer is; for embeddings no vector at all, "
+        "for reranking no score"
+    ),
+    "no_image": "bytes that are no image",
+    "image_url": "addresses instead of images",
+    "refusal": (
+        "message.refusal; how='text': a content that declines; how='filter': content_filter; "
+        "for images 400, moderation_blocked"
+    ),
+    "refusal_status": "400, a violation of the content policy",
+    "no_usage": "an answer without usage numbers",
+    "overcharge": "usage numbers `factor` (10) times too large",
+    "too_large": (
+        "413 (or `status`) where a request has more than `items` inputs or `bytes` bytes; "
+        "400 where it allows the answer more than `tokens` tokens"
+    ),
+    "no_schema": "400 where a request has a response_format",
+}
+# Status -> code and words of OpenAI's error.
+_OPENAI: dict[int, tuple[str | None, str]] = {
+    401: ("invalid_api_key", "Incorrect API key provided."),
+    404: ("model_not_found", "The model does not exist, or not for you."),
+    429: ("rate_limit_exceeded", "Rate limit reached for requests. Please try again later."),
+}
+_STATUS = {"status": 429, "too_large": 413, "refusal_status": 400, "no_schema": 400}
+CREATED = 1_735_689_600  # the real one is the time; here an answer depends on the request only
+_QUOTED = 1000  # characters of a request that an error repeats
+_Raw = bytes  # a field of Fault has that name
+WORD = re.compile(r"\w+")
+_DATA_URL = re.compile(r"data:image/(png|jpeg|webp|gif);base64,")
+_READ = 128 * 128  # pixels of an image whose colours are looked at
+_COLOURS = {
+    "red": (200, 40, 40),
+    "green": (40, 180, 60),
+    "blue": (50, 60, 200),
+    "yellow": (220, 200, 40),
+    "grey": (120, 120, 120),
+    "white": (240, 240, 240),
+    "black": (15, 15, 15),
+}
+SPOILED = {"few_vectors", "many_vectors", "wrong_width", "nan", "wrong_index", "no_image", "image_url"}
+_TEXTS = ("path", "contains", "how")  # fields of a fault that are no numbers
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What goes wrong, in which requests and how often.
+
+    A request matches when its path contains `path`, its body `contains` and, for `too_large` and
+    `no_schema`, when it has what is refused. The first `after` matching requests pass, the next
+    `times` fail (None: all of them), each with `probability` if one is given. `how` picks a variant;
+    `KINDS` lists them.
+
+    Example:
+        >>> Fault("status", path="embeddings", status=503, times=2).status_code
+        503
+    """
+
+    kind: str
+    path: str = ""
+    times: int | None = 1
+    after: int = 0
+    probability: float = 1.0
+    contains: str = ""
+    status: int | None = None
+    retry_after: float | str | None = None
+    seconds: float | None = None
+    sent: float | None = None
+    how: str = ""
+    items: int | None = None
+    bytes: int | None = None
+    tokens: int | None = None
+    factor: float = 10.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind and self.kind not in KINDS:
+            raise ValueError(f"unknown fault {self.kind!r}; known: {', '.join(KINDS)}")
+        if not 0 <= (self.sent or 0) < 1:
+            raise ValueError(f"sent is {self.sent}; it is a share of the body, at least 0 and below 1")
+
+    @property
+    def status_code(self) -> int:
+        """The status of the answer where the fault sets one."""
+        if self.status is None and self.tokens is not None:
+            return 400
+        return self.status if self.status is not None else _STATUS.get(self.kind, 200)
+
+    @classmethod
+    def parse(cls, text: str) -> Fault:
+        """A fault as written on the command line: `KIND[:key=value,...]`; `times=null` means always.
+
+        Example:
+            >>> Fault.parse("status:status=500,times=null") == Fault("status", status=500, times=None)
+            True
+        """
+        kind, _, rest = text.partition(":")
+        pairs = [part.partition("=") for part in rest.split(",") if part]
+        values: dict[str, Any] = {
+            key: value if key in _TEXTS else json.loads(value) for key, _, value in pairs
+        }
+        return cls(kind, **values)
+
+    def matches(self, path: str, body: Any, raw: _Raw) -> bool:
+        """Whether the request is one that this fault is about."""
+        if self.path not in path:
+            return False
+        if self.contains and self.contains not in json.dumps(body, ensure_ascii=False):
+            return False
+        asked = body if isinstance(body, dict) else {}
+        if self.kind == "no_schema":
+            return "response_format" in asked
+        inputs = next((asked[key] for key in ("input", "texts", "inputs", "documents") if key in asked), None)
+        output = asked.get("max_completion_tokens") or asked.get("max_tokens") or 0
+        sizes = (len(inputs) if isinstance(inputs, list) else 1, len(raw), output)
+        limits = (self.items, self.bytes, self.tokens)
+        given = [size > most for size, most in zip(sizes, limits, strict=True) if most is not None]
+        return self.kind != "too_large" or not given or any(given)
+
+    def is_due(self, number: int) -> bool:
+        """Whether it befalls the request that is the `number`-th to match, counted from 0."""
+        number -= self.after
+        if number < 0 or (self.times is not None and number >= self.times):
+            return False
+        return random.Random(f"{self.seed}:{number}").random() < self.probability
+
+    def refusal(self) -> Refused | None:
+        """The error that the fault answers with, if it does."""
+        status = self.status_code
+        if self.kind == "status":
+            code, message = _OPENAI.get(status, (None, "The request failed."))
+            if self.how == "quota":
+                code, message = "insufficient_quota", "You exceeded your current quota."
+            wait = self.retry_after
+            headers = {} if wait is None else {"Retry-After": wait if isinstance(wait, str) else f"{wait:g}"}
+            kind = "server_error" if status >= 500 else "invalid_request_error"
+            return Refused(status, message, type=kind, code=code, headers=headers)
+        if self.kind == "refusal_status":
+            message = "Your request was rejected as a result of our safety system."
+            return Refused(status, message, code="content_policy_violation")
+        if self.kind == "no_schema":
+            message = "Invalid parameter: 'response_format' of this type is not supported with this model."
+            return Refused(status, message, param="response_format")
+        if self.kind == "too_large":
+            return Refused(status, "This is too large: reduce your input, or lower max_tokens.")
+        return None
+
+
+NO_FAULT = Fault("")
+
+
+def charged(numbers: dict[str, int], fault: Fault) -> dict[str, int]:
+    """Usage numbers as the fault leaves them."""
+    if fault.kind == "no_usage":
+        return {}
+    factor = fault.factor if fault.kind == "overcharge" else 1
+    return {key: math.ceil(factor * value) for key, value in numbers.items()}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A status and a JSON body, or bytes that are none."""
+
+    status: int
+    payload: Any
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class Refused(Exception):  # noqa: N818  # an answer, not an error of ours
+    """A request that the provider turns down; becomes an `Answer` of its protocol."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        type: str = "invalid_request_error",
+        code: str | None = None,
+        param: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.error = {"type": type, "param": param, "code": code}
+        self.headers = headers or {}
+
+    def answer(self, path: str, body: Any) -> Answer:
+        """In the shape of the path's provider; as real ones do, it quotes the request."""
+        message = str(self)
+        if self.status in (400, 413, 422) and (quoted := prompt_of(body)[:_QUOTED].strip()):
+            message += f" Your request says: {quoted!r}"
+        if path.startswith(("/voyage/", "/jina/")):
+            return Answer(self.status, {"detail": message}, self.headers)
+        if path.startswith("/cohere/"):
+            answer = {"id": "00000000-0000-4000-8000-000000000000", "message": message}
+            return Answer(self.status, answer, self.headers)
+        return Answer(self.status, {"error": {"message": message, **self.error}}, self.headers)
+
+
+def checked_model(body: dict[str, Any], known: Container[str], message: str) -> str:
+    """The model asked for, in a request of `known` fields; not one whose name begins with `no-such`."""
+    unknown = sorted(key for key in body if key not in known)
+    if unknown:
+        raise Refused(400, message.format(unknown[0]))
+    model = body.get("model")
+    if not isinstance(model, str) or not model:
+        raise Refused(400, "you must provide a model parameter", param="model")
+    if model.startswith("no-such"):
+        missing = f"The model `{model}` does not exist or you do not have access to it."
+        raise Refused(404, missing, code="model_not_found")
+    return model
+
+
+def checked_int(body: dict[str, Any], key: str, most: int) -> int | None:
+    """A whole number from 1 to `most`, if the field is there."""
+    value = body.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= most:
+        raise Refused(400, f"Invalid value for '{key}'. Must be an integer from 1 to {most}.", param=key)
+    return value
+
+
+def prompt_of(body: Any) -> str:
+    """The texts of all messages, of the inputs, or of a query and its documents."""
+    if not isinstance(body, dict):
+        return ""
+    fields = ("input", "texts", "prompt", "query", "documents", "messages", "inputs")
+    return "\n".join(text for key in fields for text in texts_in(body.get(key)))
+
+
+def texts_in(content: Any) -> list[str]:
+    """The texts of a message or a document, which may come as one or in parts."""
+    if isinstance(content, str):
+        return [content]
+    if isinstance(content, dict):
+        return texts_in(content.get("text")) + texts_in(content.get("content"))
+    return [text for part in content for text in texts_in(part)] if isinstance(content, list) else []
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the models behave: width of vectors, habits of writing."""
+
+    width: int = 64
+    style: str = "schema"
+    before: int = 0  # images that this prompt has had already: it never gets the same twice
+
+
+def overlap(text: str, other: str) -> int:
+    """How many words two texts share."""
+    return len(set(WORD.findall(text.casefold())) & set(WORD.findall(other.casefold())))
+
+
+def tokens(text: str) -> int:
+    """About as many as a tokenizer would count: one for four bytes."""
+    return max(1, -(-len(text.encode("utf-8", "replace")) // 4))
+
+
+def digest(value: Any) -> str:
+    """The sha256 of a JSON value, however it was spaced and sorted."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_data(prompt: str) -> tuple[str, list[list[Any]]]:
+    """What stands around the data blocks of a prompt, and the blocks.
+
+    A block is the lines between `<data>` and `</data>`, JSON each.
+    """
+    around: list[str] = []
+    blocks: list[list[Any]] = []
+    inside = False
+    for line in prompt.splitlines():
+        if not inside and line.strip() == "<data>":
+            inside = True
+            blocks.append([])
+        elif inside and line.strip() == "</data>":
+            inside = False
+        elif inside:
+            try:
+                blocks[-1].append(json.loads(line))
+            except ValueError:
+                blocks[-1].append(line)
+        else:
+            around.append(line)
+    return "\n".join(around), blocks
+
+
+def base64_image(letters: Any, *, data_url: bool = False) -> bytes:
+    """An image in base64, bare or (with `data_url` only) as a data URL; raises `Refused`."""
+    text = letters if isinstance(letters, str) else ""
+    head = _DATA_URL.match(text)
+    if data_url and head is None:
+        message = "This server fetches no images; send a data URL of image/png, jpeg, webp or gif."
+        raise Refused(400, message, code="invalid_image_url")
+    try:
+        data = base64.b64decode(text[head.end() if head else 0 :], validate=True)
+    except ValueError:
+        raise Refused(400, "The image is not valid base64.", code="invalid_base64") from None
+    if image_size(data) is None:
+        raise Refused(400, "An image could not be decoded.", code="invalid_image_format")
+    return data
+
+
+def image_size(data: bytes) -> tuple[int, int] | None:
+    """Width and height; None of what is not an image."""
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(data), formats=("PNG", "JPEG", "GIF", "WEBP")) as image:
+            image.load()
+            return image.size
+    except (OSError, SyntaxError, ValueError):
+        return None
+
+
+def mean_colour(data: bytes) -> tuple[int, int, int] | None:
+    """The mean colour of a small PNG in plain RGB; None of any other image."""
+    from PIL import Image, ImageStat
+
+    with Image.open(io.BytesIO(data)) as image:
+        pixels = image.width * image.height
+        if image.format != "PNG" or image.mode != "RGB" or pixels > _READ:
+            return None
+        red, green, blue = (int(total) // pixels for total in ImageStat.Stat(image).sum)
+    return red, green, blue
+
+
+def in_words(data: bytes) -> str:
+    """What a model sees in an image: the name of its colour."""
+    colour = mean_colour(data)
+    if colour is None:
+        return ""
+    return min(
+        _COLOURS, key=lambda name: sum((a - b) ** 2 for a, b in zip(_COLOURS[name], colour, strict=True))
+    )

@@ -1,0 +1,426 @@
+"""A local server that speaks the protocols of OpenAI, Voyage, Cohere and Jina, with faults on demand.
+
+    with ProviderServer(latency=0.3, faults=[Fault("status", times=2)]) as server:
+        ...  # base_url: f"{server.url}/v1", f"{server.url}/voyage/v1", f"{server.url}/cohere"
+        ...  # or f"{server.url}/jina/v1"
+        assert server.billed("/embeddings") == 1
+
+Answers depend on the request alone, but for images: a prompt gets others each time. An answer is
+billed when it is made, whether or not it reaches the client; a repeated Idempotency-Key is answered
+from memory and not billed again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import json
+import math
+import random
+import socket
+import socketserver
+import struct
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler
+from types import TracebackType
+from typing import Any
+
+from adamab.testing._provider_embeddings import (
+    cohere_embed,
+    cohere_rerank,
+    jina_rerank,
+    openai_embeddings,
+    voyage_embeddings,
+    voyage_multimodal,
+    voyage_rerank,
+)
+from adamab.testing._provider_generators import MOST_IMAGES, STYLES, openai_chat, openai_images
+from adamab.testing._provider_protocol import NO_FAULT, SPOILED, Answer, Fault, Options, Refused, digest
+
+__all__ = ["Fault", "ProviderServer", "Seen"]
+
+ROUTES: dict[str, Callable[[dict[str, Any], Options, Fault], dict[str, Any]]] = {
+    "/v1/embeddings": openai_embeddings,
+    "/v1/chat/completions": openai_chat,
+    "/v1/images/generations": openai_images,
+    "/voyage/v1/embeddings": voyage_embeddings,
+    "/voyage/v1/multimodalembeddings": voyage_multimodal,
+    "/voyage/v1/rerank": voyage_rerank,
+    "/cohere/v2/embed": cohere_embed,
+    "/cohere/v2/rerank": cohere_rerank,
+    "/jina/v1/rerank": jina_rerank,
+}
+_DRAW = "/v1/images/generations"
+_PAGE = b"<html><head><title>502 Bad Gateway</title></head><body>nginx</body></html>"
+_POLL = 0.05  # seconds between looks at whether the server is to end
+_SECRET = ("authorization", "proxy-authorization", "api-key", "x-api-key", "cookie")
+
+
+@dataclass
+class Seen:
+    """One request, as far as it has come: `status` is None until there is an answer."""
+
+    path: str
+    body: Any
+    headers: dict[str, str] = field(repr=False)  # names in lower case; never the key
+    has_key: bool = False
+    idempotency_key: str = ""
+    at: float = field(default_factory=time.monotonic)
+    status: int | None = None
+    fault: str | None = None
+    billed: bool = False  # answered with 200, each Idempotency-Key once
+    repeated: bool = False  # billed although the very same body had been billed before
+    images: int = 0  # that a provider would bill: made, embedded, or looked at
+
+
+class ProviderServer:
+    """Serves on `port` (0: a free one) of this machine from `start` to `close`, or as a context manager.
+
+    Each request takes `latency` seconds, and up to `jitter` more. With `key` a request needs it as a
+    bearer token. `style` says how the chat model writes; `width` is that of the vectors. Without
+    `idempotent` the header Idempotency-Key means nothing, as with most real providers.
+
+    Example:
+        >>> from urllib.request import urlopen
+        >>> with ProviderServer() as server, urlopen(f"{server.url}/_seen") as reply:
+        ...     (reply.status, server.count(), server.billed())
+        (200, 0, 0)
+    """
+
+    def __init__(
+        self,
+        *,
+        latency: float = 0.0,
+        faults: Iterable[Fault] = (),
+        style: str = "schema",
+        width: int = 64,
+        key: str | None = None,
+        jitter: float = 0.0,
+        seed: int = 0,
+        idempotent: bool = True,
+        port: int = 0,
+    ) -> None:
+        if style not in STYLES:
+            raise ValueError(f"unknown style {style!r}; known: {', '.join(STYLES)}")
+        self.latency = latency
+        self.jitter = jitter
+        self.key = key
+        self.idempotent = idempotent
+        self.port = port
+        self._options = Options(width=width, style=style)
+        self.draw = random.Random(seed)
+        self._http: _HttpServer | None = None
+        self._lock = threading.Lock()  # of all below, which any thread may ask for
+        self.reset()
+        for fault in faults:
+            self.add_fault(fault)
+
+    def start(self) -> ProviderServer:
+        """Bind and serve in a thread; raises OSError where the port is taken."""
+        self._http = _HttpServer(("127.0.0.1", self.port), self)
+        self.port = int(self._http.server_address[1])  # a restart keeps its place
+        serve = self._http.serve_forever
+        threading.Thread(target=serve, args=(_POLL,), name="provider-server", daemon=True).start()
+        return self
+
+    def close(self) -> None:
+        """Stop, and end what still hangs."""
+        if self._http is not None:
+            self._http.stop()
+            self._http = None
+
+    def __enter__(self) -> ProviderServer:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """Where it serves, without a path."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def seen(self) -> list[Seen]:
+        """The requests so far, in the order they came."""
+        with self._lock:
+            return list(self._seen)
+
+    def count(self, path_ending: str = "") -> int:
+        """Requests received."""
+        return len(self._seen_at(path_ending))
+
+    def billed(self, path_ending: str = "") -> int:
+        """Requests that a provider would bill."""
+        return sum(seen.billed for seen in self._seen_at(path_ending))
+
+    def repeated(self, path_ending: str = "") -> int:
+        """Requests that were billed although the very same body had been billed before."""
+        return sum(seen.repeated for seen in self._seen_at(path_ending))
+
+    def images(self, path_ending: str = "") -> int:
+        """Images that a provider would bill."""
+        return sum(seen.images for seen in self._seen_at(path_ending))
+
+    def _seen_at(self, path_ending: str) -> list[Seen]:
+        return [seen for seen in self.seen if seen.path.endswith(path_ending)]
+
+    def add_fault(self, fault: Fault) -> None:
+        """Put one more fault in force, beside those that are."""
+        with self._lock:
+            self._faults.append((fault, itertools.count()))
+
+    def clear_faults(self) -> None:
+        """End all faults."""
+        with self._lock:
+            self._faults.clear()
+
+    def reset(self) -> None:
+        """Forget requests, answers and faults."""
+        with self._lock:
+            self._faults: list[tuple[Fault, Iterator[int]]] = []  # each with how often it has matched
+            self._seen: list[Seen] = []
+            self._billed_bodies: set[tuple[str, str]] = set()
+            self._answers: dict[str, tuple[str, Answer | None]] = {}  # by Idempotency-Key
+            self._drawn: Counter[str] = Counter()  # images that a prompt has had
+            self._first_image: dict[str, int] = {}  # by key: that of its request
+
+    def control(self, method: str, path: str, raw: bytes) -> Answer:
+        """GET /_seen, POST /_faults and POST /_reset, for those who run it in another process."""
+        if (method, path) == ("GET", "/_seen"):
+            return Answer(200, {path: self._counts(path) for path in sorted({s.path for s in self.seen})})
+        if (method, path) == ("POST", "/_reset"):
+            self.reset()
+            return Answer(200, {"reset": True})
+        if (method, path) != ("POST", "/_faults"):
+            return Answer(404, {"error": "there are GET /_seen, POST /_faults and POST /_reset"})
+        try:
+            faults = [Fault(**values) for values in json.loads(raw)]
+        except (ValueError, TypeError) as error:
+            return Answer(400, {"error": f"a JSON list of faults is needed: {error}"})
+        for fault in faults:
+            self.add_fault(fault)
+        return Answer(200, {"added": len(faults)})
+
+    def _counts(self, path: str) -> dict[str, int]:
+        counts = {"received": self.count(path), "billed": self.billed(path), "repeated": self.repeated(path)}
+        images = self.images(path)
+        return {**counts, "images": images} if images else counts
+
+    def receive(self, seen: Seen, raw: bytes) -> Fault:
+        """Count a request, and the fault that befalls it: the first in force. All that match count it."""
+        with self._lock:
+            self._seen.append(seen)
+            matching = [pair for pair in self._faults if pair[0].matches(seen.path, seen.body, raw)]
+            due = [fault for fault, count in matching if fault.is_due(next(count))]
+        if not due:
+            return NO_FAULT
+        seen.fault = due[0].kind
+        return due[0]
+
+    def answer(self, seen: Seen, key: str, fault: Fault) -> Answer:
+        """Make the answer to a request with this API key, or take it from memory, and bill it."""
+        try:
+            if self.key is not None and key != self.key:
+                shown = f"{key[:8]}{'*' * 8}{key[-4:]}"  # as much of it as OpenAI shows
+                raise Refused(401, f"Incorrect API key provided: {shown}.", code="invalid_api_key")
+            if seen.path not in ROUTES:
+                raise Refused(404, f"Invalid URL ({seen.path})")
+            if (refused := fault.refusal()) is not None:
+                raise refused
+            return Answer(200, _PAGE) if fault.kind == "garbage" else self._answer(seen, fault)
+        except Refused as refused:
+            return refused.answer(seen.path, seen.body)
+
+    def _answer(self, seen: Seen, fault: Fault) -> Answer:
+        key = seen.idempotency_key if self.idempotent else ""
+        body_digest = digest(seen.body)
+        with self._lock:
+            before, known = self._answers.get(key, (body_digest, None))
+        if before != body_digest:
+            message = "Keys for idempotent requests can only be used with the same body as at first."
+            raise Refused(400, message, type="idempotency_error")
+        if known is not None:
+            return known
+        if not isinstance(seen.body, dict):
+            raise Refused(400, "We could not parse the JSON body of your request.")
+        # Two with one key at a time may both come here: the answers are the same, and one is billed.
+        options = self._options
+        if seen.path == _DRAW:
+            options = replace(options, before=self._images_before(seen.body, key))
+        answer = Answer(200, ROUTES[seen.path](seen.body, options, fault))
+        with self._lock:
+            if not key or key not in self._answers:
+                drawn = answer.payload["data"] if seen.path == _DRAW else _images_in(seen.body)
+                seen.billed, seen.images = True, len(list(drawn))
+                seen.repeated = (seen.path, body_digest) in self._billed_bodies
+                self._billed_bodies.add((seen.path, body_digest))
+            if key:
+                spoiled = fault.kind in SPOILED or (fault.kind == "empty" and "chat" not in seen.path)
+                self._answers[key] = (body_digest, None if spoiled else answer)
+        return answer
+
+    def _images_before(self, body: dict[str, Any], key: str) -> int:
+        """How many images the prompt has had before this request; the same under the same key."""
+        prompt, count = digest(body.get("prompt")), body.get("n") or 1
+        count = count if isinstance(count, int) and 1 <= count <= MOST_IMAGES else 0
+        with self._lock:
+            if key not in self._first_image:
+                before = self._drawn[prompt]
+                self._drawn[prompt] += count
+                if not key:
+                    return before
+                self._first_image[key] = before
+            return self._first_image[key]
+
+
+class _HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
+    """One thread a connection. Not `http.server.HTTPServer`, which may wait for DNS to name its host."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+    request_queue_size = 1024
+
+    def __init__(self, address: tuple[str, int], provider: ProviderServer) -> None:
+        self.provider = provider
+        self.closing = threading.Event()
+        self._open: set[socket.socket] = set()
+        self._changed = threading.Condition()
+        super().__init__(address, _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._changed:
+            self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        super().shutdown_request(request)
+        with self._changed:
+            self._open.discard(request)
+            self._changed.notify_all()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), OSError):  # a client that went away is no error
+            super().handle_error(request, client_address)
+
+    def stop(self) -> None:
+        """Take no more, end what is open and wait until it has ended."""
+        self.closing.set()
+        self.shutdown()
+        self.server_close()
+        with self._changed:
+            for connection in self._open:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+            self._changed.wait_for(lambda: not self._open, timeout=5)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1  # head and body leave in one piece, which saves the client a wait
+    server: _HttpServer
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing: people read the terminal."""
+
+    def do_GET(self) -> None:
+        self._handle(b"")
+
+    def do_POST(self) -> None:
+        length = int(self.headers.get("Content-Length", 0))
+        raw = self.rfile.read(length)
+        if len(raw) == length:
+            self._handle(raw)
+        else:
+            self.close_connection = True  # the client died while it was asking
+
+    def _handle(self, raw: bytes) -> None:
+        provider = self.server.provider
+        if self.path.startswith("/_"):
+            return self._send(provider.control(self.command, self.path, raw), NO_FAULT)
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        try:
+            body = json.loads(raw)
+        except (ValueError, RecursionError):
+            body = None
+        seen = Seen(
+            self.path,
+            body,
+            {name: value for name, value in headers.items() if name not in _SECRET},
+            has_key="authorization" in headers,
+            idempotency_key=headers.get("idempotency-key", ""),
+        )
+        fault = provider.receive(seen, raw)
+        if fault.kind == "hang" and fault.sent is None:
+            return self._hang(fault.seconds)
+        pause = provider.latency + provider.jitter * provider.draw.random()
+        if fault.kind == "slow":
+            pause += fault.seconds or 0.0
+        if self.server.closing.wait(pause):
+            self.close_connection = True
+            return None
+        answer = provider.answer(seen, headers.get("authorization", "").removeprefix("Bearer "), fault)
+        seen.status = answer.status
+        return self._send(answer, fault)
+
+    def _send(self, answer: Answer, fault: Fault) -> None:
+        is_page = isinstance(answer.payload, bytes)
+        body: bytes = answer.payload if is_page else json.dumps(answer.payload).encode()
+        length: int | None = len(body)
+        if fault.kind in ("hang", "reset", "truncate"):
+            self.close_connection = True
+            length = None if fault.kind == "truncate" and fault.how != "length" else length
+            share = 0.5 if fault.sent is None else fault.sent
+            body = body[: math.floor(len(body) * share)]
+            if fault.kind == "reset" and share == 0:
+                return self._reset()
+        self.send_response(answer.status)
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Type", "text/html" if is_page else "application/json")
+        if length is not None:
+            self.send_header("Content-Length", str(length))
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(body)
+        self.wfile.flush()
+        if fault.kind == "hang":
+            self._hang(fault.seconds)
+        if fault.kind == "reset":
+            self._reset()
+        return None
+
+    def _hang(self, seconds: float | None) -> None:
+        self.close_connection = True
+        self.server.closing.wait(seconds)
+
+    def _reset(self) -> None:
+        time.sleep(0.02)  # a reset throws away what the client has not read yet
+        self.close_connection = True
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        for stream in (self.rfile, self.wfile, self.connection):  # the streams hold the socket open
+            stream.close()
+        self.wfile = io.BytesIO()  # whoever flushes it once more
+
+
+def _images_in(body: Any) -> Iterator[Any]:
+    """Whatever stands in the place of an image in a request, to be embedded or looked at."""
+    if isinstance(body, dict):
+        for key, value in body.items():
+            if key in ("image", "image_base64", "image_url"):
+                yield value
+            else:
+                yield from _images_in(value)
+    elif isinstance(body, list):
+        for value in body:
+            yield from _images_in(value)

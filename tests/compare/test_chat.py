@@ -1,0 +1,411 @@
+"""Classification by a chat model, over real sockets: what is asked, read, kept, paid for and reported."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adamab.compare._chat import FLOOR, NO_CLASS, ChatBaseline, chosen, from_spec, read_number
+from adamab.compare.base import TrainingData
+from adamab.compare.methods import make_baseline
+from adamab.compare.remote import metered
+from adamab.errors import ApiError, BudgetError, ProviderError, RecipeError, TaskError
+from adamab.providers.cache import CachedReplies, MemoryReplies, Reply
+from adamab.providers.metering import Budget, CallContext, Price, Usage
+from adamab.task.image_folders import image_at
+from adamab.task.images import Image
+from adamab.task.prompts import Prompts
+from adamab.task.spec import ClassSpec
+from adamab.testing import Fault, ProviderServer
+
+SPECS = (
+    ClassSpec("refund", "wants money back"),
+    ClassSpec("crash", "the app stops or freezes"),
+    ClassSpec("praise"),
+)
+LABELS = ["refund", "crash", "praise", "praise"]
+EXAMPLES = ["give me my dollars", "it hangs on start", "lovely work", "great stuff"]
+TEXTS = ["money back now", "the app freezes", "praise for everyone", "the app freezes", "money please"]
+WANTED = ["refund", "crash", "praise", "crash", "refund"]
+PRICES = {"gpt-4o-mini": Price(Decimal(1), Decimal(2))}
+
+
+@pytest.fixture
+def server() -> Iterator[ProviderServer]:
+    with ProviderServer() as running:
+        yield running
+
+
+@pytest.fixture
+def make(server: ProviderServer) -> Callable[..., ChatBaseline]:
+    def made(model: str = "gpt-4o-mini", *, shots: bool = False, **options: Any) -> ChatBaseline:
+        options = {"base_url": f"{server.url}/v1", "first_wait": 0.01, **options}
+        return from_spec(model, **options).fit(data(shots=shots))
+
+    return made
+
+
+def data(*, shots: bool = False, **more: Any) -> TrainingData:
+    classes = tuple(spec.name for spec in SPECS)
+    prompts = Prompts(with_examples=shots)
+    return TrainingData({}, LABELS, classes, texts=EXAMPLES, specs=SPECS, prompts=prompts, **more)
+
+
+def test_each_text_is_one_request_and_a_repeated_one_is_asked_once(server, make):
+    baseline = make()
+    assert baseline.predict({}, TEXTS) == WANTED
+    assert server.count() == server.billed("/chat/completions") == len(set(TEXTS))
+    body = server.seen[0].body
+    assert body["temperature"] == 0
+    assert "seed" not in body
+    assert len(body["messages"]) == 1
+    assert "-1" in body["messages"][0]["content"]
+    assert baseline.n_parameters_ == 0
+    assert baseline.report() == {"none": 0, "unparsed": 0, "refused": 0, "cut": 0}
+    baseline.predict({}, TEXTS)
+    assert server.count() == len(set(TEXTS))
+
+
+def test_the_class_that_is_named_gets_nearly_everything(make):
+    probabilities = make().predict_proba({}, TEXTS)
+    assert probabilities.shape == (5, 3)
+    assert probabilities.sum(axis=1) == pytest.approx(np.ones(5))
+    assert probabilities[0] == pytest.approx([1 - FLOOR, FLOOR / 2, FLOOR / 2])
+
+
+def test_examples_are_shown_in_the_few_shot_setting_only(server, make):
+    make(shots=True).predict({}, TEXTS[:1])
+    make().predict({}, TEXTS[:1])
+    few, zero = (seen.body["messages"][0]["content"] for seen in server.seen)
+    assert [example in few for example in EXAMPLES] == [True] * 4
+    assert not any(example in zero for example in EXAMPLES)
+    assert all((spec.description or spec.name) in text for spec in SPECS for text in (few, zero))
+    # An example can decide: "dollars" is no word of any description.
+    assert make(shots=True).predict({}, ["dollars dollars"]) == ["refund"]
+
+
+def test_a_prompt_quotes_given_samples_and_none_that_were_added(server):
+    spec = f"chat:gpt-4o-mini?base_url={server.url}/v1"
+    make_baseline(spec).fit(data(shots=True, given=2)).predict({}, TEXTS[:1])
+    prompt = server.seen[0].body["messages"][0]["content"]
+    assert [example in prompt for example in EXAMPLES] == [True, True, False, False]
+
+
+@pytest.mark.parametrize("how", ["", "chatter", "json", "fenced", "think"])
+def test_chatter_around_the_number_is_no_matter(server, make, how):
+    server.add_fault(Fault("answer", how=how, times=None))
+    baseline = make()
+    assert baseline.predict({}, TEXTS) == WANTED
+    assert baseline.report()["unparsed"] == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "count"),
+    [
+        (Fault("answer", how="none"), "none"),
+        (Fault("answer", how="garbage"), "unparsed"),
+        (Fault("answer", how="two"), "unparsed"),
+        (Fault("empty", how="content"), "unparsed"),
+        (Fault("refusal"), "refused"),
+        (Fault("refusal", how="text"), "refused"),
+        (Fault("refusal", how="filter"), "refused"),
+        (Fault("refusal_status"), "refused"),
+    ],
+)
+def test_an_answer_without_a_class_is_counted_and_is_an_error_whatever_the_label(server, make, fault, count):
+    server.add_fault(fault)
+    baseline = make(concurrency=1)
+    assert baseline.predict({}, TEXTS) == [NO_CLASS, *WANTED[1:]]
+    assert baseline.report() == {"none": 0, "unparsed": 0, "refused": 0, "cut": 0, count: 1}
+    assert baseline.answered_.tolist() == [False, True, True, True, True]
+    assert baseline.predict_proba({}, TEXTS)[0] == pytest.approx([1 / 3] * 3)
+    assert server.count() == len(set(TEXTS))  # it is kept, so never argued with
+
+
+def test_an_answer_that_was_cut_may_end_in_half_a_number(server, make):
+    server.add_fault(Fault("answer", how="chatter", times=None))
+    baseline = make(max_tokens=7)  # what is left is "Sure! The best fit is class "
+    baseline.predict({}, TEXTS[:1])
+    assert baseline.report() == {"none": 0, "unparsed": 1, "refused": 0, "cut": 1}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("status", status=500, times=2),
+        Fault("garbage", times=2),
+        Fault("reset", times=2),
+    ],
+)
+def test_trouble_on_the_way_is_asked_again(server, make, fault):
+    server.add_fault(fault)
+    assert make().predict({}, TEXTS) == WANTED
+    assert server.count() == len(set(TEXTS)) + 2
+
+
+def test_what_other_servers_do_not_know_is_left_out(server, make):
+    server.add_fault(Fault("status", status=400, times=1))
+    with pytest.raises(ApiError, match="openai: refuses the request to model 'gpt-4o-mini'"):
+        make(concurrency=1).predict({}, TEXTS[:1])
+    reasoning = make("o3-mini")  # wants max_completion_tokens, which another server may not know
+    assert reasoning.predict({}, TEXTS[:2]) == WANTED[:2]
+    assert "max_completion_tokens" in server.seen[-1].body
+
+
+def test_after_a_failure_nothing_more_is_begun_and_what_was_paid_for_is_kept(server, make):
+    server.add_fault(Fault("status", status=401, after=2, times=1))
+    baseline = make(concurrency=1)
+    with pytest.raises(ApiError, match="key"):
+        baseline.predict({}, TEXTS)
+    assert server.count() == 3
+    assert baseline.predict({}, TEXTS) == WANTED
+    assert server.billed() == len(set(TEXTS))
+
+
+def test_another_process_finds_the_answers_in_the_cache(server, make):
+    first, second = make(), make()
+    for baseline in (first, second):
+        with metered(baseline, CallContext(replies=CachedReplies())):
+            assert baseline.predict({}, TEXTS) == WANTED
+            assert baseline.planned(data(), TEXTS) == []
+    assert server.count() == len(set(TEXTS))
+    assert isinstance(second.replies, MemoryReplies)  # the cache was its for the time of the block
+    assert len(second.planned(data(), TEXTS)) == len(set(TEXTS))
+    other = make(temperature=0.5)
+    with metered(other, CallContext(replies=CachedReplies())):
+        assert len(other.planned(data(), TEXTS)) == len(set(TEXTS))
+
+
+def test_a_budget_of_calls_is_never_exceeded(server, make):
+    baseline, outside = make(), CallContext(Budget(calls=2))
+    with metered(baseline, outside), pytest.raises(BudgetError, match="2 calls"):
+        baseline.predict({}, TEXTS)
+    assert server.count() == 2
+    assert outside.spent()["classify", None].calls == 2
+    assert baseline.api.ledger is None
+    with metered(baseline, CallContext(Budget(calls=2))):  # the two that were bought are kept
+        assert baseline.predict({}, TEXTS) == WANTED
+    assert server.count() == 4
+
+
+def test_a_budget_of_money_is_never_exceeded_and_the_plan_is_an_upper_bound(server, make):
+    baseline = make(concurrency=1)  # each call under way has its bound reserved
+    planned = baseline.planned(data(), TEXTS)
+    assert len(planned) == len(set(TEXTS))
+    price = PRICES["gpt-4o-mini"]
+    most = sum(price.nano_usd(bound) for _, bound in planned)
+    cap = Budget(usd=Decimal(most // 2) / 10**9)
+    outside = CallContext(cap, prices=PRICES)
+    with metered(baseline, outside):
+        baseline.predict({}, TEXTS)  # a bound is generous, so half of it is enough
+        spent = outside.spent()["classify", None]
+    assert 0 < spent.nano_usd < most // 2
+    assert spent.input_tokens <= sum(bound.input_tokens for _, bound in planned)
+    small = make()
+    with (
+        metered(small, CallContext(Budget(usd=Decimal("0.0005")), prices=PRICES)),
+        pytest.raises(BudgetError),
+    ):
+        small.predict({}, TEXTS)
+    assert server.count() == len(set(TEXTS))
+
+
+def test_money_without_a_price_is_refused_before_any_call(server, make):
+    baseline = make("some-model")
+    with (
+        pytest.raises(RecipeError, match="no price is known for openai:some-model"),
+        metered(baseline, CallContext(Budget(usd=Decimal(1)))),
+    ):
+        pass
+    by_image = {"some-model": Price(Decimal(0), image=Decimal(1))}
+    with (
+        pytest.raises(RecipeError, match="by the image"),
+        metered(baseline, CallContext(prices=by_image)),
+    ):
+        pass
+    assert server.count() == 0
+
+
+def test_images_are_sent_as_pixels_and_nothing_else(server, make, tmp_path, paint):
+    from PIL import Image as Pillow
+
+    images = {name: image_at(path) for name, path in zip("rgb", _painted(tmp_path, paint), strict=True)}
+    tagged = tmp_path / "tagged.jpg"
+    exif = Pillow.Exif()
+    exif[0x010E] = "taken at home"
+    Pillow.new("RGB", (30, 20), (200, 40, 40)).save(tagged, exif=exif, comment=b"secret")
+    specs = tuple(ClassSpec(name, f"something {name}") for name in ("red", "green", "blue"))
+    colours = TrainingData({}, [], ("red", "green", "blue"), specs=specs)
+    baseline = make(concurrency=1).fit(colours)
+    shown = [*images.values(), image_at(tagged)]
+    named = baseline.predict({}, shown)
+    assert named[:3] == ["red", "green", "blue"]
+    assert server.images("/chat/completions") == 4
+    prompt, sample_image = server.seen[0].body["messages"][0]["content"]
+    assert "the image that comes with this message" in prompt["text"]
+    kind, _, letters = sample_image["image_url"]["url"].partition(";base64,")
+    assert kind == "data:image/png"
+    assert Pillow.open(io.BytesIO(base64.b64decode(letters))).size == (24, 24)
+    sent = json.dumps([seen.body for seen in server.seen])
+    for hidden in ("secret", "taken at home"):
+        assert base64.b64encode(hidden.encode())[:-4].decode() not in sent
+        assert hidden not in sent
+    last = next(seen for seen in server.seen if "image/jpeg" in json.dumps(seen.body))
+    url = last.body["messages"][0]["content"][1]["image_url"]["url"]
+    assert not Pillow.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))).getexif()
+    expected, most = baseline.judge.usage("which?", shown[0])
+    assert most.input_tokens >= expected.input_tokens > 2833
+    assert baseline.predict({}, shown) == named
+    assert server.count() == 4
+
+
+def test_a_large_image_is_shrunk(server, make, tmp_path):
+    from PIL import Image as Pillow
+
+    Pillow.new("RGB", (400, 100), (200, 40, 40)).save(tmp_path / "wide.png")
+    make(pixels=2500).predict({}, [image_at(tmp_path / "wide.png")])
+    url = server.seen[0].body["messages"][0]["content"][1]["image_url"]["url"]
+    assert Pillow.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))).size == (100, 25)
+
+
+def test_an_image_that_is_refused_is_named_and_a_prompt_that_is_too_large_told(server, make, tmp_path, paint):
+    path = paint(tmp_path, {"red": 1})[0]
+    server.add_fault(Fault("status", status=400))
+    with pytest.raises(ProviderError, match=rf"{path.name}: openai: refuses .*; replace it or leave it out"):
+        make(concurrency=1).predict({}, [image_at(path)])
+    server.add_fault(Fault("too_large"))
+    with pytest.raises(ApiError, match=r"too large .*; show fewer or shorter examples"):
+        make(concurrency=1).predict({}, TEXTS)
+
+
+def test_images_cannot_be_examples_and_vectors_need_their_samples(make):
+    image = Image("0" * 64, Path("x.png"))
+    with pytest.raises(TaskError, match="a wording cannot quote an image"):
+        make().fit(data(shots=True, items=[image] * 4))
+    with pytest.raises(TaskError, match="0 texts for 1 labels"):
+        make().fit(TrainingData({}, ["a"], ("a",), prompts=Prompts(with_examples=True)))
+    with pytest.raises(TaskError, match="0 samples for 2 vectors"):
+        make().predict({"pooled": np.zeros((2, 3))})
+    with pytest.raises(TaskError, match="not in the order"):
+        make().fit(TrainingData({}, [], ("a", "b"), specs=(ClassSpec("b"), ClassSpec("a"))))
+    assert make().predict({}, []) == []
+
+
+def test_a_spec_says_where_and_how(server, monkeypatch):
+    baseline = make_baseline(f"chat:gpt-4.1?base_url={server.url}/v1&max_tokens=9&rpm=1000")
+    assert isinstance(baseline, ChatBaseline)
+    assert (baseline.judge.model, baseline.judge.max_tokens) == ("gpt-4.1", 9)
+    gemini = from_spec("gemini-2.0-flash-lite", rpm=5)
+    assert gemini.api.service.place == "generativelanguage.googleapis.com/v1beta/openai"
+    assert (gemini.api.service.key_env, gemini.api.limits.rpm) == ("GEMINI_API_KEY", 5)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with (
+        pytest.raises(ApiError, match="no key; set OPENAI_API_KEY"),
+        metered(from_spec("gpt-4o-mini"), CallContext()),
+    ):
+        pass
+    for options in (
+        {"temperature": "warm"},
+        {"temperature": 3},
+        {"max_tokens": 0},
+        {"pixels": 3},
+        {"rpmm": 1},
+    ):
+        with pytest.raises(ProviderError, match=next(iter(options))):
+            from_spec("gpt-4o-mini", **options)
+    with pytest.raises(ProviderError, match="no model's name"):
+        from_spec(" ")
+
+
+@pytest.mark.parametrize(
+    ("content", "number"),
+    [
+        ("3", 3),
+        (" 3.\n", 3),
+        ("**3**", 3),
+        ("#3", 3),
+        ("(3)", 3),
+        ("Class 3", 3),
+        ("class: 3", 3),
+        ("The answer is 3.", 3),
+        ("Answer: class 3 (refund)", 3),
+        ("The text is about 24 hours and 7 days.\n\n3", 3),
+        ("3\n\nIt mentions 24 hours.", 3),
+        ("3. Refund", 3),
+        ("3: it says 20 dollars", 3),
+        ('{"number": 3}', 3),
+        ('{"class": "3", "confidence": 0.9}', 3),
+        ("[3]", 3),
+        ("```\n3\n```", 3),
+        ('Here you are:\n```json\n{"class": 3}\n```\nIt fits 100 %.', 3),
+        ('I say {"class": 3}', 3),
+        ("-1", -1),
+        ("\u22121", -1),
+        ("Answer: -1", -1),
+        ("None of them suits: -1.", -1),
+        ("Class-3", 3),
+        ("", None),
+        ("three", None),
+        ("3 or 4", None),
+        ("3, 4", None),
+        ("class 3 or class 4", None),
+        ("3.5", None),
+        ("95%", None),
+        ("1-3", None),
+        ("3rd", None),
+        ('{"class": 3, "other": 4}', None),
+        ("true", None),
+        ("[" * 5000, None),
+        ("9" * 5000, None),
+    ],
+)
+def test_numbers_are_read_strictly(content: str, number: int | None) -> None:
+    assert read_number(content) == number
+
+
+@pytest.mark.parametrize(
+    ("reply", "outcome"),
+    [
+        (Reply("5"), 4),
+        (Reply("6"), "unparsed"),
+        (Reply("0"), "unparsed"),
+        (Reply("-2"), "unparsed"),
+        (Reply("-1"), "none"),
+        (Reply("<think>2 or 3?</think>4"), 3),
+        (Reply("<think>surely 2, since"), "unparsed"),
+        (Reply("2 or 3?\n</think>\n4"), 3),
+        (Reply("3", refused=True), "refused"),
+        (Reply("I'm sorry, but I can't assist with that."), "refused"),
+        (Reply("Class 1", cut=True), "unparsed"),
+        (Reply("1\n\nbecause of the", cut=True), 0),
+    ],
+)
+def test_what_an_answer_means(reply: Reply, outcome: int | str) -> None:
+    assert chosen(reply, 5) == outcome
+
+
+@given(st.text(max_size=20), st.integers(-99, 99), st.text(max_size=20), st.integers(1, 12))
+def test_no_answer_breaks_the_reader(before: str, number: int, after: str, classes: int) -> None:
+    answer = chosen(Reply(f"{before}{number}{after}"), classes)
+    assert answer in ("none", "unparsed", "refused") or 0 <= int(answer) < classes
+
+
+def test_a_plan_tells_expected_tokens_below_the_most(make):
+    for expected, most in make(shots=True).planned(data(shots=True), TEXTS):
+        assert isinstance(expected, Usage)
+        assert expected.input_tokens < most.input_tokens
+        assert expected.output_tokens < most.output_tokens
+
+
+def _painted(folder: Path, paint: Callable[..., list[Path]]) -> list[Path]:
+    return paint(folder, {"red": 1, "green": 1, "blue": 1})

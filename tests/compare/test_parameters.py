@@ -1,0 +1,63 @@
+"""What counts as learned, on heads of known shapes and on fits."""
+
+import numpy as np
+import pytest
+
+from adamab.compare.bench import Setup, compare, n_parameters
+from adamab.compare.methods import Method
+from adamab.model import Classifier, Head
+from adamab.task import Sample, Task
+from adamab.task.recipe import Recipe
+from adamab.testing import HashEmbedder
+
+CLASSES, WIDTH, HIDDEN = 4, 20, 5
+TASK = Task.from_mapping(
+    {
+        "fruit": ["an apple", "a pear", "ripe plums"],
+        "tool": ["a hammer", "the saw", "a drill"],
+        "river": ["the rhine", "the nile", "down the danube"],
+    }
+)
+
+
+def head(**arrays):
+    return Head(view="pooled", linear=np.ones((CLASSES, WIDTH), np.float32), **arrays)
+
+
+def discriminant():
+    return head(bias=np.ones(CLASSES, np.float32))
+
+
+def calibrator():
+    tower = np.ones((HIDDEN, WIDTH), np.float32), np.ones((HIDDEN, HIDDEN), np.float32)
+    return head(tower=tower, hidden=np.ones((CLASSES, HIDDEN), np.float32))
+
+
+TOWERS = 2 * (WIDTH * HIDDEN + HIDDEN * HIDDEN + HIDDEN * WIDTH)
+FREE = CLASSES * WIDTH
+DISCRIMINANT = CLASSES * WIDTH + CLASSES
+
+
+@pytest.mark.parametrize(
+    ("heads", "options", "count"),
+    [
+        ([calibrator()], {}, TOWERS + FREE),
+        ([calibrator()], {"free_vectors": False}, TOWERS),
+        ([discriminant()], {}, DISCRIMINANT),
+        ([head()], {}, 0),  # untrained similarity
+        ([calibrator(), discriminant(), head()], {}, TOWERS + FREE + DISCRIMINANT),
+        ([head()], {"layers": 1}, 2 * WIDTH * WIDTH + FREE),
+        ([head(), discriminant()], {"layers": 1}, 2 * WIDTH * WIDTH + FREE + DISCRIMINANT),
+        ([discriminant()], {"layers": 1}, DISCRIMINANT),
+    ],
+)
+def test_each_kind_of_head_counts_what_it_learned(heads, options, count):
+    assert n_parameters(Classifier(classes=tuple("abcd"), heads=tuple(heads)), Recipe(**options)) == count
+
+
+@pytest.mark.parametrize(("layers", "towers"), [(1, 2 * 16 * 16), (3, 2 * (16 * 4 + 4 * 4 + 4 * 16))])
+def test_compare_counts_all_that_a_fit_has_trained(layers, towers):
+    recipe = Recipe(layers=layers, words=False, folds=2, checkpoints=(0, 4))
+    setup = Setup(TASK, HashEmbedder(width=16), [Sample("the hammer", "tool")], recipe)
+    (row,) = compare(setup, [Method("calibrator")]).rows
+    assert row.n_parameters == towers + 3 * 16 + (3 * 16 + 3)  # free vectors and a discriminant

@@ -1,0 +1,346 @@
+"""Rerankers over real sockets and on disk: scores, errors, what is kept and what is paid for."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import pickle
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adamab.compare._rerank import CrossEncoderBaseline, RerankBaseline, from_spec
+from adamab.compare.base import TrainingData
+from adamab.compare.methods import make_baseline
+from adamab.compare.remote import metered
+from adamab.errors import ApiError, BudgetError, EmbedderError, ProviderError, RecipeError, TaskError
+from adamab.providers.cache import CachedReplies
+from adamab.providers.judges.rerankers import SEARCH
+from adamab.providers.metering import Budget, CallContext, Price
+from adamab.task.image_folders import image_at
+from adamab.task.prompts import Prompts
+from adamab.task.spec import ClassSpec
+from adamab.testing import Fault, ProviderServer
+
+MODELS = {"cohere": "rerank-v3.5", "jina": "jina-reranker-m0", "voyage": "rerank-2.5"}
+PLACES = {"cohere": "/cohere", "jina": "/jina/v1", "voyage": "/voyage/v1"}
+SPECS = (
+    ClassSpec("refund", "wants money back"),
+    ClassSpec("crash", "the app stops or freezes"),
+    ClassSpec("praise"),
+)
+LABELS = ["refund", "crash", "praise"]
+EXAMPLES = ["give me my dollars", "it hangs on start", "lovely work"]
+TEXTS = ["money back now", "app freezes", "praise for everyone", "app freezes"]
+WANTED = ["refund", "crash", "praise", "crash"]
+
+
+@pytest.fixture
+def server() -> Iterator[ProviderServer]:
+    with ProviderServer() as running:
+        yield running
+
+
+@pytest.fixture
+def make(server: ProviderServer) -> Callable[..., RerankBaseline]:
+    def made(service: str = "cohere", *, shots: bool = False, **options: Any) -> RerankBaseline:
+        options = {"base_url": server.url + PLACES[service], "first_wait": 0.01, **options}
+        model = options.pop("model", MODELS[service])
+        baseline = from_spec(f"{service}:{model}", **options)
+        assert isinstance(baseline, RerankBaseline)
+        return baseline.fit(data(shots=shots))
+
+    return made
+
+
+def data(*, shots: bool = False) -> TrainingData:
+    classes = tuple(spec.name for spec in SPECS)
+    prompts = Prompts(with_examples=shots)
+    return TrainingData({}, LABELS, classes, texts=EXAMPLES, specs=SPECS, prompts=prompts)
+
+
+@pytest.mark.parametrize("service", MODELS)
+class TestEachService:
+    def test_the_text_is_the_query_and_the_wordings_are_the_documents(self, server, make, service):
+        baseline = make(service, concurrency=1)
+        probabilities = baseline.predict_proba({}, TEXTS)
+        assert probabilities.sum(axis=1) == pytest.approx(np.ones(4))
+        assert baseline.predict({}, TEXTS) == WANTED
+        assert server.count() == server.billed("/rerank") == 3  # one a text, the repeated one once
+        body = server.seen[0].body
+        assert TEXTS[0] in body["query"]
+        documents = [d["text"] if isinstance(d, dict) else d for d in body["documents"]]
+        assert documents == [Prompts().rerank_class_text(spec) for spec in SPECS]
+        assert baseline.n_parameters_ == 0
+
+    def test_wordings_quote_the_examples_in_the_few_shot_setting(self, server, make, service):
+        assert make(service, shots=True).predict({}, ["dollars"]) == ["refund"]
+        assert EXAMPLES[0] in json.dumps(server.seen[0].body["documents"])
+
+    @pytest.mark.parametrize(
+        "fault",
+        [
+            Fault("status", status=500, times=2),
+            Fault("few_vectors", times=2),
+            Fault("many_vectors", times=2),
+            Fault("empty", times=2),
+            Fault("nan", times=2),
+            Fault("nan", how="null", times=2),
+            Fault("wrong_index", times=2),
+        ],
+        ids=lambda fault: fault.kind + fault.how,
+    )
+    def test_a_bad_answer_is_asked_for_again(self, server, make, service, fault):
+        server.add_fault(fault)
+        assert make(service, concurrency=1).predict({}, TEXTS) == WANTED
+        assert server.count() == 3 + 2
+
+    @pytest.mark.parametrize(
+        ("fault", "message"),
+        [
+            (Fault("few_vectors", times=None), f"{len(SPECS) - 1} scores for {len(SPECS)} documents"),
+            (Fault("nan", times=None), "a score that is not a finite number"),
+            (Fault("wrong_index", times=None), "scores whose numbers do not add up"),
+            (Fault("status", status=401, times=None), "key"),
+            (Fault("status", status=400, times=None), "refuses the request"),
+        ],
+        ids=lambda value: value.kind if isinstance(value, Fault) else "",
+    )
+    def test_one_that_stays_bad_ends_it_in_one_line(self, server, make, service, fault, message):
+        server.add_fault(fault)
+        with pytest.raises(ApiError, match=message) as caught:
+            make(service, concurrency=1).predict({}, TEXTS)
+        assert str(caught.value).startswith(f"{service}: ")
+        assert "\n" not in str(caught.value)
+        assert not any(text in str(caught.value) for text in TEXTS)
+
+    def test_more_classes_than_a_request_takes_are_split(self, server, make, service):
+        whole = make(service).predict_proba({}, TEXTS)
+        before = server.count()
+        parts = make(service, batch=2).predict_proba({}, TEXTS)
+        assert server.count() - before == 2 * 3
+        assert parts == pytest.approx(whole)
+
+    def test_a_request_that_is_too_large_is_halved_and_bought_once(self, server, make, service):
+        server.add_fault(Fault("too_large", items=2, times=None))
+        baseline = make(service, concurrency=1)
+        assert baseline.predict({}, TEXTS[:1]) == WANTED[:1]
+        assert (server.count(), server.billed()) == (3, 2)
+        assert baseline.predict({}, TEXTS[:1]) == WANTED[:1]
+        assert server.count() == 3
+        server.add_fault(Fault("too_large", items=0, times=None))
+        with pytest.raises(ApiError, match="too large"):
+            make(service, concurrency=1).predict({}, ["something else"])
+
+    def test_a_second_run_costs_nothing(self, server, make, service):
+        for _ in range(2):
+            baseline = make(service)
+            with metered(baseline, CallContext(replies=CachedReplies())):
+                assert baseline.predict({}, TEXTS) == WANTED
+                assert baseline.planned(data(), TEXTS) == []
+        assert server.count() == 3
+
+    def test_a_budget_holds(self, server, make, service):
+        baseline, outside = make(service), CallContext(Budget(calls=1))
+        with metered(baseline, outside), pytest.raises(BudgetError):
+            baseline.predict({}, TEXTS)
+        assert server.count() == 1
+        assert outside.spent()["rerank", None].calls == 1
+        name = f"{service}:{MODELS[service]}"
+        with (
+            pytest.raises(RecipeError, match=f"no price is known for {name}"),
+            metered(baseline, CallContext(Budget(usd=Decimal(1)))),
+        ):
+            pass
+        priced = CallContext(Budget(usd=Decimal("0.5")), prices={name: Price(Decimal(2))})
+        with metered(baseline, priced):
+            bound = sum(Price(Decimal(2)).nano_usd(most) for _, most in baseline.planned(data(), TEXTS))
+            baseline.predict({}, TEXTS)
+            assert 0 < priced.spent()["rerank", None].nano_usd <= bound
+
+    def test_without_numbers_of_tokens_the_bound_is_charged(self, server, make, service):
+        server.add_fault(Fault("no_usage", times=None))
+        baseline, name = make(service), f"{service}:{MODELS[service]}"
+        outside = CallContext(prices={name: Price(Decimal(2))})
+        with metered(baseline, outside):
+            bound = sum(Price(Decimal(2)).nano_usd(most) for _, most in baseline.planned(data(), TEXTS))
+            baseline.predict({}, TEXTS)
+        assert outside.spent()["rerank", None].nano_usd == bound
+
+    def test_empty_texts_are_sent_as_something(self, server, make, service):
+        baseline = make(service).fit(
+            TrainingData({}, [], ("a",), prompts=Prompts(rerank_query="{text}"), specs=(ClassSpec("a"),))
+        )
+        assert baseline.predict({}, ["", " \n", "half a \ud83d"]) == ["a"] * 3
+
+    def test_no_key_is_told_before_any_call(self, monkeypatch, service):
+        monkeypatch.delenv(f"{service.upper()}_API_KEY", raising=False)
+        monkeypatch.delenv("CO_API_KEY", raising=False)
+        baseline = from_spec(f"{service}:{MODELS[service]}")
+        with (
+            pytest.raises(ApiError, match=f"set {service.upper()}_API_KEY"),
+            metered(baseline, CallContext()),
+        ):
+            pass
+
+
+def test_a_search_counts_as_a_thousand_tokens(server, make):
+    baseline, outside = make(), CallContext(prices={"rerank-v3.5": Price(Decimal(2))})
+    assert [expected.input_tokens for expected, _ in baseline.planned(data(), TEXTS)] == [SEARCH] * 3
+    with metered(baseline, outside):
+        baseline.predict({}, TEXTS)
+    spent = outside.spent()["rerank", None]
+    assert (spent.input_tokens, spent.nano_usd) == (3 * SEARCH, 3 * 2_000_000)  # 2 usd a thousand searches
+    # 120 pairs of more than 500 tokens each: 240 chunks or more are three searches.
+    long = ["word " * 400] * 120
+    _, most = baseline.judge.usage("query " * 100, long)
+    assert most.input_tokens >= 3 * SEARCH
+
+
+def test_an_image_can_be_the_query_of_one_model(server, make, tmp_path, paint):
+    from PIL import Image as Pillow
+
+    names = ("red", "green", "blue")
+    images = [image_at(path) for path in paint(tmp_path, dict.fromkeys(names, 1))]
+    colours = TrainingData({}, [], names, specs=tuple(ClassSpec(name) for name in names))
+    baseline = make("jina", concurrency=1).fit(colours)
+    assert baseline.predict({}, images) == list(names)
+    assert server.images("/rerank") == 3
+    query = server.seen[0].body["query"]
+    assert Pillow.open(io.BytesIO(base64.b64decode(query["image"], validate=True))).size == (24, 24)
+    expected, most = baseline.judge.usage(images[0], ["a", "b"])
+    assert expected.input_tokens < most.input_tokens
+    bare = make("jina", image_as="string").fit(colours)
+    bare.predict({}, images[:1])
+    assert server.seen[-1].body["query"] == query["image"]
+    for other in (make("cohere"), make("voyage"), make("jina", model="jina-reranker-v2-base-multilingual")):
+        with pytest.raises(ProviderError, match="takes no images; use rerank:jina:jina-reranker-m0"):
+            other.fit(colours).predict({}, images)
+
+
+def test_texts_only_models_get_plain_documents(server, make):
+    make("jina", model="jina-reranker-v2-base-multilingual").predict({}, TEXTS[:1])
+    assert server.seen[0].body["documents"][0] == "refund: wants money back"
+    assert server.seen[0].body["return_documents"] is False
+
+
+def test_specs_are_checked():
+    for spec in ("rerank:cohere", "rerank:coheer:rerank-v3.5", "rerank:nobody:m"):
+        with pytest.raises(TaskError, match="write rerank:SERVICE:MODEL"):
+            make_baseline(spec)
+    for spec, word in (
+        ("rerank:cohere:rerank-v3.5?batch=0", "batch"),
+        ("rerank:cohere:rerank-v3.5?batch=x", "batch"),
+        ("rerank:cohere:rerank-v3.5?rpmm=3", "rpmm"),
+        ("rerank:jina:jina-reranker-m0?image_as=x", "image_as"),
+    ):
+        with pytest.raises(ProviderError, match=word):
+            make_baseline(spec)
+    preset = make_baseline("rerank:cohere-rerank-v3.5?rpm=7")
+    assert isinstance(preset, RerankBaseline)
+    assert (str(preset), preset.api.limits.rpm) == ("rerank:cohere:rerank-v3.5", 7)
+    for name in ("rerank:bge-reranker-v2-m3", "cross-encoder:bge-reranker-v2-m3"):
+        assert str(make_baseline(name)) == "cross-encoder:BAAI/bge-reranker-v2-m3"
+    with pytest.raises(TaskError, match="batch_size"):
+        make_baseline("cross-encoder:org/name?batch_size=x")
+    with pytest.raises(ProviderError, match="no model's name"):
+        from_spec("cohere: ")
+
+
+# Cross-encoders: a tiny one, randomly initialised, saved in the real format.
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("encoder"))
+
+
+def build(folder: Path, *, labels: int = 1) -> Path:
+    torch = pytest.importorskip("torch")
+    library = pytest.importorskip("sentence_transformers")
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
+
+    raw = folder / "raw"
+    raw.mkdir()
+    words = " ".join([*TEXTS, *EXAMPLES, *(f"{s.name} {s.description}" for s in SPECS)]).lower().split()
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(words)]
+    (raw / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
+    BertTokenizer(str(raw / "vocab.txt"), model_max_length=32).save_pretrained(raw)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=64, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+        max_position_embeddings=32, initializer_range=0.5, num_labels=labels,
+    )  # fmt: skip
+    BertForSequenceClassification(config).eval().save_pretrained(raw)
+    out = folder / "model"
+    library.CrossEncoder(str(raw), device="cpu").save_pretrained(str(out))
+    return out
+
+
+def test_every_pair_of_text_and_wording_is_scored(encoder):
+    baseline = make_baseline(f"cross-encoder:{encoder}?batch_size=2").fit(data())
+    assert isinstance(baseline, CrossEncoderBaseline)
+    probabilities = baseline.predict_proba({}, TEXTS)
+    assert probabilities.shape == (4, 3)
+    assert probabilities.sum(axis=1) == pytest.approx(np.ones(4))
+    assert probabilities[1] == pytest.approx(probabilities[3])
+    assert not np.allclose(probabilities[0], probabilities[1])
+    from sentence_transformers import CrossEncoder
+    from torch.nn import Identity
+
+    own = CrossEncoder(str(encoder), device="cpu")
+    query = Prompts().rerank_query_text(TEXTS[0])
+    pairs = [(query, Prompts().rerank_class_text(spec)) for spec in SPECS]
+    logits = own.predict(pairs, activation_fn=Identity(), show_progress_bar=False)
+    assert np.log(probabilities[0] / probabilities[0][0]) == pytest.approx(logits - logits[0], abs=1e-4)
+    assert baseline.n_parameters_ == 0
+    assert baseline.model_parameters_ == sum(p.numel() for p in own.model.parameters())
+    again = pickle.loads(pickle.dumps(baseline))
+    assert again.predict_proba({}, TEXTS) == pytest.approx(probabilities)
+    assert baseline.predict({}, []) == []
+
+
+def test_examples_change_a_cross_encoders_scores(encoder):
+    plain = CrossEncoderBaseline(str(encoder)).fit(data()).predict_proba({}, TEXTS)
+    shots = CrossEncoderBaseline(str(encoder)).fit(data(shots=True)).predict_proba({}, TEXTS)
+    assert not np.allclose(plain, shots)
+
+
+def test_a_cross_encoder_is_known_by_its_files_or_its_revision(encoder, monkeypatch, tmp_path):
+    assert CrossEncoderBaseline(str(encoder)).fingerprint.startswith("sha256:")
+    named = make_baseline("rerank:bge-reranker-v2-m3")
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: pytest.fail("downloaded"))
+    assert named.fingerprint == "BAAI/bge-reranker-v2-m3@none"
+    kept = tmp_path / "snapshots" / "abc123" / "config.json"
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: str(kept))
+    assert named.fingerprint == "BAAI/bge-reranker-v2-m3@abc123"
+
+
+def test_what_cannot_be_a_cross_encoder_is_told_in_one_line(encoder, tmp_path, paint):
+    with pytest.raises(EmbedderError, match="no such model directory"):
+        make_baseline(f"cross-encoder:{tmp_path}/nothing")
+    with pytest.raises(TaskError, match="batch_size"):
+        CrossEncoderBaseline(str(encoder), batch_size=0)
+    several = build(tmp_path, labels=3)
+    with pytest.raises(EmbedderError, match="gives 3 scores a pair"):
+        CrossEncoderBaseline(str(several)).fit(data())
+    pickled = tmp_path / "pickled"
+    pickled.mkdir()
+    for file in encoder.iterdir():
+        if file.is_file() and file.suffix != ".safetensors":
+            (pickled / file.name).write_bytes(file.read_bytes())
+    (pickled / "model.safetensors").write_bytes(b"no")
+    with pytest.raises(EmbedderError, match="the model cannot be loaded"):
+        CrossEncoderBaseline(str(pickled)).fit(data())
+    (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
+    with pytest.raises(EmbedderError, match="weights are not safetensors"):
+        CrossEncoderBaseline(str(pickled)).fit(data())
+    image = image_at(paint(tmp_path, {"red": 1})[0])
+    with pytest.raises(TaskError, match="takes no images"):
+        CrossEncoderBaseline(str(encoder)).fit(data()).predict({}, [image])

@@ -1,0 +1,97 @@
+"""SetFit on a tiny random model, where the library is installed."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adamab.compare import SetFit, TrainingData
+from adamab.errors import MissingExtraError, TaskError
+
+TEXTS = ["send my money back", "refund please", "the app crashes", "crashes when i open it", "hello world"]
+LABELS = ["refund", "refund", "bug", "bug", "greeting"]
+CLASSES = ("refund", "nothing", "bug", "greeting")
+
+
+def data_of(texts=TEXTS, labels=LABELS):
+    return TrainingData({"pooled": np.zeros((len(labels), 2))}, labels, CLASSES, texts=texts)
+
+
+@pytest.fixture(scope="module")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A BERT of two layers in the real format."""
+    library = pytest.importorskip("sentence_transformers")
+    import torch
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+    from transformers import BertConfig, BertModel, BertTokenizer
+
+    folder = tmp_path_factory.mktemp("tiny")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *" ".join(TEXTS).split()]
+    (folder / "vocab.txt").write_text("\n".join(dict.fromkeys(words)) + "\n")
+    BertTokenizer(str(folder / "vocab.txt"), model_max_length=16).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=64, hidden_size=8, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=16, max_position_embeddings=32, initializer_range=0.5,
+    )  # fmt: skip
+    BertModel(config).eval().save_pretrained(folder)
+    body = Transformer(str(folder), max_seq_length=16)
+    library.SentenceTransformer(modules=[body, Pooling(8)], device="cpu").save(
+        str(folder / "model"), create_model_card=False
+    )
+    return folder / "model"
+
+
+def test_it_trains_the_encoder_in_silence_and_leaves_nothing(tiny_model, tmp_path, monkeypatch, capfd):
+    pytest.importorskip("setfit", reason="the extra 'baselines' is not installed")
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tiny_model.rglob("*"))
+    first, second = (SetFit(model=str(tiny_model), random_state=1).fit(data_of()) for _ in range(2))
+    probabilities = first.predict_proba({}, ["refund my money", "hello"])
+    assert probabilities.shape == (2, 4)
+    assert (probabilities[:, 1] == 0).all()
+    np.testing.assert_array_equal(probabilities, second.predict_proba({}, ["refund my money", "hello"]))
+    assert first.n_parameters_ > 1000
+    assert first.fit_seconds_ > 0
+    assert list(tmp_path.iterdir()) == []
+    assert sorted(tiny_model.rglob("*")) == before
+    out, err = capfd.readouterr()
+    assert (out, err) == ("", "")
+
+
+def test_training_moves_the_encoder(tiny_model):
+    pytest.importorskip("setfit", reason="the extra 'baselines' is not installed")
+    from sentence_transformers import SentenceTransformer
+
+    more = [f"{text} {text}" for text in TEXTS]  # of a single step the rate is still zero
+    baseline = SetFit(model=str(tiny_model)).fit(data_of([*TEXTS, *more], LABELS * 2))
+    fitted = baseline.model_.model_body.encode(TEXTS)
+    untrained = SentenceTransformer(str(tiny_model), device="cpu").encode(TEXTS)
+    assert np.abs(fitted - untrained).max() > 1e-5
+
+
+def test_a_pickled_head_in_the_folder_is_not_opened(tiny_model, tmp_path):
+    pytest.importorskip("setfit", reason="the extra 'baselines' is not installed")
+    import shutil
+
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_model, folder)
+    (folder / "model_head.pkl").write_bytes(b"cos\nsystem\n(S'touch owned'\ntR.")
+    SetFit(model=str(folder), max_steps=1).fit(data_of())
+    assert not Path("owned").exists()
+
+
+def test_what_is_missing_is_told(tmp_path):
+    with pytest.raises(TaskError, match="it reads texts, found 0 for 5 labels"):
+        SetFit().fit(data_of(texts=()))
+    with pytest.raises(TaskError, match="at least two classes"):
+        SetFit().fit(data_of(TEXTS[:2], LABELS[:2]))
+    if find_spec("setfit") is None:
+        with pytest.raises(MissingExtraError, match=r"adamab\[baselines\]"):
+            SetFit().fit(data_of())
+    else:
+        with pytest.raises(TaskError, match="is no folder"):
+            SetFit(model=str(tmp_path / "none")).fit(data_of())

@@ -1,0 +1,135 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import adamab.cli.demo as command
+from adamab.demo import story
+from adamab.demo.report import write_report
+from adamab.demo.story import Job, findings, gather, run_job, summarise
+from adamab.task.recipe import Recipe
+from adamab.testing import HashEmbedder
+
+
+def test_every_method_is_measured_on_all_test_messages(measurements):
+    kinds = {(m.method, m.policy, m.synthetic) for m in measurements}
+    assert kinds == {
+        ("similarity", "none", 0),
+        ("probe", "none", 0),
+        ("recipe", "none", 0),
+        ("probe", "round-robin", 60),
+        ("recipe", "random", 60),
+        ("recipe", "round-robin", 60),
+        ("recipe", "adamab", 60),
+    }
+    assert {len(m.correct) for m in measurements} == {480}
+    assert all(sum(m.samples_by_class.values()) == 60 + m.synthetic for m in measurements)
+    counts = {m.policy: set(m.samples_by_class.values()) for m in measurements if m.method == "recipe"}
+    assert counts["round-robin"] == {10}
+    assert len(counts["random"]) > 1
+
+
+def test_fits_cannot_ask_for_test_messages(materials):
+    with pytest.raises(KeyError):
+        story.run_sync(materials.training.embed([materials.test[0].text]))
+
+
+def test_every_text_is_embedded_once():
+    embedder = HashEmbedder(width=8)
+    gather(embedder, Recipe())
+    assert embedder.calls == 60 + 360 + 12 + 480
+
+
+def test_same_seed_same_answers(materials, measurements):
+    again = run_job(Job("adamab", 5, 1), materials)[0]
+    before = next(m for m in measurements if (m.method, m.policy, m.seed) == ("recipe", "adamab", 1))
+    assert (again.correct == before.correct).all()
+
+
+def test_rows_stand_in_the_order_of_the_story(measurements, summary):
+    assert [row.label for row in summary.table()] == [
+        "zero-shot similarity",
+        "linear probe, given only",
+        "calibrator, given only",
+        "linear probe, round-robin",
+        "calibrator, random",
+        "calibrator, round-robin",
+        "calibrator, ADAMAB",
+    ]
+    for row in summary.rows:
+        assert row.accuracy.low <= row.accuracy.mean <= row.accuracy.high
+        assert np.isclose(np.mean(row.by_seed), row.accuracy.mean)
+        assert (row.difference is None) == (row.method == "probe")
+    row, probe = summary.row("recipe", "random", 60), summary.row("probe", "round-robin", 60)
+    assert np.isclose(row.difference.mean, row.accuracy.mean - probe.accuracy.mean)
+    assert summarise(measurements[::-1]).rows == summary.rows  # whatever order the jobs end in
+
+
+def test_findings_say_what_the_numbers_say(summary):
+    said = " ".join(findings(summary))
+    assert f"{summary.against['round-robin'].verdict} round-robin" in said
+    assert "480 test messages" in said
+    assert "given examples alone" not in " ".join(findings(replace(summary, estimate=None)))
+    even = {**summary.samples_by_class, "adamab": summary.samples_by_class["round-robin"]}
+    uneven = {**even, "adamab": summary.samples_by_class["random"]}
+    for counts, same in ((even, True), (uneven, False)):
+        sentences = " ".join(findings(replace(summary, samples_by_class=counts)))
+        assert ("same number of samples of each class" in sentences) is same
+
+
+def test_report_has_table_and_raw_figures(summary, tmp_path):
+    written = write_report(summary, tmp_path / "new", command="adamab demo")
+    assert all(path.stat().st_size for path in written)
+    data = json.loads((tmp_path / "new" / "demo.json").read_text())
+    assert data["command"] == "adamab demo"
+    assert data["seeds"] == [0, 1]
+    assert len(data["rows"]) == 7
+    assert "| calibrator, ADAMAB | 60 |" in (tmp_path / "new" / "demo.md").read_text()
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path, summary):
+    app = typer.Typer()
+    app.command()(command.demo)
+    plans = []
+
+    def remembered(plan):
+        plans.append(plan)
+        return summary
+
+    monkeypatch.setattr(command, "_run", remembered)
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: (CliRunner().invoke(app, arguments), plans)
+
+
+def test_command_prints_table_findings_and_places(run, tmp_path):
+    result, plans = run()
+    assert result.exit_code == 0, result.output
+    assert plans[0].seeds == (0, 1, 2)
+    assert "linear probe, round-robin" in result.stdout  # the longest name: nothing wraps at 80 columns
+    assert "ADAMAB's choice of classes" in result.stdout
+    assert (tmp_path / "adamab-demo" / "accuracy.png").exists()
+
+
+def test_command_json_is_json_alone(run):
+    result, plans = run("--json", "--quick", "--output", "there")
+    data = json.loads(result.stdout)
+    assert plans[0].seeds == (0,)
+    assert plans[0].per_class == (10,)
+    assert "there/demo.md" in data["files"]
+    assert "--quick" in json.loads(Path("there/demo.json").read_text())["command"]
+
+
+def test_command_refuses_no_seeds(run):
+    assert run("--seeds", "0")[0].exit_code == 2
+
+
+def test_command_runs_the_plan(monkeypatch, tmp_path, tiny_plan, summary, measurements):
+    monkeypatch.setenv("ADAMAB_CACHE", str(tmp_path / "cache.sqlite"))
+    monkeypatch.setattr("adamab.providers.registry.resolve_embedder", lambda spec: HashEmbedder(width=16))
+    monkeypatch.setattr(story, "measure", lambda plan, materials, on_job: measurements)
+    assert command._run(tiny_plan).rows == summary.rows

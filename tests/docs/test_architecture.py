@@ -1,0 +1,32 @@
+"""docs/architecture.md names every public module, and nothing that is not there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "adamab"
+
+
+def rooms() -> dict[str, set[str]]:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    rows = re.findall(r"^\| (root|`[a-z_/]+/`) \| [^|]* \| (.*) \|$", page, re.MULTILINE)
+    return {room.strip("`"): set(re.findall(r"`([a-z_]+)`", modules)) for room, modules in rows}
+
+
+def modules_of(room: str) -> set[str]:
+    folder = PACKAGE if room == "root" else PACKAGE / room
+    return {file.stem for file in folder.glob("*.py") if not file.stem.startswith("_")}
+
+
+@pytest.mark.parametrize("room", [room for room in rooms() if room not in ("cli/", "testing/")])
+def test_every_public_module_is_named(room: str) -> None:
+    assert modules_of(room) <= rooms()[room]
+
+
+def test_every_room_is_on_the_page() -> None:
+    folders = {f"{file.parent.relative_to(PACKAGE)}/" for file in PACKAGE.rglob("__init__.py")} - {"./"}
+    assert folders <= set(rooms())

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.metrics import f1_score
+
+from adamab.evaluation import metrics as evaluation
+from adamab.evaluation.metrics import (
+    bootstrap_macro_f1,
+    calibration_error,
+    confusion_matrix,
+    evaluate,
+    macro_f1,
+)
+
+
+def draw(n: int, n_classes: int, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(n_classes, size=n)
+    logits = rng.standard_normal((n, n_classes))
+    logits[np.arange(n), truth] += 1.0
+    p = np.exp(logits)
+    return p / p.sum(axis=1, keepdims=True), truth
+
+
+@pytest.mark.parametrize(("n", "n_classes"), [(1, 2), (7, 5), (300, 4), (50, 30)])
+def test_macro_f1_is_that_of_scikit_learn(n, n_classes):
+    p, truth = draw(n, n_classes)
+    predicted = p.argmax(axis=1)
+    expected = f1_score(truth, predicted, average="macro", zero_division=0)
+    assert macro_f1(confusion_matrix(truth, predicted, n_classes)) == pytest.approx(expected)
+
+
+def test_bootstrap_is_that_of_resampled_rows():
+    p, truth = draw(200, 4)
+    predicted, rng = p.argmax(axis=1), np.random.default_rng(1)
+    values = []
+    for _ in range(1000):
+        rows = rng.integers(200, size=200)
+        values.append(macro_f1(confusion_matrix(truth[rows], predicted[rows], 4)))
+    figure = bootstrap_macro_f1(confusion_matrix(truth, predicted, 4), np.random.default_rng(2))
+    assert figure.low == pytest.approx(np.quantile(values, 0.025), abs=0.015)
+    assert figure.high == pytest.approx(np.quantile(values, 0.975), abs=0.015)
+
+
+def test_bootstrap_in_blocks_is_seeded(monkeypatch):
+    p, truth = draw(40, 3)
+    confusion = confusion_matrix(truth, p.argmax(axis=1), 3)
+    monkeypatch.setattr(evaluation, "_BLOCK", 100)
+    first, second = (bootstrap_macro_f1(confusion, np.random.default_rng(5)) for _ in range(2))
+    assert first == second
+    assert first.low < first.value < first.high
+
+
+def test_calibration_error_by_hand():
+    confidence = np.array([0.95, 0.95, 0.55, 0.55])
+    assert calibration_error(confidence, np.array([True, True, True, False])) == pytest.approx(0.05)
+    assert calibration_error(np.array([1.0, 0.0]), np.array([True, False])) == 0.0
+
+
+def test_calibration_error_of_calibrated_predictions_is_small():
+    rng = np.random.default_rng(0)
+    confidence = rng.uniform(size=50_000)
+    assert calibration_error(confidence, rng.uniform(size=50_000) < confidence) < 0.01
+
+
+def test_everything_together():
+    p = np.array([[0.8, 0.1, 0.1], [0.6, 0.3, 0.1], [0.2, 0.7, 0.1], [0.9, 0.05, 0.05]])
+    result = evaluate(p, np.array([0, 1, 1, 1]), ("a", "b", "c"))
+    assert (result.n, result.accuracy.value) == (4, 0.5)
+    assert 0 < result.accuracy.low < 0.5 < result.accuracy.high < 1
+    a, b, c = result.classes
+    assert (a.n, a.predicted, a.precision, a.recall) == (1, 3, pytest.approx(1 / 3), 1.0)
+    assert (b.precision, b.recall) == (1.0, pytest.approx(1 / 3))
+    assert (c.n, c.precision, c.recall) == (0, None, None)
+    (confusion,) = result.confusions
+    assert (confusion.true, confusion.predicted, confusion.count) == ("b", "a", 2)
+    assert confusion.share == pytest.approx(2 / 3)
+    assert json.loads(json.dumps(result.to_json()))["n"] == 4
+
+
+def test_confusions_come_by_frequency():
+    truth = np.array([0, 0, 0, 1, 2])
+    predicted = np.array([1, 1, 2, 0, 0])
+    result = evaluate(np.eye(3)[predicted], truth, "abc")
+    assert [c.count for c in result.confusions] == [2, 1, 1, 1]
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_sizes_must_agree(n):
+    with pytest.raises(ValueError, match="give one each"):
+        evaluate(np.ones((n, 2)), np.zeros(0 if n == 0 else 1, np.int64), ("a", "b"))

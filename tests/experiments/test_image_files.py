@@ -1,0 +1,180 @@
+"""The published layouts of the image sets; folders drawn here, and the small sets where they are."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+
+from adamab.errors import TaskError
+from experiments.datasets.image_files import FLOWERS, read_image_set
+
+DATA = Path(os.environ.get("ADAMAB_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
+PETS = {
+    "trainval.txt": (
+        "#Image CLASS SPECIES BREED",
+        "Bombay_1 8 1 1",
+        "Bombay_22 8 1 1",
+        "saint_bernard_3 29 2 5",
+    ),
+    "test.txt": ("saint_bernard_4 29 2 5", "Bombay_5 8 1 1"),
+}
+BIRDS = {
+    "classes.txt": ("2 002.Ani", "1 001.Black_footed_Albatross"),
+    "images.txt": ("3 002.Ani/c.jpg", "1 001.Black_footed_Albatross/a.jpg", "2 002.Ani/b.jpg"),
+    "image_class_labels.txt": ("1 1", "2 2", "3 2"),
+    "train_test_split.txt": ("1 1", "2 0", "3 1"),
+}
+
+
+def put(folder, files, *images):
+    for name, lines in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("\n".join(lines) + "\n")
+    for image in images:
+        (folder / image).parent.mkdir(parents=True, exist_ok=True)
+        (folder / image).write_bytes(b"opened by nobody here")
+
+
+@pytest.fixture
+def pets(tmp_path):
+    put(tmp_path / "annotations", PETS)
+    listed = [line.split()[0] for lines in PETS.values() for line in lines if line[0] != "#"]
+    put(tmp_path / "images", {}, *(f"{name}.jpg" for name in listed), "stray_7.jpg")
+    return tmp_path
+
+
+@pytest.fixture
+def flowers(tmp_path):
+    savemat(tmp_path / "imagelabels.mat", {"labels": np.array([[77, 1, 1, 102, 77]], np.uint8)})
+    splits = {"trnid": [[2]], "valid": [[1, 4]], "tstid": [[3, 5]]}
+    savemat(tmp_path / "setid.mat", {key: np.array(ids, np.uint16) for key, ids in splits.items()})
+    put(tmp_path / "jpg", {}, *(f"image_{n:05d}.jpg" for n in range(1, 6)))
+    return tmp_path
+
+
+@pytest.fixture
+def birds(tmp_path):
+    put(tmp_path, BIRDS)
+    put(tmp_path / "images", {}, *(line.split()[1] for line in BIRDS["images.txt"]))
+    return tmp_path
+
+
+def files(image_set, split):
+    return [(path.name, class_name) for path, class_name in image_set.of_split(split)]
+
+
+def refused(name, folder, *words):
+    with pytest.raises(TaskError) as raised:
+        read_image_set(name, folder)
+    message = str(raised.value)
+    assert "\n" not in message
+    assert all(word in message for word in words), message
+
+
+def test_pets_go_by_their_annotations(pets):
+    (pets / "images" / "Bombay_22.jpg").unlink()  # what the folder lacks is left out
+    read = read_image_set("pets", pets)
+    assert files(read, "train") == [("Bombay_1.jpg", "Bombay"), ("saint_bernard_3.jpg", "saint bernard")]
+    assert files(read, "test") == [("saint_bernard_4.jpg", "saint bernard"), ("Bombay_5.jpg", "Bombay")]
+    cat, dog = read.classes.values()
+    assert (cat.name, dog.name) == ("Bombay", "saint bernard")
+    assert "cat" in cat.description
+    assert "dog" in dog.description
+
+
+def test_flowers_train_is_train_and_val(flowers):
+    read = read_image_set("flowers102", flowers)
+    assert files(read, "train") == [
+        ("image_00002.jpg", FLOWERS[0]),
+        ("image_00001.jpg", FLOWERS[76]),
+        ("image_00004.jpg", FLOWERS[101]),
+    ]
+    assert [name for name, _ in files(read, "test")] == ["image_00003.jpg", "image_00005.jpg"]
+    assert len(set(FLOWERS)) == len(read.classes) == 102
+
+
+def test_birds_go_by_number_whatever_the_order_of_the_lines(birds):
+    read = read_image_set("cub200", birds)
+    assert files(read, "train") == [("a.jpg", "Black footed Albatross"), ("c.jpg", "Ani")]
+    assert files(read, "test") == [("b.jpg", "Ani")]
+    assert [spec.name for spec in read.classes.values()] == ["Black footed Albatross", "Ani"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("Bombay_1 8 1", "trainval.txt:2: 3 fields"),
+        ("Bombay_9 8 3 1", "do not fit (3)"),  # neither a cat nor a dog
+        ("Bombay_1 8 1 1", "twice"),
+        ("../../Bombay_1 9 1 1", "not below the folder"),
+        ("/etc/Bombay_1 9 1 1", "not below the folder"),
+        ("..\\Bombay_1 9 1 1", "not below the folder"),
+    ],
+)
+def test_a_bad_line_of_pets_is_refused(pets, line, words):
+    put(pets / "annotations", {"trainval.txt": ("Bombay_1 8 1 1", line)})
+    refused("pets", pets, words)
+
+
+@pytest.mark.parametrize(
+    ("file", "lines", "words"),
+    [
+        ("images.txt", ("1 ../../../etc/passwd",), "not below the folder"),
+        ("images.txt", ("9 002.Ani/b.jpg",), "do not fit (9)"),
+        ("train_test_split.txt", ("1 2", "2 0", "3 0"), "do not fit ('2')"),
+        ("image_class_labels.txt", ("1 7", "2 2", "3 2"), "not in classes.txt"),
+    ],
+)
+def test_lists_of_birds_that_do_not_fit_are_refused(birds, file, lines, words):
+    put(birds, {file: lines})
+    refused("cub200", birds, words)
+    (birds / file).unlink()
+    refused("cub200", birds, "no such file")
+
+
+def test_a_damaged_matlab_file_is_one_line_wherever_it_ends(flowers):
+    whole = (flowers / "imagelabels.mat").read_bytes()
+    for damaged in (b"not a MATLAB file", *(whole[:end] for end in range(0, len(whole), 31))):
+        (flowers / "imagelabels.mat").write_bytes(damaged)
+        refused("flowers102", flowers, "imagelabels.mat")
+    refused("flowers102", flowers / "nowhere", "no such folder")
+
+
+@pytest.mark.parametrize(
+    ("file", "variables", "words"),
+    [
+        ("setid.mat", {"trnid": [[1]], "valid": [[2]]}, "tstid"),
+        ("setid.mat", {"trnid": [[1]], "valid": [[2]], "tstid": [[6]]}, "do not fit (6)"),
+        ("setid.mat", {"trnid": [[1]], "valid": [[2]], "tstid": [[1]]}, "twice"),
+        ("setid.mat", {"trnid": [[1.5]], "valid": [[2]], "tstid": [[3]]}, "whole numbers"),
+        ("imagelabels.mat", {"labels": [[103, 1]]}, "1 to 102"),
+    ],
+)
+def test_numbers_of_flowers_that_do_not_fit_are_refused(flowers, file, variables, words):
+    savemat(flowers / file, variables)
+    refused("flowers102", flowers, words)
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "n_classes", "train", "test"),
+    [
+        ("pets", "oxford_pets", 37, 148, 111),
+        ("flowers102", "flowers102", 102, 306, 102),
+        ("cub200", "cub200", 200, 400, 200),
+    ],
+)
+def test_the_published_layouts(name, folder, n_classes, train, test):
+    mini = DATA / folder / "mini"
+    if not mini.is_dir():
+        pytest.skip(f"no folder {mini}")
+    read = read_image_set(name, mini)
+    assert (len(read.of_split("train")), len(read.of_split("test"))) == (train, test)
+    class_names = [spec.name for spec in read.classes.values()]
+    assert len(class_names) == n_classes
+    assert {class_name for _, class_name in read.of_split("test")} == set(class_names)
+    features = DATA / folder / "mobilenetv2.npz"
+    if features.exists():
+        with np.load(features) as arrays:
+            assert class_names == arrays["labels"].tolist()

@@ -1,0 +1,103 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from adamab.errors import TaskError
+from adamab.task import ClassSpec, Sample
+from adamab.task.recipe import Recipe
+from adamab.testing import HashEmbedder
+from experiments import probabilities
+from experiments.datasets.base import DataSet, Material
+from experiments.datasets.text_sets import DemoSet
+from experiments.probabilities import CHOSEN, SCORES, main, measure, write_results
+
+FAST = Recipe(checkpoints=(0, 5), folds=2)
+
+
+class Counting(DataSet):
+    """Texts that are like nothing at the support desk."""
+
+    name, title = "counting", "Counting"
+    specs = (ClassSpec("odd", "odd numbers"), ClassSpec("even", "even numbers"))
+
+    def material(self, generator, split):
+        def texts(start, stop):
+            return {
+                "odd": [f"n{i} odd" for i in range(start, stop)],
+                "even": [f"n{i} even" for i in range(start, stop)],
+            }
+
+        test = [Sample(text, name) for name, members in texts(50, 60).items() for text in members]
+        return Material(
+            source={name: tuple(members) for name, members in texts(0, 40).items()}, test=tuple(test)
+        )
+
+
+@pytest.fixture(scope="module")
+def rows():
+    sets = {"demo": DemoSet(), "counting": Counting()}
+    return list(measure(sets, HashEmbedder(), given=4, seeds=1, recipe=FAST))
+
+
+def test_every_set_is_judged_with_the_others_as_texts_of_no_class(rows):
+    assert [(row.set, row.classes, row.held_out) for row in rows] == [("demo", 12, 48), ("counting", 2, 8)]
+    for row in rows:
+        assert list(row.unknown) == [{"demo": "counting", "counting": "demo"}[row.set]]
+        assert [score.score for score in row.scores] == list(SCORES)
+        assert row.scores[0].score == CHOSEN
+        (judged,) = row.unknown.values()
+        first = row.scores[0]  # the study's threshold is the classifier's
+        assert (first.auroc, first.kept, first.caught) == pytest.approx(
+            (judged.auroc, judged.kept, judged.caught)
+        )
+        assert 1 <= row.sets.mean_size <= row.classes
+
+
+def test_results_are_written(rows, tmp_path):
+    paths = write_results(rows, tmp_path / "new", command="make it")
+    assert [path.name for path in paths] == ["probabilities.json", "probabilities.md"]
+    data = json.loads(paths[0].read_text())
+    assert (data["command"], len(data["rows"])) == ("make it", 2)
+    text = paths[1].read_text()
+    assert "Made by `make it`" in text
+    assert f"| demo | {CHOSEN} |" in text
+    assert "| counting | demo |" in text
+    lines = paths[0].read_text().splitlines()
+    assert [json.loads(line.strip().rstrip(","))["set"] for line in lines if '"set":' in line] == [
+        "demo",
+        "counting",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kept", "words"), [((0.963, 1.0), "keeps 96.3 % to 100.0 % of"), ((0.95, 0.95), "keeps 95.0 % of")]
+)
+def test_what_is_said_of_energy_is_made_from_the_figures(rows, tmp_path, kept, words):
+    place = list(SCORES).index("energy")
+    changed = [
+        replace(
+            row,
+            scores=(*row.scores[:place], replace(row.scores[place], kept=share), *row.scores[place + 1 :]),
+        )
+        for row, share in zip(rows, kept, strict=True)
+    ]
+    text = write_results(changed, tmp_path, command="x")[1].read_text()
+    assert f"The threshold of energy {words} the known texts" in text
+    assert "wrong" not in text
+
+
+def test_one_example_a_class_cannot_be_judged():
+    with pytest.raises(TaskError, match="counting: nothing was held out"):
+        list(measure({"counting": Counting()}, HashEmbedder(), given=1, seeds=1, recipe=FAST))
+
+
+def test_the_command_writes_files_or_says_what_is_missing(tmp_path, monkeypatch, capsys):
+    with pytest.raises(TaskError):
+        main(["--data", str(tmp_path / "nowhere")])
+    monkeypatch.setattr(probabilities, "SETS", ("demo",))
+    monkeypatch.setattr(probabilities, "load_data_set", lambda name, folder: Counting())
+    monkeypatch.setattr(probabilities, "open_embedder", lambda spec: HashEmbedder())
+    monkeypatch.setattr(probabilities, "measure", lambda sets, embedder: iter(()))
+    main(["--data", str(tmp_path), "--output", str(tmp_path / "out")])
+    assert capsys.readouterr().out.splitlines()[0].endswith("probabilities.json")

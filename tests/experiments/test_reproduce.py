@@ -1,0 +1,131 @@
+"""`python -m experiments` from a dry run to tables and pages, and its mistakes in one line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from adamab.providers.metering import usd
+from experiments import quality_plan
+from experiments.datasets.text_sets import DemoSet
+
+FILE = """
+title: A look at the built-in set
+sets: [demo]
+generators: [pool]
+amounts: [2]
+embedder: "npz:vectors.npz"
+seeds: 1
+methods:
+  - zero-shot
+  - method: calibrator
+    recipe: paper
+    policies: [none, round-robin, adamab]
+    options: {rounds: 3}
+"""
+QUALITY = ("quality", "--sets=demo", "--seeds=1", "--embedder=npz:vectors.npz")
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, save_vectors):
+    """The current directory with an experiment on the built-in set, of which one cell is in the quick study
+    of quality, and vectors of its texts."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ADAMAB_DATA", raising=False)
+    monkeypatch.setitem(quality_plan._QUICK, "demo", {1: (0,)})
+    save_vectors(tmp_path / "vectors.npz", draws=[DemoSet().draw(0)])
+    (tmp_path / "look.yaml").write_text(FILE)
+    return tmp_path
+
+
+def test_the_list_names_every_experiment(run):
+    shown = run("--list").stdout
+    for name in ("text-table-api", "image-table-api", "alpha", "convergence", "quality-full", "ablation"):
+        assert name in shown
+    assert len(json.loads(run("--list", "--json").stdout)) == 19
+
+
+def test_a_file_of_ones_own_from_estimate_to_tables(run, place):
+    dry = run("look.yaml", "--dry-run")
+    assert dry.exit_code == 0, dry.output
+    assert "look: 4 cells, 0 done before" in dry.stdout
+    assert "nothing leaves the machine" in dry.stdout
+    assert not (place / "results").exists()
+    result = run("look.yaml", "--jobs=0", "--output=out", "--work=work")
+    assert result.exit_code == 0, result.output
+    assert "calibrator (paper), ADAMAB" in (place / "out" / "look.md").read_text()
+    assert {p.name for p in (place / "out").iterdir()} == {"look.md", "look.json", "look.rows.parquet"}
+    assert "4/4" in result.stderr
+    assert (
+        json.loads((place / "out" / "look.json").read_text())["command"] == "python -m experiments look.yaml"
+    )
+    again = run("look.yaml", "--jobs=0", "--output=out", "--work=work", "--json")
+    assert again.stderr == ""
+    assert len(json.loads(again.stdout)["lines"]) == 4
+    done = json.loads(run("look.yaml", "--work=work", "--dry-run", "--json").stdout)
+    assert (done["cells"], done["done"], done["expected"]["usd"]) == (4, 4, 0)
+
+
+def test_text_and_json_of_a_dry_run_have_the_same_totals(run, place):
+    (place / "paid.yaml").write_text(FILE.replace("  - zero-shot", "  - chat:known\n  - chat:unknown"))
+    command = ("paid.yaml", "--dry-run", "--price", "known=1/2")
+    dry = json.loads(run(*command, "--json").stdout)
+    priced, unpriced = (party["expected"] for party in dry["parties"])
+    assert dry["expected"]["usd"] == priced["usd"] > 0
+    assert dry["expected"]["calls"] == priced["calls"] + unpriced["calls"]
+    assert dry["unpriced"] == ["openai:unknown"]
+    shown = run(*command).stdout
+    cost = usd(round(10**9 * priced["usd"]))
+    assert f"in all expected: {dry['expected']['calls']:,} calls, {cost}" in shown
+    assert "no price is known: openai:unknown; give" in shown
+    nobody = ("paid.yaml", "--dry-run")
+    assert json.loads(run(*nobody, "--json").stdout)["expected"]["usd"] is None
+    assert "calls, unknown" in run(*nobody).stdout
+
+
+def test_quality_from_dry_run_to_page(run, place):
+    dry = run(*QUALITY, "--dry-run")
+    assert dry.exit_code == 0, dry.output
+    assert "quality: 8 cells, 0 done before\nto run: demo 8" in dry.stdout
+    assert not (place / "results").exists()
+    result = run(*QUALITY, "--jobs=0", "--output=out", "--work=work")
+    assert result.exit_code == 0, result.output
+    assert "of 9 bars hold" in result.stdout
+    name = "quality-development-quick"
+    files = {f"{name}.{ending}" for ending in ("md", "json", "rows.parquet", "svg")}
+    assert {p.name for p in (place / "out").iterdir()} == files
+    written = json.loads((place / "out" / f"{name}.json").read_text())
+    assert (written["part"], len(written["bars"])) == ("development", 9)
+    assert written["command"] == f"python -m experiments {' '.join(QUALITY)}".replace("=", " ")
+    again = run(*QUALITY, "--jobs=0", "--output=out", "--work=work", "--json")
+    assert len(json.loads(again.stdout)["bars"]) == 9
+    done = json.loads(run(*QUALITY, "--work=work", "--dry-run", "--json").stdout)
+    assert (done["cells"], done["to_run"]) == (8, {})
+    on_test = json.loads(run(*QUALITY, "--work=work", "--part=test", "--dry-run", "--json").stdout)
+    assert on_test["to_run"] == {"demo": 8}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "--list"),
+        (("text-tabel",), "did you mean 'text-table'"),
+        (("no.yaml",), "no.yaml"),
+        (("text-table",), "--data or ADAMAB_DATA"),
+        (("text-table", "--data", "nowhere", "--sets", "trec"), "nowhere"),
+        (("text-table", "--data", ".", "--sets", "trek"), "did you mean 'trec'"),
+        (("look.yaml", "--split", "paper"), "the paper does not use this set"),
+        (("look.yaml", "--output", "look.yaml"), "is a file"),
+        (("convergence", "--dry-run"), "takes no --dry-run"),
+        (("convergence", "--part", "development"), "takes no --part"),
+        (("text-table", "--sets", "demo", "--dry-run", "--budget", "junk"), "'junk' is not a number"),
+        (("quality", "--sets", "pets-images"), "has no set"),
+        (("quality", "--part", "dev"), "development"),
+        (("quality-full", "--split", "paper"), "takes no --split"),
+        (("quality", "--sets", "demo", "--embedder", "voyage:voyage-3", "--dry-run"), "asks an API"),
+        (("quality-full",), "--data or ADAMAB_DATA"),
+    ],
+)
+def test_mistakes_are_one_line(refused, place, arguments, words):
+    assert words in refused(*arguments)

@@ -1,0 +1,177 @@
+"""Inputs as parts: what is broken costs its own row, and every row is in one part, in order."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from adamab.errors import TaskError
+from adamab.predict.readers import Source, find_sources, identity_of, parquet_schema, parts_of, rows_of
+from adamab.predict.writers import OTHER, Columns, output_names
+from adamab.task import tables
+
+
+def fields_and_errors(path, kind):
+    rows = list(rows_of(Source(str(path), path.name, kind, "text")))
+    return [row.fields for row in rows], [row.error for row in rows], [row.line for row in rows]
+
+
+def test_broken_lines_of_jsonl_cost_their_own_row(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "LONGEST_LINE", 40)
+    path = tmp_path / "in.jsonl"
+    path.write_bytes(
+        b'\xef\xbb\xbf{"text": "a"}\n\n{"text": \n{"text": "\xff"}\n["no object"]\n'
+        + b'{"text": "%s"}\n' % (b"x" * 100)
+        + b'{"text": "z"}'
+    )
+    fields, errors, lines = fields_and_errors(path, "jsonl")
+    assert fields == [{"text": "a"}, {}, {}, {}, {}, {"text": "z"}]
+    assert lines == [1, 3, 4, 5, 6, 7]
+    assert errors[0] is errors[-1] is None
+    for error, told in zip(
+        errors[1:-1], ("not valid JSON", "not UTF-8", "not an object", "16 MB"), strict=True
+    ):
+        assert told in error
+        assert f"{path}:" in error
+
+
+def test_broken_rows_of_csv_cost_their_own_row(tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_bytes(b'text,n\n"a\nb",1\nx,2,3\n\xff,4\n"bad"quote,5\nlast,6\n')
+    fields, errors, lines = fields_and_errors(path, "csv")
+    assert fields == [{"text": "a\nb", "n": "1"}, {}, {}, {}, {"text": "last", "n": "6"}]
+    assert lines == [2, 4, 5, 6, 7]
+    for error, told in zip(errors[1:-1], ("3 fields where", "UTF-8", "not valid CSV"), strict=True):
+        assert told in error
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv"])
+def test_a_line_of_a_table_that_is_too_long_costs_its_own_row(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(tables, "LONGEST_LINE", 40)
+    path = tmp_path / "in.csv"
+    path.write_text("text\na\n" + "x" * 100 + '\nb\n"c\n' + "y" * 100 + "\nd\n")
+    fields, errors, lines = fields_and_errors(path, kind)
+    assert fields == [{"text": "a"}, {}, {"text": "b"}, {}, {"text": "d"}]
+    assert lines == [2, 3, 4, 5, 7]
+    assert errors[1] == f"{path}:3: the line is longer than 16 MB; is this a text file?"
+    assert errors[3] == f"{path}:5: the line is longer than 16 MB; is this a text file?"
+    path.write_text("x" * 100)
+    with pytest.raises(TaskError, match=":1: the line is longer"):
+        fields_and_errors(path, kind)
+
+
+def test_a_table_without_a_column_of_texts_is_refused(tmp_path):
+    (tmp_path / "in.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(TaskError, match="no column 'text'"):
+        fields_and_errors(tmp_path / "in.csv", "csv")
+
+
+@pytest.mark.parametrize("part_rows", [1, 3, 7, 100])
+def test_parts_hold_every_row_once(tmp_path, part_rows):
+    table = pa.table({"text": [str(n) for n in range(20)], "n": pa.array(range(20), pa.int16())})
+    pq.write_table(table, tmp_path / "in.parquet", row_group_size=6)
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": str(n)}) + "\n" for n in range(20)))
+    for name in ("in.parquet", "in.jsonl"):
+        (source,) = find_sources(str(tmp_path / name), None, "text")
+        parts = list(parts_of(3, source, part_rows, finished={(3, 1)}))
+        sizes = [part_rows] * (20 // part_rows) + [20 % part_rows] * bool(20 % part_rows)
+        assert [part.first for part in parts] == list(range(0, 20, part_rows))
+        assert [part.source for part in parts] == [3] * len(sizes)
+        found = [None if part.content is None else len(part.content) for part in parts]
+        assert found == [None if number == 1 else size for number, size in enumerate(sizes)]
+        if name == "in.parquet":
+            kept = pa.concat_tables(part.content for part in parts_of(0, source, part_rows))
+            assert kept.combine_chunks().equals(table.combine_chunks())
+
+
+def test_a_folder_is_its_files_of_one_kind(tmp_path):
+    for name in ("b.jsonl", "a.jsonl", "_hidden.jsonl", ".x.jsonl", "notes.md"):
+        (tmp_path / name).write_text('{"text": "a"}\n')
+    assert [source.name for source in find_sources(str(tmp_path), None, "text")] == ["a.jsonl", "b.jsonl"]
+    (tmp_path / "c.csv").write_text("text\na\n")
+    with pytest.raises(TaskError, match="several kinds"):
+        find_sources(str(tmp_path), None, "text")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(TaskError, match="no data file"):
+        find_sources(str(tmp_path / "empty"), None, "text")
+    with pytest.raises(TaskError, match="no such file"):
+        find_sources(str(tmp_path / "none.csv"), None, "text")
+
+
+def test_another_content_is_another_identity(tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_text("a\n")
+    (source,) = find_sources(str(path), None, "text")
+    before = identity_of(source)
+    assert identity_of(source) == before
+    path.write_text("a\nb\n")
+    assert identity_of(source) != before
+
+
+def test_damaged_parquet_is_one_line(tmp_path):
+    (tmp_path / "in.parquet").write_bytes(b"PAR1 no")
+    with pytest.raises(TaskError, match="is no Parquet file"):
+        parquet_schema(Source(str(tmp_path / "in.parquet"), "in", "parquet", "text"))
+    pq.write_table(pa.table({"body": ["x"]}), tmp_path / "other.parquet")
+    with pytest.raises(TaskError, match="no column 'text'"):
+        parquet_schema(Source(str(tmp_path / "other.parquet"), "in", "parquet", "text"))
+    pq.write_table(pa.Table.from_arrays([pa.array(["x"])] * 2, ["text", "text"]), tmp_path / "twice.parquet")
+    (twice,) = find_sources(str(tmp_path / "twice.parquet"), None, "text")
+    for read in (parquet_schema, lambda source: list(rows_of(source))):
+        with pytest.raises(TaskError, match="column 'text' stands there twice"):
+            read(twice)
+
+
+def test_rows_say_their_lines(tmp_path):
+    (tmp_path / "in.txt").write_text("a\n\nb\n")
+    pq.write_table(pa.table({"text": ["a", "b"]}), tmp_path / "in.parquet")
+    for name, lines in (("in.txt", [1, 3]), ("in.parquet", [1, 2])):
+        (source,) = find_sources(str(tmp_path / name), None, "text")
+        assert [source.sample(row).line for row in rows_of(source)] == lines
+
+
+def test_types_are_decided_once_and_nothing_is_lost():
+    first = [{"text": "a", "n": 1, "x": 1, "ok": True, "deep": [1]}, {"text": "b", "n": 2, "x": 0.5}]
+    columns = Columns.of_objects(first)
+    assert columns.types == {"text": "string", "n": "int", "x": "float", "ok": "bool", "deep": "json"}
+    later = [
+        {"text": "c", "n": "two", "new": {"k": None}},
+        {"text": "d", "n": 2**70, "x": 2**60, "deep": "plain"},
+        {"text": "half \ud800", "n": True, "ok": None},
+        None,
+    ]
+    made = {name: array.to_pylist() for name, array in columns.arrays(later).items()}
+    assert made["text"] == ["c", "d", None, None]
+    assert made["n"] == made["x"] == made["ok"] == [None] * 4
+    assert made["deep"] == [None, "plain", None, None]
+    others = [None if text is None else json.loads(text) for text in made[OTHER]]
+    assert others == [
+        {"n": "two", "new": {"k": None}},
+        {"n": 2**70, "x": 2**60},
+        {"text": "half \ud800", "n": True},
+        None,
+    ]
+    assert {name: str(array.type) for name, array in columns.arrays(later).items()} == {
+        name: str(array.type) for name, array in columns.arrays(first).items()
+    }
+
+
+def test_a_name_that_parquet_cannot_hold_stands_among_the_other_fields():
+    rows = [{"text": "a", "\ud800": 1}]
+    made = Columns.of_objects(rows).arrays(rows)
+    assert list(made) == ["text", OTHER]
+    assert json.loads(made[OTHER][0].as_py()) == {"\ud800": 1}
+    names = Columns.of_texts(["image"]).arrays([{"image": "\udcff.png"}])
+    assert names["image"].to_pylist() == ["\\udcff.png"]
+
+
+def test_fields_called_like_ours_get_another_name():
+    assert output_names(["text", "row", "input_row", "class"]) == {
+        "text": "text",
+        "row": "input_input_row",
+        "input_row": "input_row",
+        "class": "input_class",
+    }

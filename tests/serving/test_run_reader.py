@@ -1,0 +1,156 @@
+"""What the page and the report say about a run, worked out from its files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from adamab.providers.metering import Budget, Ledger
+from adamab.run.directory import HeldOutAnswer
+from adamab.run.records import ClassScores, RoundRecord, Seconds
+from adamab.run.resume import RoundOutcome, outcome_to_json
+from adamab.run.reviews import Reviews
+from adamab.run.run_log import FINISHED, ROUND, SEGMENT, Journal
+from adamab.serving import _run_view
+from adamab.serving.run_reader import POINTS, RunReader
+from adamab.task.spec import ClassSpec
+from tests.fitting import Order, fit_run
+
+ANSWERS = [
+    HeldOutAnswer("a", "one", "a", 0.9),
+    HeldOutAnswer("a", "two", "b", 0.6),
+    HeldOutAnswer("a", "three", "b", 0.8),
+    HeldOutAnswer("b", "four", "b", 0.7),
+    HeldOutAnswer("c", "five", "a", 0.5),
+]
+
+
+def test_a_round_tells_why_its_class_was_chosen(first_shown_run: Path) -> None:
+    with RunReader(first_shown_run) as reader, Journal(first_shown_run) as journal:
+        rounds = reader.rounds()
+        records = [RoundRecord.from_json(event.data["record"]) for event in journal.events(ROUND)]
+        names = [spec.name for spec in reader.classes()]
+    assert [r.round for r in rounds] == [record.round for record in records]
+    for shown, record in zip(rounds, records, strict=True):
+        scores = record.scores
+        by_class = {names[at]: score for at, score in zip(scores.place, scores.score, strict=True)}
+        assert shown.why is not None
+        assert shown.why.class_name == shown.chosen == record.chosen
+        assert shown.why.score == by_class[record.chosen]
+        assert shown.why.score == max(scores.score)
+        assert shown.why.shift == pytest.approx(shown.why.bonus - shown.why.score, abs=1e-3)
+        assert shown.why.shift >= 0
+        others = [score.score for score in shown.runners_up]
+        assert others == sorted(others, reverse=True)
+        assert {s.class_name for s in shown.runners_up} == set(names) - {record.chosen}
+
+
+def test_counts_grow_by_what_entered(first_shown_run: Path) -> None:
+    with RunReader(first_shown_run) as reader:
+        summary, sources = reader.summary(), reader.sources()
+        rounds, counts = reader.growth()
+        assert sum(reader.chosen().values()) == len(rounds) == summary["rounds"]
+        assert reader.gate_reasons() == summary["rejected"]
+        assert reader.losses()[-1][0] == summary["rounds"]
+    for name, line in counts.items():
+        assert sources[name].synthetic == summary["synthetic_by_class"][name]
+        assert line[-1] == sources[name].in_training
+        assert line == sorted(line)
+
+
+def test_new_rounds_and_rejections_are_followed(shown_run: Path, shown_order: Order) -> None:
+    with RunReader(shown_run) as reader:
+        before = reader.rounds()
+        first = next(sample for sample in reader.samples() if sample.source == "synthetic" and sample.used)
+        Reviews(shown_run).add(first.text, first.class_name, "reject")
+        fit_run(shown_order, shown_run)
+        assert reader.rounds()[: len(before)] == before
+        assert len(reader.segments()) == 2
+        assert reader.sources()[first.class_name].rejected == 1
+
+
+def test_a_run_that_begins_anew_is_read_from_its_beginning(tmp_path: Path) -> None:
+    write_journal(tmp_path, rounds=3, classes=2)
+    with RunReader(tmp_path) as reader:
+        assert len(reader.rounds()) == 3
+        for file in tmp_path.iterdir():
+            file.unlink()
+        write_journal(tmp_path, rounds=2, classes=2)
+        assert [r.round for r in reader.rounds()] == [1, 2]
+
+
+def test_a_score_that_is_a_bound_is_told_as_one_and_nothing_is_made_up(tmp_path: Path) -> None:
+    scores = ClassScores([3, 3, 0], [0, 1], [1.5, 1.0], [0.5, 1.0], [True, False])
+    write_journal(tmp_path, rounds=1, classes=3, scores=scores)
+    with RunReader(tmp_path) as reader:
+        (shown,) = reader.rounds()
+    assert shown.why is not None
+    assert (shown.why.shift, shown.why.exact) == (0.5, True)
+    assert [(s.class_name, s.shift, s.exact) for s in shown.runners_up] == [("class 1", 1.0, False)]
+
+
+def test_long_runs_are_drawn_with_few_points(tmp_path: Path) -> None:
+    write_journal(tmp_path, rounds=500, classes=30)
+    with RunReader(tmp_path) as reader:
+        rounds, counts = reader.growth()
+        assert len(reader.losses()) == len(rounds) == POINTS
+        assert len(reader.rounds()[0].runners_up) == 4
+    assert (rounds[0], rounds[-1]) == (1, 500)
+    assert sum(line[-1] for line in counts.values()) == 500 + 30 * 2
+
+
+def write_journal(directory: Path, *, rounds: int, classes: int, scores: ClassScores | None = None) -> None:
+    """A run as a fit would have left it, without fitting."""
+    names = [f"class {i}" for i in range(classes)]
+    counts = [2] * classes
+    with Journal(directory, writing=True) as journal:
+        segment = {"inputs": {"classes": dict.fromkeys(names, "")}, "changes": [], "rejected": []}
+        journal.note(SEGMENT, segment)
+        for number in range(1, rounds + 1):
+            chosen = (number - 1) % classes
+            tenths = [i / 10 for i in range(classes)]
+            shown = scores or ClassScores(
+                list(counts), list(range(classes)), [5.0 - i for i in tenths], tenths, [True] * classes
+            )
+            counts[chosen] += 1
+            record = RoundRecord(
+                number, names[chosen], 1, 1, None, sum(counts), shown, 1 / number, 0.1, Seconds()
+            )
+            journal.note(ROUND, outcome_to_json(RoundOutcome(record, (f"text {number}",))))
+        journal.note(FINISHED, {})
+
+
+@pytest.mark.parametrize(("names", "matrix"), [("abc", [[1, 2, 0], [0, 1, 0], [1, 0, 0]]), ("b", [[1]])])
+def test_confusion_has_a_row_a_true_class(names: str, matrix: list[list[int]]) -> None:
+    reader: Any = SimpleNamespace(held_out=lambda: ANSWERS, classes=lambda: [ClassSpec(n, n) for n in names])
+    known = _run_view.confusion(reader)
+    assert known["matrix"] == matrix
+    assert known["pairs"][0] == {"class": "a", "predicted": "b", "count": 2, "of": 3}
+
+
+def test_the_hardest_class_comes_first_with_its_surest_mistakes() -> None:
+    errors = _run_view.class_errors(ANSWERS)
+    assert [(e.class_name, e.right, e.n) for e in errors.values()] == [("c", 0, 1), ("a", 1, 3), ("b", 1, 1)]
+    assert errors["a"].confused_with == (("b", 2),)
+    assert [answer.text for answer in errors["a"].examples] == ["three", "two"]
+
+
+def test_an_interval_holds_its_estimate() -> None:
+    known = {"accuracy": 1.0, "low": 0.998, "high": 0.9999999, "n": 2000}
+    assert _run_view.estimate({"estimate": known}) == {**known, "high": 1.0}
+    assert _run_view.estimate({}) is None
+
+
+def test_spending_is_told_by_the_dearest_first_and_calls_on_their_way_apart(tmp_path: Path) -> None:
+    write_journal(tmp_path, rounds=1, classes=2)
+    with Ledger(Budget(), tmp_path / "journal.sqlite") as ledger:
+        for purpose, cost in (("embed", 500_000_000), ("generate", 1_000_000_000)):
+            ledger.settle(ledger.reserve(purpose, 5_000_000_000), cost, None)
+        ledger.reserve("generate", 2_000_000_000)
+    with RunReader(tmp_path) as reader:
+        spent = _run_view.spending(reader)
+    assert (spent["usd"], spent["held"], spent["unsettled"], spent["calls"]) == (3.5, 2.0, 1, 3)
+    assert [(row["name"], row["usd"]) for row in spent["by_purpose"]] == [("generate", 3.0), ("embed", 0.5)]

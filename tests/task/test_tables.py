@@ -1,0 +1,217 @@
+"""Data files as rows, samples and texts: every malformed file is one line with its place."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from adamab.errors import TaskError
+from adamab.task import tables
+from adamab.task.spec import Sample
+from adamab.task.tables import TextRow, read_lines, read_rows, read_samples, read_texts
+
+
+def write(folder: Path, name: str, data: bytes | str) -> Path:
+    path = folder / name
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return path
+
+
+def complaint(path: Path) -> str:
+    """The message about `path`, with the folder taken off."""
+    with pytest.raises(TaskError) as caught:
+        list(read_rows(path, plain_text=True))
+    assert "\n" not in str(caught.value)
+    return str(caught.value).replace(f"{path.parent}/", "")
+
+
+def test_lines_keep_their_ends_and_lose_the_mark(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.txt", "\ufeffone\r\n二\n\ufefflast")
+    assert list(read_lines(path)) == [(1, "one\r\n"), (2, "二\n"), (3, "\ufefflast")]
+
+
+def test_jsonl_rows(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.JSONL", '\ufeff{"text": "é", "n": 1}\r\n\r\n  {"text": "🙂"}')
+    rows = list(read_rows(path))
+    assert [(r.line, r.fields) for r in rows] == [(1, {"text": "é", "n": 1}), (3, {"text": "🙂"})]
+    assert rows[1].place == f"{path}:3"
+
+
+def test_csv_rows_with_quotes_newlines_and_mark(tmp_path: Path) -> None:
+    data = '\ufefftext, label \r\n"two\r\nlines, ""quoted""",a\r\n\r\n你好,b\r\n'
+    rows = list(read_rows(write(tmp_path, "a.csv", data)))
+    assert [(r.line, r.fields) for r in rows] == [
+        (2, {"text": 'two\r\nlines, "quoted"', "label": "a"}),
+        (5, {"text": "你好", "label": "b"}),
+    ]
+
+
+def test_tsv_rows(tmp_path: Path) -> None:
+    rows = list(read_rows(write(tmp_path, "a.tsv", "label\ttext\na\tone, two\n")))
+    assert [r.fields for r in rows] == [{"label": "a", "text": "one, two"}]
+
+
+def test_txt_rows_skip_blank_lines(tmp_path: Path) -> None:
+    rows = list(read_rows(write(tmp_path, "a.txt", " one \n\n\r\nสอง\n"), plain_text=True))
+    assert [(r.line, r.fields["text"]) for r in rows] == [(1, "one"), (4, "สอง")]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "start", "remedy"),
+    [
+        ("a.jsonl", "", "a.jsonl: holds no rows", "add at least one"),
+        ("a.csv", "text,label\n", "a.csv: holds no rows", "add at least one"),
+        ("a.txt", "\n\n", "a.txt: holds no rows", "add at least one"),
+        ("a.json", "[]", "a.json: unknown ending '.json'", "use one of .csv, .jsonl"),
+        ("a", "x", "a: unknown ending ''", "use one of"),
+        ("a.jsonl", "{}\n{'a': 1}", "a.jsonl:2: not valid JSON", "write one object a line"),
+        ("a.jsonl", '{"text": "x"', "a.jsonl:1: not valid JSON", "column 13"),
+        ("a.jsonl", '["x"]', "a.jsonl:1: '[\"x\"]' is not an object", 'write {"text": …}'),
+        ("a.jsonl", '{"a": 1, "a": 2}', "a.jsonl:1: key 'a' stands there twice", "keep one"),
+        ("a.jsonl", '{"a": NaN}', "a.jsonl:1: NaN is not a JSON value", "write null"),
+        ("a.jsonl", '{"a": ' + "9" * 5000 + "}", "a.jsonl:1: a number too long", "simplify"),
+        ("a.jsonl", "[" * 200_000, "a.jsonl:1: a number too long or nesting too deep", "simplify"),
+        (
+            "a.jsonl",
+            b'{}\n{"text": "caf\xe9"}',
+            "a.jsonl:2: byte 16 (0xe9) is not UTF-8",
+            "save the file as UTF-8",
+        ),
+        ("a.txt", b"ok\n\xff\xfe", "a.txt:2: byte 3 (0xff) is not UTF-8", "save the file as UTF-8"),
+        ("a.csv", "text\n".encode("utf-16"), "a.csv:1: the file is in UTF-16", "save it as UTF-8"),
+        ("a.csv", "text\n".encode("utf-16-le"), "a.csv:1: NUL at byte 1", "save it as UTF-8"),
+        ("a.csv", b"text\nab\0c", "a.csv:2: NUL at byte 7", "save it as UTF-8"),
+        ("a.csv", "hello,a\nbye,b\n", "a.csv:1: no column 'text' in 'hello, a'", "header line"),
+        ("a.csv", "text;label\nx;y\n", "a.csv:1: no column 'text' in 'text;label'", "text,label"),
+        ("a.csv", "text,a,a\n", "a.csv:1: column 'a' stands there twice", "rename one"),
+        (
+            "a.csv",
+            "text,label\nx,a\none, two,b\n",
+            "a.csv:3: 3 fields where the header has 2",
+            "double quotes",
+        ),
+        ("a.csv", "text,label\nx\n", "a.csv:2: 1 fields where the header has 2", "double quotes"),
+        ("a.csv", 'text,label\n"open,b\nmore\n', "a.csv:2: not valid CSV", "check the quotes"),
+        ("a.csv", 'text,label\n"a"b,c\n', "a.csv:2: not valid CSV", "check the quotes"),
+        ("a.csv", "text\n" + "x" * 140_000, "a.csv:2: not valid CSV", "field limit"),
+    ],
+)
+def test_malformed_files(tmp_path: Path, name: str, data: bytes | str, start: str, remedy: str) -> None:
+    message = complaint(write(tmp_path, name, data))
+    assert message.startswith(start)
+    assert remedy in message
+
+
+def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "LONGEST_LINE", 10)
+    assert complaint(write(tmp_path, "a.txt", "short\n" + "x" * 11)).startswith("a.txt:2: the line is longer")
+    assert [r.line for r in read_rows(write(tmp_path, "b.txt", "123456789\n" * 2), plain_text=True)] == [1, 2]
+
+
+def test_what_is_not_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "dir.csv").mkdir()
+    os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "loop.csv").symlink_to(tmp_path / "loop.csv")
+    assert complaint(tmp_path / "none.csv") == "none.csv: no such file; check the path"
+    assert complaint(tmp_path / "none") == "none: no such file; check the path"
+    assert complaint(tmp_path / "dir.csv") == "dir.csv: is a directory; name a file in it"
+    assert complaint(tmp_path / "pipe.csv").startswith("pipe.csv: is not a regular file")
+    assert complaint(tmp_path / "loop.csv").startswith("loop.csv: cannot be read")
+    assert complaint(tmp_path / "nul\0.csv").startswith("nul\\x00.csv: cannot be read")
+    assert complaint(tmp_path / "line\nbreak.csv").startswith("line\\nbreak.csv: no such file")
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs Linux")
+def test_a_read_that_fails_half_way_is_refused() -> None:
+    with pytest.raises(TaskError, match=r"^/proc/self/mem: cannot be read \(Input/output error\)"):
+        list(read_lines(Path("/proc/self/mem")))
+
+
+FUZZ = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def jsonl(folder: Path, *rows: object) -> Path:
+    path = folder / "a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_samples_of_every_format_are_the_same(tmp_path: Path) -> None:
+    expected = [Sample("one, two", "a", id="7"), Sample("三", "b")]
+    rows = jsonl(tmp_path, {"text": " one, two ", "label": "a", "id": 7}, {"class": " b", "text": "三"})
+    (tmp_path / "a.csv").write_text('id,text,label\n7,"one, two",a\n,三,b\n', encoding="utf-8-sig")
+    (tmp_path / "a.tsv").write_text("id\ttext\tclass\r\n7\tone, two\ta\r\n\t三\tb\r\n")
+    assert read_samples(rows, ["a", "b"]) == expected
+    assert read_samples(str(tmp_path / "a.csv")) == expected
+    assert read_samples(tmp_path / "a.tsv", {"a", "b"}) == expected
+
+
+def test_repeats_stay_for_evaluation(tmp_path: Path) -> None:
+    row = {"text": "x", "label": "a"}
+    assert len(read_samples(jsonl(tmp_path, row, row, row | {"label": "b"}))) == 3
+
+
+def test_texts_keep_their_fields(tmp_path: Path) -> None:
+    path = jsonl(tmp_path, {"id": "k", "text": " hi ", "more": [1]}, {"text": "yo"})
+    rows = list(read_texts(path))
+    assert rows[0] == TextRow("hi", {"id": "k", "text": " hi ", "more": [1]}, 1, "k")
+    assert [row.id for row in rows] == ["k", None]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"label": "a"}, r"no 'text' in the row \(known: label\); add it"),
+        ({"label": "a", "Text": "x"}, r"no 'text' in the row \(did you mean 'Text'\?\); add it"),
+        ({"text": "x"}, "no 'label' \\(or 'class'\\)"),
+        ({"text": "x", "label": "a", "class": "a"}, "both 'label' and 'class'"),
+        ({"text": "", "label": "a"}, "'text' is empty"),
+        ({"text": "\u200b \n", "label": "a"}, "'text' is empty"),
+        ({"text": 1.5, "label": "a"}, "'text' is '1.5', not a text; put it in double quotes"),
+        ({"text": None, "label": "a"}, "'text' is empty; put a text there"),
+        ({"text": "x", "label": 3}, "'label' is '3', not a text"),
+        ({"text": "x", "label": " "}, "'label' is empty"),
+        ({"text": "\ud800", "label": "a"}, "half a character"),
+        ({"text": "a\0", "label": "a"}, "holds a NUL"),
+        ({"text": "x", "label": "a", "id": [1]}, "'id' is"),
+        ({"text": "x", "label": "a", "id": True}, "'id' is 'True'"),
+        ({"text": "x", "label": "churn"}, "unknown class 'churn'; did you mean 'churns'"),
+        ({"text": "x", "label": "zzz"}, "unknown class 'zzz'; known: a, churns"),
+    ],
+)
+def test_malformed_rows_are_named_with_their_line(tmp_path: Path, row: object, message: str) -> None:
+    path = jsonl(tmp_path, {"text": "fine", "label": "a"}, row)
+    with pytest.raises(TaskError, match=f"a.jsonl:2: .*{message}") as caught:
+        read_samples(path, ["a", "churns"])
+    assert "\n" not in str(caught.value)
+
+
+def test_an_empty_object_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match=r"a.jsonl:1: no 'text' in the row \(the object is empty\)"):
+        list(read_texts(jsonl(tmp_path, {})))
+
+
+@FUZZ
+@given(
+    data=st.binary() | st.text().map(str.encode) | st.text('"{},:\\\n\r\t textlabel').map(str.encode),
+    head=st.sampled_from([b"", b"text,label\n", b"text\tlabel\n", b'{"text": "x", "label": "y"}\n']),
+    name=st.sampled_from(["a.jsonl", "a.csv", "a.tsv", "a.txt"]),
+)
+@pytest.mark.parametrize("reader", [read_samples, lambda path: list(read_texts(path))])
+def test_no_bytes_escape_as_a_traceback(
+    tmp_path: Path, reader: Callable[[Path], list[object]], data: bytes, head: bytes, name: str
+) -> None:
+    (tmp_path / name).write_bytes(head + data)
+    message = name
+    try:
+        assert reader(tmp_path / name)
+    except TaskError as exc:
+        message = str(exc)
+    assert message.isprintable()
+    assert name in message

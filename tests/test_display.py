@@ -1,0 +1,162 @@
+"""Bars in terminals and notebooks, and `History` as a figure and a table."""
+
+from __future__ import annotations
+
+import io
+import sys
+import types
+
+import pytest
+
+from adamab.display import MOST_CLASSES, progress, round_counter
+from adamab.errors import MissingExtraError
+from adamab.estimator import ADAMABClassifier
+from adamab.run.records import ClassScores, History, RoundRecord, Seconds
+from adamab.task.recipe import Recipe
+from adamab.testing import HashEmbedder
+
+TEXTS = ["money back", "refund the money", "love it", "lovely work"]
+LABELS = ["refund", "refund", "praise", "praise"]
+
+
+@pytest.fixture
+def notebook(monkeypatch):
+    """What IPython offers in a notebook: a shell with a kernel, and outputs that can be updated."""
+    shown: list[str] = []
+
+    class Html:
+        def __init__(self, data: str) -> None:
+            self.data = data
+
+    class Handle:
+        def update(self, html: Html) -> None:
+            shown.append(html.data)
+
+    shell = types.SimpleNamespace(kernel=object())
+    display = types.SimpleNamespace(HTML=Html, display=lambda html, display_id: Handle())
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    return shown, shell
+
+
+def test_a_notebook_shows_a_bar_and_nothing_is_left_of_it(notebook):
+    shown, _ = notebook
+    with progress("reading <b>") as bar:
+        bar.phase("rounds", 3)
+        bar.step()
+        bar.step(2)
+    assert shown[0].startswith("reading &lt;b&gt; <progress></progress> 0 s")
+    assert 'rounds <progress value="3" max="3"></progress> 3 of 3' in shown[-2]
+    assert shown[-1] == ""
+
+
+def test_quiet_and_shells_without_a_kernel_show_none(notebook):
+    shown, shell = notebook
+    with progress("working", quiet=True) as bar:
+        bar.step()
+    shell.kernel = None
+    with progress("working") as bar:
+        bar.step()
+    assert shown == []
+
+
+def test_many_steps_are_few_messages(notebook):
+    shown, _ = notebook
+    with progress("working") as bar:
+        bar.phase("rows", 100_000)
+        for _ in range(100_000):
+            bar.step()
+    assert len(shown) < 1000
+    assert "100000 of 100000" in shown[-2]
+
+
+def test_rounds_are_counted_from_where_a_run_is_taken_up():
+    phases: list[object] = []
+
+    class Bar:
+        def step(self, count: int = 1) -> None:
+            phases.append(count)
+
+        def phase(self, description: str, total: int | None = None) -> None:
+            phases.append((description, total))
+
+    on_round = round_counter(Bar(), 5)
+    for number in (4, 5):
+        on_round(types.SimpleNamespace(round=number))
+    assert phases == [("rounds", 2), 1, 1, ("training the classifier", None)]
+
+
+def test_the_estimator_shows_a_bar_in_terminals(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    ADAMABClassifier(HashEmbedder(), recipe=Recipe(folds=2), random_state=0, verbose=True).fit(TEXTS, LABELS)
+    assert "embedding the samples" in terminal.getvalue()
+
+
+def history(count: int, classes: int, *, loss: float | None = 1.0, rejected: int = 0) -> History:
+    return History(
+        RoundRecord(
+            round=number,
+            chosen=f"<b>$class_{number % classes}$" if number % 3 else "often",
+            asked=5,
+            accepted=4,
+            closed=None,
+            n_samples=number,
+            scores=ClassScores([1]),
+            loss=None if loss is None else loss / number,
+            learning_rate=0.1,
+            seconds=Seconds(),
+            rejected={"repeat": rejected} if rejected else {},
+        )
+        for number in range(1, count + 1)
+    )
+
+
+def labels(axes):
+    return [label.get_text() for label in axes.get_yticklabels()]
+
+
+@pytest.mark.parametrize(("count", "classes"), [(3, 2), (400, 200)])
+def test_a_figure_of_any_history(count, classes):
+    figure = history(count, classes, rejected=2).plot()
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    assert len(labels(figure.axes[1])) <= MOST_CLASSES + 1
+    assert ("other classes" in labels(figure.axes[1])[-1]) is (classes == 200)
+    accepted = sum(bar.get_width() for bar in figure.axes[2].containers[0])
+    assert accepted == 4 * count
+
+
+def test_rounds_without_loss_or_choice():
+    odd = RoundRecord(1, None, 0, 0, None, 2, (), 0.5, None, Seconds())
+    for records in (history(3, 2, loss=None), History([odd])):
+        assert len(records.plot().axes) == 3
+
+
+def test_names_that_fonts_and_formulas_stumble_over():
+    odd = RoundRecord(1, "a$\\frac{$ \n \ud83d \x00", 1, 1, None, 2, (), 0.5, None, Seconds())
+    assert History([odd]).plot()._repr_png_().startswith(b"\x89PNG")
+
+
+def test_no_rounds():
+    figure = History().plot()
+    assert "no rounds" in figure.texts[0].get_text()
+    assert "rounds: 0" in History()._repr_html_()
+
+
+def test_a_missing_matplotlib_names_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MissingExtraError, match=r"adamab\[plots\]"):
+        history(3, 2).plot()
+
+
+def test_the_table_shows_the_last_rounds():
+    shown = history(25, 2)._repr_html_()
+    assert '<td style="text-align:right">25</td>' in shown
+    assert '<td style="text-align:right">5</td><td style="text-align:left"><bdi>&lt;b&gt;$class' not in shown
+    assert "and 5 more rounds before these" in shown
+    assert "&lt;b&gt;" in shown
+    assert "<b>" not in shown
