@@ -27,7 +27,7 @@ import pytest
 from adamab.providers.cache import VectorCache
 from adamab.providers.generators.chat_protocol import digest
 from adamab.run.run_log import Journal
-from adamab.testing import ProviderServer, Seen
+from adamab.testing import ProviderServer, ReceivedRequest
 
 pytestmark = pytest.mark.slow
 
@@ -63,7 +63,7 @@ class Point:
 class Kill:
     """What was there when the process died: of the requests so far, those whose answers were kept."""
 
-    seen: list[Seen]
+    seen: list[ReceivedRequest]
     kept: set[str]  # idempotency keys
 
 
@@ -74,7 +74,7 @@ class Outcome:
     chosen: list[str] = field(default_factory=list)
     weights: str = ""
     synthetic: str = ""
-    seen: list[Seen] = field(default_factory=list)
+    seen: list[ReceivedRequest] = field(default_factory=list)
     billed: int = 0
     repeated: int = 0  # billed although the very same request had been billed before
     unused: int = 0
@@ -143,7 +143,7 @@ def reached(server: ProviderServer, point: Point) -> bool:
     return len(happened) >= point.number
 
 
-def kept_keys(folder: Path, seen: list[Seen]) -> set[str]:
+def kept_keys(folder: Path, seen: list[ReceivedRequest]) -> set[str]:
     """The requests whose answers lie in the run's files; looked for in a copy, so that nothing is mended."""
     copy = folder / f"copy{time.monotonic_ns()}"
     shutil.copytree(folder / "run", copy) if (folder / "run").exists() else copy.mkdir()
@@ -165,7 +165,7 @@ def replies(journal: Journal):
     db.close()
 
 
-def is_kept(one: Seen, asks: list[tuple[str, int, int, str]], vectors: VectorCache) -> bool:
+def is_kept(one: ReceivedRequest, asks: list[tuple[str, int, int, str]], vectors: VectorCache) -> bool:
     if one.path.endswith("/chat/completions"):
         return any(one.idempotency_key == digest(*ask, one.body) for ask in asks)
     place = one.headers["host"] + "/v1"

@@ -6,6 +6,7 @@ That the faults spoil answers as they say is tested with the clients that meet t
 from __future__ import annotations
 
 import base64
+import io
 import json
 import time
 from collections.abc import Iterator
@@ -14,13 +15,13 @@ from typing import Any
 
 import httpx
 import numpy as np
+import PIL.Image
 import pytest
 
 from adamab.task.prompts import Prompts
 from adamab.task.spec import ClassSpec
 from adamab.testing import Fault, ProviderServer, __main__
-from adamab.testing._provider_generators import draw_image, png
-from adamab.testing._provider_protocol import image_size
+from adamab.testing._provider_generators import draw_image
 
 CHAT, EMBED, DRAW = "/v1/chat/completions", "/v1/embeddings", "/v1/images/generations"
 VOYAGE, MULTIMODAL = "/voyage/v1/embeddings", "/voyage/v1/multimodalembeddings"
@@ -30,8 +31,16 @@ SPEC = ClassSpec("churn_risk", "A customer wants to leave")
 PROMPT = Prompts().generate_text(SPEC, ["I want to cancel my plan"], [], 4)
 BENGAL = 'Take a photograph of this:\n<data>\n{"name": "Bengal"}\n</data>'
 SPHYNX = BENGAL.replace("Bengal", "Sphynx")
-RED = png(bytes([200, 40, 40]) * 64, 8, 8)
 KEY = "sk-proj-verysecretverysecret-9876"
+
+
+def png(colour: str, width: int, height: int) -> bytes:
+    stream = io.BytesIO()
+    PIL.Image.new("RGB", (width, height), colour).save(stream, "PNG")
+    return stream.getvalue()
+
+
+RED = png("red", 8, 8)
 
 
 @pytest.fixture
@@ -108,7 +117,7 @@ def test_each_counts_in_its_own_way(server: ProviderServer, post: Any) -> None:
     assert post(server, VOYAGE, input=TEXTS).json()["usage"] == {"total_tokens": 14}
     cohere = post(server, COHERE, texts=TEXTS, input_type="search_document").json()
     assert cohere["meta"]["billed_units"] == {"input_tokens": 14}
-    small, large = png(bytes(30), 5, 2), png(bytes(3 * 800 * 700), 800, 700)
+    small, large = png("black", 5, 2), png("black", 800, 700)
     usage = post(server, MULTIMODAL, inputs=[image(small), image(large), text("abcdefgh")]).json()["usage"]
     pixels = 50_000 + 560_000
     assert usage == {"text_tokens": 2, "image_pixels": pixels, "total_tokens": 2 + -(-pixels // 560)}
@@ -135,13 +144,11 @@ def test_each_counts_in_its_own_way(server: ProviderServer, post: Any) -> None:
         (MULTIMODAL, {"inputs": []}, "batch size limit is 1000"),
         (CHAT, {"messages": []}, "messages"),
         (CHAT, shown("https://example.org/a.png"), "fetches no images"),
-        (CHAT, shown("data:image/png;base64,???"), "not valid base64"),
-        (CHAT, {**shown(), "max_tokens": "many"}, "max_tokens"),
+        (CHAT, shown("data:image/png;base64,???"), "could not be decoded"),
         (CHAT, {**shown(), "model": "gpt-5-nano", "max_tokens": 5}, "max_completion_tokens"),
         (DRAW, {"prompt": ""}, "prompt"),
         (DRAW, {"prompt": "x", "model": "dall-e-3", "n": 2}, "integer from 1 to 1"),
         (DRAW, {"prompt": "x", "model": "gpt-image-1", "response_format": "b64_json"}, "response_format"),
-        (DRAW, {"prompt": "x", "size": "large"}, "'large'"),
         (RERANKERS[0], {"query": "", "documents": TEXTS}, "query"),
         (RERANKERS[1], {"query": {"image": url_of(RED)}, "documents": TEXTS}, "takes no images"),
     ],
@@ -195,12 +202,12 @@ def test_the_best_document_comes_first_and_all_carry_their_index(
 
 def test_images_are_real_different_and_the_same_on_every_server(server: ProviderServer, post: Any) -> None:
     body = {"model": "gpt-image-1-mini", "prompt": BENGAL, "size": "1536x1024"}
-    first, second = drawn(post(server, DRAW, n=2, **body)), drawn(post(server, DRAW, n=2, **body))
-    assert {image_size(data) for data in first} == {(96, 64)}
-    assert len({*first, *second}) == 4
-    assert server.images(DRAW) == 4
+    first = drawn(post(server, DRAW, n=2, **body))
+    assert {PIL.Image.open(io.BytesIO(data)).size for data in first} == {(96, 64)}
+    assert len({*first, *drawn(post(server, DRAW, n=3, **body))}) == 5
+    assert server.images(DRAW) == 5
     with ProviderServer() as other:
-        assert drawn(post(other, DRAW, n=4, **body)) == first + second
+        assert drawn(post(other, DRAW, n=2, **body)) == first
 
 
 def test_texts_and_images_get_vectors_of_their_own(server: ProviderServer, post: Any) -> None:

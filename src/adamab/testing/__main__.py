@@ -49,14 +49,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--port", type=int, default=8377, help="0: any free one (default: %(default)s)")
     parser.add_argument("--latency", type=float, default=0.0, help="seconds a request takes")
-    parser.add_argument(
-        "--fault",
-        dest="faults",
-        type=_fault,
-        action="append",
-        default=[],
-        metavar="KIND[:key=value,...]",
-    )
+    metavar = "KIND[:key=value,...]"
+    parser.add_argument("--fault", dest="faults", type=_fault, action="append", default=[], metavar=metavar)
     parser.add_argument("--style", choices=STYLES, default="schema", help="how the chat model answers")
     parser.add_argument("--key", help="a bearer token that each request needs")
     return parser

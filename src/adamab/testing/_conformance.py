@@ -23,7 +23,7 @@ from adamab.providers.generators.base import Batch, Generator, Request
 from adamab.task.images import Image
 from adamab.task.words import normalised_text
 
-ROUNDS = 30  # states that a policy is asked in
+ROUNDS = 30  # random states that a policy chooses in
 TEXTS = ("please send my money back", "Grüße aus 東京 🦜", "a", "the app crashes when I open it")
 
 
@@ -36,8 +36,11 @@ def check_embedder(
 ) -> None:
     """Raise AssertionError where `embedder` breaks its contract.
 
-    `texts`, `images`: three or more distinct ones of what it takes; one that takes images is checked
-    with the images it is given here.
+    Args:
+        embedder: What to check.
+        texts: Three or more distinct texts.
+        images: Three or more distinct images, for an embedder that takes images.
+        tolerance: How far vectors of the same sample may differ, relative to those above 1.
     """
     assert isinstance(embedder.fingerprint, str), "fingerprint must be a string"
     assert embedder.fingerprint, "fingerprint must not be empty"
@@ -64,15 +67,19 @@ def check_generator(
 ) -> None:
     """Raise AssertionError where generators made by `make_generator` break their contract.
 
-    `request` is asked for again and again, with `existing` growing, at most `calls` times.
+    Args:
+        make_generator: Makes a new generator; called twice where `deterministic`.
+        request: The first request; further ones follow, with `existing` growing.
+        calls: How many requests at most.
+        deterministic: Whether two generators must give the same samples.
     """
     generator = make_generator()
     assert isinstance(generator.fingerprint, str), "fingerprint must be a string"
     assert generator.fingerprint, "fingerprint must not be empty"
-    batches = _ask(generator, request, calls)
+    batches = _batches(generator, request, calls)
     if not deterministic:
         return
-    again = _ask(make_generator(), request, calls)
+    again = _batches(make_generator(), request, calls)
     assert len(batches) == len(again), "a second generator closed the class at another time"
     for first, second in zip(batches, again, strict=True):
         assert first.texts == second.texts, "a second generator gave other texts"
@@ -86,8 +93,8 @@ def _check_items(embedder: Embedder, items: Sequence[Item], modality: Modality, 
     _check_shapes(embedder, reference, len(items))
     for view in embedder.views:
         single = run_sync(embedder.embed(items, views=[view]))
-        assert tuple(single.views) == (view,), f"asked for view {view!r} only, got {tuple(single.views)}"
-        message = f"view {view!r} differs when asked for alone"
+        assert tuple(single.views) == (view,), f"requested view {view!r} only, got {tuple(single.views)}"
+        message = f"view {view!r} differs when requested alone"
         _check_same(reference, single, range(len(items)), tolerance, message)
     again = run_sync(embedder.embed(items))
     _check_same(reference, again, range(len(items)), tolerance, f"the same {modality}s gave other vectors")
@@ -109,7 +116,7 @@ def _check_refused(embedder: Embedder, item: Item, message: str, views: Sequence
 
 
 def _check_mixed(embedder: Embedder, texts: Sequence[str], images: Sequence[Image], tolerance: float) -> None:
-    """Both towers lead to one space, and may be asked in one call."""
+    """Both towers lead to one space, and may be called together."""
     both = run_sync(embedder.embed([images[0], texts[0], images[1]]))
     image_vectors, words = run_sync(embedder.embed(images[:2])), run_sync(embedder.embed(texts[:1]))
     order = {view: np.stack([x[0], words.views[view][0], x[1]]) for view, x in image_vectors.views.items()}
@@ -119,12 +126,12 @@ def _check_mixed(embedder: Embedder, texts: Sequence[str], images: Sequence[Imag
 
 def _check_shapes(embedder: Embedder, answer: Embedded, rows: int) -> None:
     assert tuple(answer.views) == tuple(embedder.views), "embed must answer with all views, in order"
-    assert answer.overlong.shape == (rows,), "overlong must have one flag a text"
+    assert answer.overlong.shape == (rows,), "overlong must have one flag per text"
     assert answer.overlong.dtype == np.bool_, "overlong must be boolean"
     for view, matrix in answer.views.items():
         assert matrix.dtype == np.float32, f"view {view!r} must be float32"
         assert matrix.ndim == 2, f"view {view!r} must be a matrix"
-        assert len(matrix) == rows, f"view {view!r} must have one row a text"
+        assert len(matrix) == rows, f"view {view!r} must have one row per text"
         assert np.isfinite(matrix).all(), f"view {view!r} must be finite"
 
 
@@ -141,7 +148,7 @@ def _check_same(
         assert (np.abs(matrix - expected) <= allowed).all(), message
 
 
-def _ask(generator: Generator, request: Request, calls: int) -> list[Batch]:
+def _batches(generator: Generator, request: Request, calls: int) -> list[Batch]:
     batches: list[Batch] = []
     for _ in range(calls):
         batch = run_sync(generator.generate(request))
@@ -154,7 +161,7 @@ def _ask(generator: Generator, request: Request, calls: int) -> list[Batch]:
 
 
 def _check_batch(batch: Batch, request: Request) -> None:
-    assert len(batch) <= request.count, f"asked for {request.count} samples, got {len(batch)}"
+    assert len(batch) <= request.count, f"requested {request.count} samples, got {len(batch)}"
     assert len(batch) > 0 or batch.closed is not None, "an empty batch must close its class"
     assert batch.closed is None or batch.closed.strip(), "closed must give a reason"
     known = {normalised_text(text) for text in (*request.given, *request.existing)}
@@ -171,7 +178,7 @@ def _check_batch(batch: Batch, request: Request) -> None:
 
 
 class KnownShift:
-    """A gradient shift whose exact values are given; it counts what a policy asks for.
+    """A gradient shift whose exact values are given; it records which classes a policy refines.
 
     `lower` is `values` minus `slack`. As the real one, `refine` gives up on a class above its cutoff.
     """
@@ -193,7 +200,12 @@ class KnownShift:
 
 
 def check_policy(policy: Policy, *, seed: int = 0) -> None:
-    """Raise AssertionError where `policy` breaks the contract of `Policy`."""
+    """Raise AssertionError where `policy` breaks the contract of `Policy`.
+
+    Args:
+        policy: What to check.
+        seed: Of the random states that it has to choose in.
+    """
     assert policy.name, "a policy needs a name"
     for case in range(ROUNDS):
         arms, shift = _state(seed + case)
@@ -244,7 +256,7 @@ def _check_scores(choice: Choice, arms: Arms) -> None:
         values = getattr(choice, name)
         if values is not None:
             assert values.dtype == np.float64, f"{name} must be float64"
-            assert values.shape == arms.counts.shape, f"{name} must have one number a class"
+            assert values.shape == arms.counts.shape, f"{name} must have one number per class"
             assert np.isfinite(values[arms.counts > 0]).all(), f"{name} must be finite"
     assert (choice.score is None) == (choice.exact is None), "scores need their exactness"
 
@@ -264,9 +276,12 @@ def _check_empty_first(policy: Policy, seed: int) -> None:
 
 # Toy embedders for tests: no model, and similar texts or images get similar vectors.
 
+_SIDE = 8  # pixels of a thumbnail
+_BINS = 8  # of a colour's histogram
+
 
 class HashEmbedder(Embedder):
-    """The normalised sum of one pseudo-random vector a word; texts that share words are alike.
+    """The normalised sum of one pseudo-random vector per word; texts that share words are alike.
 
     `calls` counts the texts that were really embedded, for tests of caches and budgets.
     """
@@ -308,11 +323,10 @@ class PixelEmbedder(Embedder):
 
     modalities: frozenset[Modality] = frozenset({"image"})
 
-    def __init__(self, *, side: int = 8, bins: int = 8) -> None:
-        self.side = side
-        self.bins = bins
+    fingerprint = f"pixels:{_SIDE}:{_BINS}"
+
+    def __init__(self) -> None:
         self.calls = 0
-        self.fingerprint = f"pixels:{side}:{bins}"
 
     async def _embed(self, items: Sequence[Item], *, kind: Kind, views: Sequence[str]) -> Embedded:
         images = only_images(items)
@@ -325,9 +339,9 @@ class PixelEmbedder(Embedder):
 
         from adamab.task.images import decoded
 
-        small = decoded(image, least_side=4 * self.side).resize((self.side, self.side), Resampling.BOX)
+        small = decoded(image, least_side=4 * _SIDE).resize((_SIDE, _SIDE), Resampling.BOX)
         pixels = np.asarray(small, np.float64).reshape(-1, 3) / 255
-        colours = [np.histogram(pixels[:, c], self.bins, (0, 1))[0] / len(pixels) for c in range(3)]
+        colours = [np.histogram(pixels[:, c], _BINS, (0, 1))[0] / len(pixels) for c in range(3)]
         # The histogram weighs less, since a shade moves to the next bin at once; but a grey image,
         # whose pixels say nothing, has a direction by it.
         parts = [(2 * pixels - 1).ravel() / np.sqrt(pixels.size), 0.2 * np.concatenate(colours)]

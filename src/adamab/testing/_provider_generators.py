@@ -1,22 +1,20 @@
 """The endpoints of OpenAI that write and draw.
 
-The chat model writes sentences by hash and classifies by shared words. An image that a prompt gets is a
-mosaic in three colours. Its subject (the class that the prompt is about) chooses the colours and the
-pattern, its number moves every tile a little: images of one class look alike, no two are equal. They are
-drawn without a library.
+The chat model writes sentences by hash and classifies by shared words. An image is a mosaic in three
+colours. Its subject (the class that the prompt is about) chooses the colours and the pattern, its seed
+moves every tile a little: images of one class look alike, no two are equal.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
 import random
 import re
-import struct
-import zlib
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from adamab.testing._provider_protocol import (
     CREATED,
@@ -25,11 +23,9 @@ from adamab.testing._provider_protocol import (
     Options,
     Refused,
     base64_image,
-    charged,
     checked_int,
     checked_model,
     digest,
-    image_size,
     in_words,
     overlap,
     prompt_of,
@@ -38,10 +34,12 @@ from adamab.testing._provider_protocol import (
     tokens,
 )
 
+if TYPE_CHECKING:
+    import PIL.Image
+
 STYLES = ("schema", "lines", "bullets", "fenced")
 _CHAT = "model messages response_format max_tokens max_completion_tokens temperature top_p seed stop user"
 _REFUSAL = "I'm sorry, but I can't assist with that request."
-_MOST_TOKENS = 128_000
 _DEFAULT_COUNT = 5
 _COUNTS = (r"\b(\d{1,3}) new\b", r"array of (\d{1,3})\b", r"\b(\d{1,3})\b")
 _OPENERS = """Honestly|Since yesterday|Once again|Could someone explain|My neighbour says|After the update
@@ -49,33 +47,22 @@ In the meantime|For the third time|Before we leave|Just so you know|At last|Out 
 Between us|As far as I can tell|To my surprise|Whenever it rains|On the phone|During lunch|No matter what
 Late at night|With two children|Frankly|Somewhere in Lisbon|Until Friday|Back home|Against all advice
 Only now|From the outside|In a hurry""".replace("\n", "|").split("|")
-_MIDDLES = (
-    """nobody noticed|everything depends on|we keep asking about|I finally understood|they sent me
+_MIDDLES = """nobody noticed|everything depends on|we keep asking about|I finally understood|they sent me
 you should look at|my sister wondered about|there was trouble with|we celebrated|someone mentioned
 the office forgot|I would rather have|they are proud of|we lost track of|he complained about|she praised
 the team tested|I cannot find|people talk about|you promised|we compared|it comes down to|I dreamt of
-our guests liked|the manual skips|they doubled|I gave up on|we paid for|nothing beats|the letter is about
-""".strip()
-    .replace("\n", "|")
-    .split("|")
-)
-_EXTRAS = re.findall(
-    r"\w+",
-    """lamp river ticket garden winter blue quiet seven bridge kettle letter orange window station
+our guests liked|the manual skips|they doubled|I gave up on|we paid for|nothing beats
+the letter is about""".replace("\n", "|").split("|")
+_EXTRAS = """lamp river ticket garden winter blue quiet seven bridge kettle letter orange window station
 paper mountain slow battery music corner silver summer bottle early market sudden forest button harbour
 twice gentle engine carpet narrow holiday pencil thunder copper empty yellow ladder honest island pocket
 velvet morning simple castle rapid needle amber wooden basket distant mirror plain ribbon stone gradual
-whisper cotton steady marble fresh lantern puzzle meadow broken saddle""",
-)
-_ENDINGS = (
-    """and that is all|so please hurry|or so it seems|which I did not expect|again and again|for now
+whisper cotton steady marble fresh lantern puzzle meadow broken saddle""".replace("\n", " ").split(" ")
+_ENDINGS = """and that is all|so please hurry|or so it seems|which I did not expect|again and again|for now
 without any warning|as usual|and I wonder why|before the weekend|at the worst moment|to be fair|if possible
-by the way|thanks in advance|but who knows|in the end|like last year|and counting|at any rate
-""".strip()
-    .replace("\n", "|")
-    .split("|")
-)
-MOST_IMAGES = 10
+by the way|thanks in advance|but who knows|in the end|like last year|and counting
+at any rate""".replace("\n", "|").split("|")
+_MOST_IMAGES = 10
 _IMAGES = "model prompt n size quality output_compression background moderation response_format style user"
 # Tokens of one image: size -> low, medium, high.
 _IMAGE_TOKENS = {
@@ -91,52 +78,16 @@ _SPREAD = 24  # how far a tile's colour may be from its class's
 
 def openai_chat(body: dict[str, Any], options: Options, fault: Fault) -> dict[str, Any]:
     """POST /v1/chat/completions."""
-    model = checked_model(body, _CHAT.split(), "Unrecognized request argument supplied: {}")
+    model = checked_model(body, _CHAT)
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages or not all(map(texts_in, messages)):
-        raise Refused(400, "Missing required parameter: 'messages'.", param="messages")
-    for key in ("max_tokens", "max_completion_tokens"):
-        checked_int(body, key, _MOST_TOKENS)
+        raise Refused(400, "Missing required parameter: 'messages'.")
     if body.get("max_tokens") is not None and model.startswith(("o1", "o3", "o4", "gpt-5")):
-        message = "Unsupported parameter: 'max_tokens' is not supported with this model."
-        hint = "Use 'max_completion_tokens' instead."
-        raise Refused(400, f"{message} {hint}", param="max_tokens", code="unsupported_parameter")
-    images = _images(messages)
-    seed = digest(body)
-    choice = _choice(body, images, options, fault, f"{seed}:0")
-    message = choice["message"]
-    asked = 3 + sum(4 + sum(map(tokens, texts_in(message))) for message in messages)
-    asked += sum(map(_image_tokens, images))
-    made = tokens(message["content"] or message["refusal"] or "")
-    usage = charged({"prompt_tokens": asked, "completion_tokens": made, "total_tokens": asked + made}, fault)
-    return {
-        "id": f"chatcmpl-{seed[:24]}",
-        "object": "chat.completion",
-        "created": CREATED,
-        "model": model,
-        "choices": [choice],
-        **({"usage": usage} if usage else {}),
-    }
-
-
-def _images(messages: Sequence[dict[str, Any]]) -> list[bytes]:
-    contents = [message["content"] for message in messages]
-    parts = [part for content in contents if isinstance(content, list) for part in content]
-    return [base64_image(part["image_url"]["url"], data_url=True) for part in parts if "image_url" in part]
-
-
-def _image_tokens(data: bytes) -> int:
-    """As many as gpt-4o-mini counts: for an image, and for each of its tiles."""
-    width, height = image_size(data) or (1, 1)
-    scale = min(768 / min(width, height), 2048 / max(width, height), 1.0)
-    wide, high = (-(-int(scale * side) // 512) or 1 for side in (width, height))
-    return 2833 + 5667 * wide * high
-
-
-def _choice(
-    body: dict[str, Any], images: Sequence[bytes], options: Options, fault: Fault, seed: str
-) -> dict[str, Any]:
-    content: str | None = _content(body, images, options, fault, seed)
+        message = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+        raise Refused(400, message, code="unsupported_parameter")
+    parts = [part for message in messages for part in message["content"] if "image_url" in part]
+    images = [base64_image(part["image_url"]["url"], data_url=True) for part in parts]
+    content: str | None = _content(body, images, options, fault)
     refusal, reason = None, "stop"
     if fault.kind == "refusal":
         content, refusal = (None, _REFUSAL) if fault.how == "" else (_REFUSAL, None)
@@ -145,11 +96,28 @@ def _choice(
     limit = body.get("max_completion_tokens") or body.get("max_tokens")
     if content and limit and tokens(content) > limit:
         content, reason = content.encode("utf-8", "replace")[: 4 * limit].decode("utf-8", "ignore"), "length"
-    message = {"role": "assistant", "content": content, "refusal": refusal}
-    return {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
+    sent = 3 + sum(4 + sum(map(tokens, texts_in(message))) for message in messages)
+    sent += sum(map(_image_tokens, images))
+    written = tokens(content or refusal or "")
+    reply = {"role": "assistant", "content": content, "refusal": refusal}
+    return {
+        "id": f"chatcmpl-{digest(body)[:24]}",
+        "object": "chat.completion",
+        "created": CREATED,
+        "model": model,
+        "choices": [{"index": 0, "message": reply, "logprobs": None, "finish_reason": reason}],
+        "usage": {"prompt_tokens": sent, "completion_tokens": written, "total_tokens": sent + written},
+    }
 
 
-def _content(body: dict[str, Any], images: Sequence[bytes], options: Options, fault: Fault, seed: str) -> str:
+def _image_tokens(image: PIL.Image.Image) -> int:
+    """As many as gpt-4o-mini counts: for an image, and for each of its tiles."""
+    scale = min(768 / min(image.size), 2048 / max(image.size), 1.0)
+    wide, high = (-(-int(scale * side) // 512) or 1 for side in image.size)
+    return 2833 + 5667 * wide * high
+
+
+def _content(body: dict[str, Any], images: Sequence[PIL.Image.Image], options: Options, fault: Fault) -> str:
     if fault.kind == "empty" and fault.how == "content":
         return ""
     around, blocks = read_data(prompt_of(body))
@@ -157,13 +125,13 @@ def _content(body: dict[str, Any], images: Sequence[bytes], options: Options, fa
     shown = [value for value in values if isinstance(value, str)]
     classes = [value for value in values if isinstance(value, dict) and isinstance(value.get("number"), int)]
     if classes:  # a question which one suits the last text, or the image
-        asked = in_words(images[-1]) if images else shown[-1]
-        best = max(classes, key=lambda value: (overlap(asked, json.dumps(value)), -value["number"]))
+        sample = in_words(images[-1]) if images else shown[-1]
+        best = max(classes, key=lambda value: (overlap(sample, json.dumps(value)), -value["number"]))
         number = int(best["number"])
         return _numbered_answer(number, fault.how or "chatter") if fault.kind == "answer" else str(number)
     numbers = [int(match[1]) for pattern in _COUNTS if (match := re.search(pattern, around))]
     count = next((number for number in numbers if number > 0), _DEFAULT_COUNT)
-    samples = _write_samples(_topic(around, blocks), shown, count, seed)
+    samples = _write_samples(_topic(around, blocks), shown, count, f"{digest(body)}:0")
     if fault.kind == "empty":
         samples = [" " * (n % 2) for n in range(count)]
     if fault.kind == "duplicates":
@@ -224,82 +192,58 @@ def _styled(samples: Sequence[str], style: str) -> str:
 
 
 def openai_images(body: dict[str, Any], options: Options, fault: Fault) -> dict[str, Any]:
-    """POST /v1/images/generations. `gpt-image` models answer in base64; others with a URL unless told."""
-    model = checked_model(body, _IMAGES.split(), "Unknown parameter: '{}'.")
+    """POST /v1/images/generations. `gpt-image` models answer in base64, others where the request says so."""
+    model = checked_model(body, _IMAGES)
     prompt = body.get("prompt")
     if not isinstance(prompt, str) or not prompt.strip():
-        raise Refused(400, "Missing required parameter: 'prompt'.", param="prompt")
-    count = checked_int(body, "n", 1 if model == "dall-e-3" else MOST_IMAGES) or 1
+        raise Refused(400, "Missing required parameter: 'prompt'.")
+    count = checked_int(body, "n", 1 if model == "dall-e-3" else _MOST_IMAGES, 1)
     is_own = "gpt-image" in model
     size, quality = body.get("size") or "auto", body.get("quality") or "auto"
-    if is_own:
-        _check_value("size", size, [*_IMAGE_TOKENS, "auto"])
-        _check_value("quality", quality, [*_QUALITIES, "auto"])
-        if body.get("response_format") is not None:
-            message = "Unknown parameter: 'response_format'."
-            raise Refused(400, message, param="response_format", code="unknown_parameter")
-    elif size != "auto" and not re.fullmatch(r"\d{2,4}x\d{2,4}", size):
-        _check_value("size", size, ["WIDTHxHEIGHT"])
+    if is_own and body.get("response_format") is not None:
+        raise Refused(400, "Unknown parameter: 'response_format'.", code="unknown_parameter")
+    for value, known in ((size, [*_IMAGE_TOKENS, "auto"]), (quality, [*_QUALITIES, "auto"])):
+        if is_own and value not in known:
+            message = f"Invalid value: '{value}'. Supported values are: {', '.join(known)}."
+            raise Refused(400, message, code="invalid_value")
     if fault.kind == "refusal":
         message = "Your request was rejected by the safety system. safety_violations=[violence]."
         raise Refused(400, message, code="moderation_blocked")
     size = "1024x1024" if size == "auto" else size
-    as_url = not is_own and body.get("response_format") != "b64_json"
-    answer = {"created": CREATED, "data": _data(prompt, count, size, options, fault, as_url=as_url)}
+    as_url = fault.kind == "image_url" or not (is_own or body.get("response_format") == "b64_json")
+    seeds = [f"{digest(body)}:{0 if fault.kind == 'duplicates' else number}" for number in range(count)]
+    sides = [int(side) for side in size.split("x")]
+    if as_url:
+        data = [{"url": f"https://images.invalid/{digest([prompt, own])}.png"} for own in seeds]
+    else:
+        broken = {"empty": b"", "no_image": b"<html><body>a page where an image belongs</body></html>"}
+        images = [
+            broken[fault.kind] if fault.kind in broken else draw_image(prompt, own, sides) for own in seeds
+        ]
+        data = [{"b64_json": base64.b64encode(image).decode()} for image in images]
+    answer = {"created": CREATED, "data": data}
     if not is_own:
         return answer
     quality = "high" if quality == "auto" else quality
-    asked, made = tokens(prompt), count * _IMAGE_TOKENS[size][_QUALITIES.index(quality)]
-    usage = charged({"total_tokens": asked + made, "input_tokens": asked, "output_tokens": made}, fault)
-    return {**answer, "quality": quality, "size": size, **({"usage": usage} if usage else {})}
+    sent, made = tokens(prompt), count * _IMAGE_TOKENS[size][_QUALITIES.index(quality)]
+    usage = {"total_tokens": sent + made, "input_tokens": sent, "output_tokens": made}
+    return {**answer, "quality": quality, "size": size, "usage": usage}
 
 
-def _check_value(key: str, value: str, known: Sequence[str]) -> None:
-    if value not in known:
-        message = f"Invalid value: '{value}'. Supported values are: {', '.join(known)}."
-        raise Refused(400, message, param=key, code="invalid_value")
+def draw_image(prompt: str, seed: object, size: Sequence[int]) -> bytes:
+    """The PNG that a prompt gets; another one for each seed."""
+    from PIL import Image
 
-
-def _data(
-    prompt: str, count: int, size: str, options: Options, fault: Fault, *, as_url: bool
-) -> list[dict[str, str]]:
-    if fault.kind == "empty" and fault.how == "content":
-        return []
-    first = options.before
-    numbers = [0] * count if fault.kind == "duplicates" else range(first, first + count)
-    if as_url or fault.kind == "image_url":
-        return [{"url": f"https://images.invalid/{digest([prompt, number])}.png"} for number in numbers]
-    width, _, height = size.partition("x")
-    images = [draw_image(prompt, number, (int(width), int(height))) for number in numbers]
-    if fault.kind == "empty":
-        images = [b""] * count
-    if fault.kind == "no_image":
-        images = [b"<html><body>a page where an image belongs</body></html>"] * count
-    return [{"b64_json": base64.b64encode(data).decode()} for data in images]
-
-
-def draw_image(prompt: str, number: int, size: tuple[int, int]) -> bytes:
-    """The PNG that a prompt gets when it is asked for the `number`-th time."""
     _, blocks = read_data(prompt)
     first_line = next((line.strip() for line in prompt.splitlines() if line.strip()), "")
     subject = json.dumps(blocks[0], sort_keys=True) if blocks and blocks[0] else first_line
     draw = random.Random(hashlib.sha256(subject.encode("utf-8", "replace")).digest())
     palette = [[draw.randrange(_SPREAD, 256 - _SPREAD) for _ in range(3)] for _ in range(3)]
     pattern = [draw.randrange(3) for _ in range(_TILES * _TILES)]
-    vary = random.Random(f"{number}:{prompt}".encode("utf-8", "replace"))
-    tiles = [bytes(part + vary.randint(-_SPREAD, _SPREAD - 1) for part in palette[n]) for n in pattern]
-    width, height = (max(2 * _TILES, side // _SMALLER) for side in size)
-    bands = (y * _TILES // height for y in range(height))
-    columns = [x * _TILES // width for x in range(width)]
-    return png(b"".join(tiles[band * _TILES + x] for band in bands for x in columns), width, height)
-
-
-def png(pixels: bytes, width: int, height: int) -> bytes:
-    """A PNG of RGB pixels, row by row."""
-    rows = b"".join(b"\0" + pixels[3 * width * y : 3 * width * (y + 1)] for y in range(height))
-    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    chunks = (b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-        for name, data in chunks
-    )
+    vary = random.Random(f"{seed}:{prompt}".encode("utf-8", "replace"))
+    tiles = bytes(part + vary.randint(-_SPREAD, _SPREAD - 1) for n in pattern for part in palette[n])
+    image = Image.frombytes("RGB", (_TILES, _TILES), tiles)
+    sides = [max(2 * _TILES, side // _SMALLER) for side in size]
+    stream = io.BytesIO()
+    image.resize((sides[0], sides[1]), Image.Resampling.NEAREST).save(stream, "PNG")
+    return stream.getvalue()

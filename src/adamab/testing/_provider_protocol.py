@@ -1,4 +1,4 @@
-"""What the protocols of the provider server share: faults on demand, requests, images, error answers."""
+"""What the protocols of the provider server share: faults on demand, checks of requests, error answers."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import base64
 import hashlib
 import io
 import json
-import math
 import random
 import re
-from collections.abc import Container
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import PIL.Image
 
 # Kind -> what happens to the request.
 KINDS: dict[str, str] = {
@@ -21,49 +22,45 @@ KINDS: dict[str, str] = {
     "reset": "connection reset after the share `sent` (0.5) of the body; 0 resets before the first byte",
     "truncate": "the body ends after the share `sent` (0.5), cleanly; how='length' announces all of it",
     "garbage": "200 with a page that is not JSON; a proxy's, so not billed",
-    "few_vectors": "one vector, or one score of a document, less than asked for",
-    "many_vectors": "one vector, or one score, more than asked for",
+    "few_vectors": "one vector, or one score of a document, less than requested",
+    "many_vectors": "one vector, or one score, more than requested",
     "wrong_width": "vectors of half the width; how='last': the last one only",
     "nan": "a NaN in the last vector or as the last score; how='null': a null",
     "shuffled": "vectors in another order, each with its right index (no real fault; OpenAI and Voyage)",
-    "wrong_index": "the last score carries the number of the first document",
-    "answer": (
-        "the number of a class written otherwise; how='chatter' (or nothing), 'json', 'fenced', 'think'; "
-        "how='none': -1; how='garbage': no number at all; how='two': two numbers"
-    ),
+    "wrong_index": "the last score carries the index of the first document",
+    "answer": "a class number in how='json', 'fenced', 'think'; or how='none', 'two', 'garbage'",
     "duplicates": "all samples are the same; how='given': they are the texts that the prompt shows",
-    "empty": (
-        "all samples are empty; how='content': the whole answer is; for embeddings no vector at all, "
-        "for reranking no score"
-    ),
+    "empty": "all samples are empty; how='content': the whole answer; of embeddings and scores: none",
     "no_image": "bytes that are no image",
     "image_url": "addresses instead of images",
-    "refusal": (
-        "message.refusal; how='text': a content that declines; how='filter': content_filter; "
-        "for images 400, moderation_blocked"
-    ),
+    "refusal": "message.refusal; how='text': in the content; how='filter': content_filter; of images: 400",
     "refusal_status": "400, a violation of the content policy",
     "no_usage": "an answer without usage numbers",
     "overcharge": "usage numbers `factor` (10) times too large",
-    "too_large": (
-        "413 (or `status`) where a request has more than `items` inputs or `bytes` bytes; "
-        "400 where it allows the answer more than `tokens` tokens"
-    ),
+    "too_large": "413 (or `status`) above `items` inputs or `bytes` bytes; 400 above `tokens` of output",
     "no_schema": "400 where a request has a response_format",
 }
-# Status -> code and words of OpenAI's error.
-_OPENAI: dict[int, tuple[str | None, str]] = {
+# Status -> code and message of OpenAI's error.
+_STATUSES: dict[int, tuple[str | None, str]] = {
     401: ("invalid_api_key", "Incorrect API key provided."),
     404: ("model_not_found", "The model does not exist, or not for you."),
     429: ("rate_limit_exceeded", "Rate limit reached for requests. Please try again later."),
 }
-_STATUS = {"status": 429, "too_large": 413, "refusal_status": 400, "no_schema": 400}
+# Kind -> status, code and message.
+_REFUSALS: dict[str, tuple[int, str | None, str]] = {
+    "refusal_status": (
+        400,
+        "content_policy_violation",
+        "Your request was rejected as a result of our safety system.",
+    ),
+    "no_schema": (400, None, "'response_format' of this type is not supported with this model."),
+    "too_large": (413, None, "This is too large: reduce your input, or lower max_tokens."),
+}
 CREATED = 1_735_689_600  # the real one is the time; here an answer depends on the request only
 _QUOTED = 1000  # characters of a request that an error repeats
 _Raw = bytes  # a field of Fault has that name
 WORD = re.compile(r"\w+")
 _DATA_URL = re.compile(r"data:image/(png|jpeg|webp|gif);base64,")
-_READ = 128 * 128  # pixels of an image whose colours are looked at
 _COLOURS = {
     "red": (200, 40, 40),
     "green": (40, 180, 60),
@@ -74,7 +71,7 @@ _COLOURS = {
     "black": (15, 15, 15),
 }
 SPOILED = {"few_vectors", "many_vectors", "wrong_width", "nan", "wrong_index", "no_image", "image_url"}
-_TEXTS = ("path", "contains", "how")  # fields of a fault that are no numbers
+_TEXT_FIELDS = ("path", "contains", "how")  # of a fault
 
 
 @dataclass(frozen=True)
@@ -85,10 +82,6 @@ class Fault:
     `no_schema`, when it has what is refused. The first `after` matching requests pass, the next
     `times` fail (None: all of them), each with `probability` if one is given. `how` picks a variant;
     `KINDS` lists them.
-
-    Example:
-        >>> Fault("status", path="embeddings", status=503, times=2).status_code
-        503
     """
 
     kind: str
@@ -114,13 +107,6 @@ class Fault:
         if not 0 <= (self.sent or 0) < 1:
             raise ValueError(f"sent is {self.sent}; it is a share of the body, at least 0 and below 1")
 
-    @property
-    def status_code(self) -> int:
-        """The status of the answer where the fault sets one."""
-        if self.status is None and self.tokens is not None:
-            return 400
-        return self.status if self.status is not None else _STATUS.get(self.kind, 200)
-
     @classmethod
     def parse(cls, text: str) -> Fault:
         """A fault as written on the command line: `KIND[:key=value,...]`; `times=null` means always.
@@ -132,25 +118,26 @@ class Fault:
         kind, _, rest = text.partition(":")
         pairs = [part.partition("=") for part in rest.split(",") if part]
         values: dict[str, Any] = {
-            key: value if key in _TEXTS else json.loads(value) for key, _, value in pairs
+            key: value if key in _TEXT_FIELDS else json.loads(value) for key, _, value in pairs
         }
         return cls(kind, **values)
 
     def matches(self, path: str, body: Any, raw: _Raw) -> bool:
         """Whether the request is one that this fault is about."""
-        if self.path not in path:
+        if self.path not in path or self.contains not in json.dumps(body, ensure_ascii=False):
             return False
-        if self.contains and self.contains not in json.dumps(body, ensure_ascii=False):
-            return False
-        asked = body if isinstance(body, dict) else {}
+        request = body if isinstance(body, dict) else {}
         if self.kind == "no_schema":
-            return "response_format" in asked
-        inputs = next((asked[key] for key in ("input", "texts", "inputs", "documents") if key in asked), None)
-        output = asked.get("max_completion_tokens") or asked.get("max_tokens") or 0
-        sizes = (len(inputs) if isinstance(inputs, list) else 1, len(raw), output)
+            return "response_format" in request
         limits = (self.items, self.bytes, self.tokens)
-        given = [size > most for size, most in zip(sizes, limits, strict=True) if most is not None]
-        return self.kind != "too_large" or not given or any(given)
+        if self.kind != "too_large" or limits == (None, None, None):
+            return True
+        inputs = next(
+            (request[key] for key in ("input", "texts", "inputs", "documents") if key in request), ""
+        )
+        output = request.get("max_completion_tokens") or request.get("max_tokens") or 0
+        sizes = (len(inputs) if isinstance(inputs, list) else 1, len(raw), output)
+        return any(most is not None and size > most for size, most in zip(sizes, limits, strict=True))
 
     def is_due(self, number: int) -> bool:
         """Whether it befalls the request that is the `number`-th to match, counted from 0."""
@@ -161,35 +148,21 @@ class Fault:
 
     def refusal(self) -> Refused | None:
         """The error that the fault answers with, if it does."""
-        status = self.status_code
-        if self.kind == "status":
-            code, message = _OPENAI.get(status, (None, "The request failed."))
-            if self.how == "quota":
-                code, message = "insufficient_quota", "You exceeded your current quota."
-            wait = self.retry_after
-            headers = {} if wait is None else {"Retry-After": wait if isinstance(wait, str) else f"{wait:g}"}
-            kind = "server_error" if status >= 500 else "invalid_request_error"
-            return Refused(status, message, type=kind, code=code, headers=headers)
-        if self.kind == "refusal_status":
-            message = "Your request was rejected as a result of our safety system."
-            return Refused(status, message, code="content_policy_violation")
-        if self.kind == "no_schema":
-            message = "Invalid parameter: 'response_format' of this type is not supported with this model."
-            return Refused(status, message, param="response_format")
-        if self.kind == "too_large":
-            return Refused(status, "This is too large: reduce your input, or lower max_tokens.")
-        return None
+        if self.kind in _REFUSALS:
+            status, code, message = _REFUSALS[self.kind]
+            return Refused(self.status or (400 if self.tokens else status), message, code=code)
+        if self.kind != "status":
+            return None
+        status = self.status or 429
+        code, message = _STATUSES.get(status, (None, "The request failed."))
+        if self.how == "quota":
+            code, message = "insufficient_quota", "You exceeded your current quota."
+        headers = {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
+        error_type = "server_error" if status >= 500 else "invalid_request_error"
+        return Refused(status, message, type=error_type, code=code, headers=headers)
 
 
 NO_FAULT = Fault("")
-
-
-def charged(numbers: dict[str, int], fault: Fault) -> dict[str, int]:
-    """Usage numbers as the fault leaves them."""
-    if fault.kind == "no_usage":
-        return {}
-    factor = fault.factor if fault.kind == "overcharge" else 1
-    return {key: math.ceil(factor * value) for key, value in numbers.items()}
 
 
 @dataclass(frozen=True)
@@ -211,12 +184,11 @@ class Refused(Exception):  # noqa: N818  # an answer, not an error of ours
         *,
         type: str = "invalid_request_error",
         code: str | None = None,
-        param: str | None = None,
         headers: dict[str, str] | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
-        self.error = {"type": type, "param": param, "code": code}
+        self.error = {"type": type, "code": code}
         self.headers = headers or {}
 
     def answer(self, path: str, body: Any) -> Answer:
@@ -224,35 +196,37 @@ class Refused(Exception):  # noqa: N818  # an answer, not an error of ours
         message = str(self)
         if self.status in (400, 413, 422) and (quoted := prompt_of(body)[:_QUOTED].strip()):
             message += f" Your request says: {quoted!r}"
-        if path.startswith(("/voyage/", "/jina/")):
-            return Answer(self.status, {"detail": message}, self.headers)
-        if path.startswith("/cohere/"):
-            answer = {"id": "00000000-0000-4000-8000-000000000000", "message": message}
-            return Answer(self.status, answer, self.headers)
-        return Answer(self.status, {"error": {"message": message, **self.error}}, self.headers)
+        payloads = {"cohere": {"message": message}, "v1": {"error": {"message": message, **self.error}}}
+        return Answer(self.status, payloads.get(path.split("/")[1], {"detail": message}), self.headers)
 
 
-def checked_model(body: dict[str, Any], known: Container[str], message: str) -> str:
-    """The model asked for, in a request of `known` fields; not one whose name begins with `no-such`."""
-    unknown = sorted(key for key in body if key not in known)
+@dataclass(frozen=True)
+class Options:
+    """How the models behave: width of vectors, how the chat model writes."""
+
+    width: int = 64
+    style: str = "schema"
+
+
+def checked_model(body: dict[str, Any], fields: str) -> str:
+    """The model of a request that has these fields only; not one whose name begins with `no-such`."""
+    unknown = sorted(body.keys() - set(fields.split()))
     if unknown:
-        raise Refused(400, message.format(unknown[0]))
+        raise Refused(400, f"Unrecognized request argument supplied: {unknown[0]}")
     model = body.get("model")
     if not isinstance(model, str) or not model:
-        raise Refused(400, "you must provide a model parameter", param="model")
+        raise Refused(400, "you must provide a model parameter")
     if model.startswith("no-such"):
         missing = f"The model `{model}` does not exist or you do not have access to it."
         raise Refused(404, missing, code="model_not_found")
     return model
 
 
-def checked_int(body: dict[str, Any], key: str, most: int) -> int | None:
-    """A whole number from 1 to `most`, if the field is there."""
-    value = body.get(key)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= most:
-        raise Refused(400, f"Invalid value for '{key}'. Must be an integer from 1 to {most}.", param=key)
+def checked_int(body: dict[str, Any], key: str, most: int, default: int) -> int:
+    """A whole number from 1 to `most`, or the default where the field is not there."""
+    value = default if body.get(key) is None else body[key]
+    if not isinstance(value, int) or not 0 < value <= most:
+        raise Refused(400, f"Invalid value for '{key}'. Must be an integer from 1 to {most}.")
     return value
 
 
@@ -273,15 +247,6 @@ def texts_in(content: Any) -> list[str]:
     return [text for part in content for text in texts_in(part)] if isinstance(content, list) else []
 
 
-@dataclass(frozen=True)
-class Options:
-    """How the models behave: width of vectors, habits of writing."""
-
-    width: int = 64
-    style: str = "schema"
-    before: int = 0  # images that this prompt has had already: it never gets the same twice
-
-
 def overlap(text: str, other: str) -> int:
     """How many words two texts share."""
     return len(set(WORD.findall(text.casefold())) & set(WORD.findall(other.casefold())))
@@ -294,8 +259,7 @@ def tokens(text: str) -> int:
 
 def digest(value: Any) -> str:
     """The sha256 of a JSON value, however it was spaced and sorted."""
-    text = json.dumps(value, sort_keys=True, ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def read_data(prompt: str) -> tuple[str, list[list[Any]]]:
@@ -307,11 +271,9 @@ def read_data(prompt: str) -> tuple[str, list[list[Any]]]:
     blocks: list[list[Any]] = []
     inside = False
     for line in prompt.splitlines():
-        if not inside and line.strip() == "<data>":
-            inside = True
-            blocks.append([])
-        elif inside and line.strip() == "</data>":
-            inside = False
+        if line.strip() == ("</data>" if inside else "<data>"):
+            inside = not inside
+            blocks += [[]] if inside else []
         elif inside:
             try:
                 blocks[-1].append(json.loads(line))
@@ -322,8 +284,10 @@ def read_data(prompt: str) -> tuple[str, list[list[Any]]]:
     return "\n".join(around), blocks
 
 
-def base64_image(letters: Any, *, data_url: bool = False) -> bytes:
-    """An image in base64, bare or (with `data_url` only) as a data URL; raises `Refused`."""
+def base64_image(letters: Any, *, data_url: bool = False) -> PIL.Image.Image:
+    """An image in base64, bare or (with `data_url` only) as a data URL, in RGB; raises `Refused`."""
+    from PIL import Image
+
     text = letters if isinstance(letters, str) else ""
     head = _DATA_URL.match(text)
     if data_url and head is None:
@@ -331,42 +295,22 @@ def base64_image(letters: Any, *, data_url: bool = False) -> bytes:
         raise Refused(400, message, code="invalid_image_url")
     try:
         data = base64.b64decode(text[head.end() if head else 0 :], validate=True)
-    except ValueError:
-        raise Refused(400, "The image is not valid base64.", code="invalid_base64") from None
-    if image_size(data) is None:
-        raise Refused(400, "An image could not be decoded.", code="invalid_image_format")
-    return data
-
-
-def image_size(data: bytes) -> tuple[int, int] | None:
-    """Width and height; None of what is not an image."""
-    from PIL import Image
-
-    try:
         with Image.open(io.BytesIO(data), formats=("PNG", "JPEG", "GIF", "WEBP")) as image:
-            image.load()
-            return image.size
+            return image.convert("RGB")
     except (OSError, SyntaxError, ValueError):
-        return None
+        raise Refused(400, "An image could not be decoded.", code="invalid_image_format") from None
 
 
-def mean_colour(data: bytes) -> tuple[int, int, int] | None:
-    """The mean colour of a small PNG in plain RGB; None of any other image."""
-    from PIL import Image, ImageStat
+def mean_colour(image: PIL.Image.Image) -> list[float]:
+    """The mean of red, green and blue."""
+    from PIL import ImageStat
 
-    with Image.open(io.BytesIO(data)) as image:
-        pixels = image.width * image.height
-        if image.format != "PNG" or image.mode != "RGB" or pixels > _READ:
-            return None
-        red, green, blue = (int(total) // pixels for total in ImageStat.Stat(image).sum)
-    return red, green, blue
+    return ImageStat.Stat(image).mean
 
 
-def in_words(data: bytes) -> str:
+def in_words(image: PIL.Image.Image) -> str:
     """What a model sees in an image: the name of its colour."""
-    colour = mean_colour(data)
-    if colour is None:
-        return ""
+    mean = mean_colour(image)
     return min(
-        _COLOURS, key=lambda name: sum((a - b) ** 2 for a, b in zip(_COLOURS[name], colour, strict=True))
+        _COLOURS, key=lambda name: sum((a - b) ** 2 for a, b in zip(_COLOURS[name], mean, strict=True))
     )

@@ -5,9 +5,8 @@
         ...  # or f"{server.url}/jina/v1"
         assert server.billed("/embeddings") == 1
 
-Answers depend on the request alone, but for images: a prompt gets others each time. An answer is
-billed when it is made, whether or not it reaches the client; a repeated Idempotency-Key is answered
-from memory and not billed again.
+Answers depend on the request alone. An answer is billed when it is made, whether or not it reaches the
+client; a repeated Idempotency-Key is answered from memory and not billed again.
 """
 
 from __future__ import annotations
@@ -18,17 +17,16 @@ import itertools
 import json
 import math
 import random
+import re
 import socket
 import socketserver
 import struct
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
-from types import TracebackType
 from typing import Any
 
 from adamab.testing._provider_embeddings import (
@@ -40,10 +38,8 @@ from adamab.testing._provider_embeddings import (
     voyage_multimodal,
     voyage_rerank,
 )
-from adamab.testing._provider_generators import MOST_IMAGES, STYLES, openai_chat, openai_images
+from adamab.testing._provider_generators import STYLES, openai_chat, openai_images
 from adamab.testing._provider_protocol import NO_FAULT, SPOILED, Answer, Fault, Options, Refused, digest
-
-__all__ = ["Fault", "ProviderServer", "Seen"]
 
 ROUTES: dict[str, Callable[[dict[str, Any], Options, Fault], dict[str, Any]]] = {
     "/v1/embeddings": openai_embeddings,
@@ -56,14 +52,14 @@ ROUTES: dict[str, Callable[[dict[str, Any], Options, Fault], dict[str, Any]]] = 
     "/cohere/v2/rerank": cohere_rerank,
     "/jina/v1/rerank": jina_rerank,
 }
-_DRAW = "/v1/images/generations"
 _PAGE = b"<html><head><title>502 Bad Gateway</title></head><body>nginx</body></html>"
 _POLL = 0.05  # seconds between looks at whether the server is to end
 _SECRET = ("authorization", "proxy-authorization", "api-key", "x-api-key", "cookie")
+_SENT_IMAGE = re.compile(r'"(?:image|image_base64|url)": "')  # a key, in JSON
 
 
 @dataclass
-class Seen:
+class ReceivedRequest:
     """One request, as far as it has come: `status` is None until there is an answer."""
 
     path: str
@@ -71,7 +67,6 @@ class Seen:
     headers: dict[str, str] = field(repr=False)  # names in lower case; never the key
     has_key: bool = False
     idempotency_key: str = ""
-    at: float = field(default_factory=time.monotonic)
     status: int | None = None
     fault: str | None = None
     billed: bool = False  # answered with 200, each Idempotency-Key once
@@ -80,11 +75,18 @@ class Seen:
 
 
 class ProviderServer:
-    """Serves on `port` (0: a free one) of this machine from `start` to `close`, or as a context manager.
+    """Serves on this machine from `start` to `close`, or as a context manager.
 
-    Each request takes `latency` seconds, and up to `jitter` more. With `key` a request needs it as a
-    bearer token. `style` says how the chat model writes; `width` is that of the vectors. Without
-    `idempotent` the header Idempotency-Key means nothing, as with most real providers.
+    Args:
+        latency: Seconds that each request takes.
+        faults: What goes wrong from the start.
+        style: How the chat model writes, one of `STYLES`.
+        width: Width of the vectors, unless a request says otherwise.
+        key: A bearer token that each request needs; None where none is needed.
+        jitter: Up to so many seconds more for a request, drawn at random.
+        seed: Of the jitter.
+        idempotent: False where the header Idempotency-Key means nothing, as with most real providers.
+        port: Where to serve; 0 is any free port.
 
     Example:
         >>> from urllib.request import urlopen
@@ -114,7 +116,7 @@ class ProviderServer:
         self.idempotent = idempotent
         self.port = port
         self._options = Options(width=width, style=style)
-        self.draw = random.Random(seed)
+        self.random = random.Random(seed)
         self._http: _HttpServer | None = None
         self._lock = threading.Lock()  # of all below, which any thread may ask for
         self.reset()
@@ -138,9 +140,7 @@ class ProviderServer:
     def __enter__(self) -> ProviderServer:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
@@ -149,7 +149,7 @@ class ProviderServer:
         return f"http://127.0.0.1:{self.port}"
 
     @property
-    def seen(self) -> list[Seen]:
+    def seen(self) -> list[ReceivedRequest]:
         """The requests so far, in the order they came."""
         with self._lock:
             return list(self._seen)
@@ -160,18 +160,18 @@ class ProviderServer:
 
     def billed(self, path_ending: str = "") -> int:
         """Requests that a provider would bill."""
-        return sum(seen.billed for seen in self._seen_at(path_ending))
+        return sum(request.billed for request in self._seen_at(path_ending))
 
     def repeated(self, path_ending: str = "") -> int:
         """Requests that were billed although the very same body had been billed before."""
-        return sum(seen.repeated for seen in self._seen_at(path_ending))
+        return sum(request.repeated for request in self._seen_at(path_ending))
 
     def images(self, path_ending: str = "") -> int:
         """Images that a provider would bill."""
-        return sum(seen.images for seen in self._seen_at(path_ending))
+        return sum(request.images for request in self._seen_at(path_ending))
 
-    def _seen_at(self, path_ending: str) -> list[Seen]:
-        return [seen for seen in self.seen if seen.path.endswith(path_ending)]
+    def _seen_at(self, path_ending: str) -> list[ReceivedRequest]:
+        return [request for request in self.seen if request.path.endswith(path_ending)]
 
     def add_fault(self, fault: Fault) -> None:
         """Put one more fault in force, beside those that are."""
@@ -187,62 +187,61 @@ class ProviderServer:
         """Forget requests, answers and faults."""
         with self._lock:
             self._faults: list[tuple[Fault, Iterator[int]]] = []  # each with how often it has matched
-            self._seen: list[Seen] = []
+            self._seen: list[ReceivedRequest] = []
             self._billed_bodies: set[tuple[str, str]] = set()
             self._answers: dict[str, tuple[str, Answer | None]] = {}  # by Idempotency-Key
-            self._drawn: Counter[str] = Counter()  # images that a prompt has had
-            self._first_image: dict[str, int] = {}  # by key: that of its request
 
     def control(self, method: str, path: str, raw: bytes) -> Answer:
         """GET /_seen, POST /_faults and POST /_reset, for those who run it in another process."""
-        if (method, path) == ("GET", "/_seen"):
-            return Answer(200, {path: self._counts(path) for path in sorted({s.path for s in self.seen})})
-        if (method, path) == ("POST", "/_reset"):
-            self.reset()
-            return Answer(200, {"reset": True})
-        if (method, path) != ("POST", "/_faults"):
-            return Answer(404, {"error": "there are GET /_seen, POST /_faults and POST /_reset"})
-        try:
-            faults = [Fault(**values) for values in json.loads(raw)]
-        except (ValueError, TypeError) as error:
-            return Answer(400, {"error": f"a JSON list of faults is needed: {error}"})
-        for fault in faults:
-            self.add_fault(fault)
-        return Answer(200, {"added": len(faults)})
+        match method, path:
+            case "GET", "/_seen":
+                return Answer(200, {path: self._counts(path) for path in sorted({s.path for s in self.seen})})
+            case "POST", "/_reset":
+                self.reset()
+                return Answer(200, {"reset": True})
+            case "POST", "/_faults":
+                try:
+                    faults = [Fault(**values) for values in json.loads(raw)]
+                except (ValueError, TypeError) as error:
+                    return Answer(400, {"error": f"a JSON list of faults is needed: {error}"})
+                for fault in faults:
+                    self.add_fault(fault)
+                return Answer(200, {"added": len(faults)})
+        return Answer(404, {"error": "there are GET /_seen, POST /_faults and POST /_reset"})
 
     def _counts(self, path: str) -> dict[str, int]:
         counts = {"received": self.count(path), "billed": self.billed(path), "repeated": self.repeated(path)}
         images = self.images(path)
         return {**counts, "images": images} if images else counts
 
-    def receive(self, seen: Seen, raw: bytes) -> Fault:
+    def receive(self, request: ReceivedRequest, raw: bytes) -> Fault:
         """Count a request, and the fault that befalls it: the first in force. All that match count it."""
         with self._lock:
-            self._seen.append(seen)
-            matching = [pair for pair in self._faults if pair[0].matches(seen.path, seen.body, raw)]
+            self._seen.append(request)
+            matching = [pair for pair in self._faults if pair[0].matches(request.path, request.body, raw)]
             due = [fault for fault, count in matching if fault.is_due(next(count))]
         if not due:
             return NO_FAULT
-        seen.fault = due[0].kind
+        request.fault = due[0].kind
         return due[0]
 
-    def answer(self, seen: Seen, key: str, fault: Fault) -> Answer:
+    def answer(self, request: ReceivedRequest, key: str, fault: Fault) -> Answer:
         """Make the answer to a request with this API key, or take it from memory, and bill it."""
         try:
             if self.key is not None and key != self.key:
                 shown = f"{key[:8]}{'*' * 8}{key[-4:]}"  # as much of it as OpenAI shows
                 raise Refused(401, f"Incorrect API key provided: {shown}.", code="invalid_api_key")
-            if seen.path not in ROUTES:
-                raise Refused(404, f"Invalid URL ({seen.path})")
+            if request.path not in ROUTES:
+                raise Refused(404, f"Invalid URL ({request.path})")
             if (refused := fault.refusal()) is not None:
                 raise refused
-            return Answer(200, _PAGE) if fault.kind == "garbage" else self._answer(seen, fault)
+            return Answer(200, _PAGE) if fault.kind == "garbage" else self._answer(request, fault)
         except Refused as refused:
-            return refused.answer(seen.path, seen.body)
+            return refused.answer(request.path, request.body)
 
-    def _answer(self, seen: Seen, fault: Fault) -> Answer:
-        key = seen.idempotency_key if self.idempotent else ""
-        body_digest = digest(seen.body)
+    def _answer(self, request: ReceivedRequest, fault: Fault) -> Answer:
+        key = request.idempotency_key if self.idempotent else ""
+        body_digest = digest(request.body)
         with self._lock:
             before, known = self._answers.get(key, (body_digest, None))
         if before != body_digest:
@@ -250,62 +249,54 @@ class ProviderServer:
             raise Refused(400, message, type="idempotency_error")
         if known is not None:
             return known
-        if not isinstance(seen.body, dict):
+        if not isinstance(request.body, dict):
             raise Refused(400, "We could not parse the JSON body of your request.")
         # Two with one key at a time may both come here: the answers are the same, and one is billed.
-        options = self._options
-        if seen.path == _DRAW:
-            options = replace(options, before=self._images_before(seen.body, key))
-        answer = Answer(200, ROUTES[seen.path](seen.body, options, fault))
+        reply = ROUTES[request.path](request.body, self._options, fault)
+        answer = Answer(200, _charged(reply, fault))
         with self._lock:
             if not key or key not in self._answers:
-                drawn = answer.payload["data"] if seen.path == _DRAW else _images_in(seen.body)
-                seen.billed, seen.images = True, len(list(drawn))
-                seen.repeated = (seen.path, body_digest) in self._billed_bodies
-                self._billed_bodies.add((seen.path, body_digest))
+                request.billed = True
+                request.images = len(_SENT_IMAGE.findall(json.dumps(request.body)))
+                if ROUTES[request.path] is openai_images:
+                    request.images = len(reply["data"])
+                request.repeated = (request.path, body_digest) in self._billed_bodies
+                self._billed_bodies.add((request.path, body_digest))
             if key:
-                spoiled = fault.kind in SPOILED or (fault.kind == "empty" and "chat" not in seen.path)
+                spoiled = fault.kind in SPOILED or (fault.kind == "empty" and "chat" not in request.path)
                 self._answers[key] = (body_digest, None if spoiled else answer)
         return answer
 
-    def _images_before(self, body: dict[str, Any], key: str) -> int:
-        """How many images the prompt has had before this request; the same under the same key."""
-        prompt, count = digest(body.get("prompt")), body.get("n") or 1
-        count = count if isinstance(count, int) and 1 <= count <= MOST_IMAGES else 0
-        with self._lock:
-            if key not in self._first_image:
-                before = self._drawn[prompt]
-                self._drawn[prompt] += count
-                if not key:
-                    return before
-                self._first_image[key] = before
-            return self._first_image[key]
+
+def _charged(reply: dict[str, Any], fault: Fault) -> dict[str, Any]:
+    """The reply with its usage numbers as the fault leaves them."""
+    if fault.kind == "no_usage":
+        return {key: value for key, value in reply.items() if key not in ("usage", "meta")}
+    if fault.kind == "overcharge":
+        usage = reply["usage"] if "usage" in reply else reply["meta"]["billed_units"]
+        usage.update({key: math.ceil(fault.factor * value) for key, value in usage.items()})
+    return reply
 
 
 class _HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    """One thread a connection. Not `http.server.HTTPServer`, which may wait for DNS to name its host."""
+    """One thread per connection. Not `http.server.HTTPServer`, which may wait for DNS to name its host."""
 
     allow_reuse_address = True
-    daemon_threads = True
     request_queue_size = 1024
 
     def __init__(self, address: tuple[str, int], provider: ProviderServer) -> None:
         self.provider = provider
         self.closing = threading.Event()
         self._open: set[socket.socket] = set()
-        self._changed = threading.Condition()
         super().__init__(address, _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        with self._changed:
-            self._open.add(request)
+        self._open.add(request)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
+        self._open.discard(request)
         super().shutdown_request(request)
-        with self._changed:
-            self._open.discard(request)
-            self._changed.notify_all()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exception(), OSError):  # a client that went away is no error
@@ -315,12 +306,10 @@ class _HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         """Take no more, end what is open and wait until it has ended."""
         self.closing.set()
         self.shutdown()
+        for connection in list(self._open):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
         self.server_close()
-        with self._changed:
-            for connection in self._open:
-                with contextlib.suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)
-            self._changed.wait_for(lambda: not self._open, timeout=5)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -352,24 +341,24 @@ class _Handler(BaseHTTPRequestHandler):
             body = json.loads(raw)
         except (ValueError, RecursionError):
             body = None
-        seen = Seen(
+        request = ReceivedRequest(
             self.path,
             body,
             {name: value for name, value in headers.items() if name not in _SECRET},
             has_key="authorization" in headers,
             idempotency_key=headers.get("idempotency-key", ""),
         )
-        fault = provider.receive(seen, raw)
+        fault = provider.receive(request, raw)
         if fault.kind == "hang" and fault.sent is None:
             return self._hang(fault.seconds)
-        pause = provider.latency + provider.jitter * provider.draw.random()
+        pause = provider.latency + provider.jitter * provider.random.random()
         if fault.kind == "slow":
             pause += fault.seconds or 0.0
         if self.server.closing.wait(pause):
             self.close_connection = True
             return None
-        answer = provider.answer(seen, headers.get("authorization", "").removeprefix("Bearer "), fault)
-        seen.status = answer.status
+        answer = provider.answer(request, headers.get("authorization", "").removeprefix("Bearer "), fault)
+        request.status = answer.status
         return self._send(answer, fault)
 
     def _send(self, answer: Answer, fault: Fault) -> None:
@@ -411,16 +400,3 @@ class _Handler(BaseHTTPRequestHandler):
         for stream in (self.rfile, self.wfile, self.connection):  # the streams hold the socket open
             stream.close()
         self.wfile = io.BytesIO()  # whoever flushes it once more
-
-
-def _images_in(body: Any) -> Iterator[Any]:
-    """Whatever stands in the place of an image in a request, to be embedded or looked at."""
-    if isinstance(body, dict):
-        for key, value in body.items():
-            if key in ("image", "image_base64", "image_url"):
-                yield value
-            else:
-                yield from _images_in(value)
-    elif isinstance(body, list):
-        for value in body:
-            yield from _images_in(value)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adamab.errors import GeneratorError
-from adamab.providers.generators.base import Batch, Generator, GivenVectors, Request
+from adamab.providers.generators.base import Batch, Generator, Request
 
 Matrix = NDArray[np.float64]
 
@@ -34,14 +34,22 @@ class NoiseGenerator(Generator):
 
     async def generate(self, request: Request) -> Batch:
         """`request.count` vectors of the pooled view."""
-        given = _checked(request.vectors)
+        given = request.vectors
+        if given is None:
+            raise GeneratorError(
+                "noise makes vectors, not texts; use it with a recipe whose only view is the pooled one"
+            )
         own = given.class_index == request.class_index
         if not own.any():
             return Batch(closed="noise needs a given sample of this class")
         rng = np.random.default_rng([self.seed, request.class_index, request.number])
         vectors = given.vectors.astype(np.float64)
-        draws = vectors[own].mean(axis=0) + _noise(vectors, given.class_index, max(request.count, 0), rng)
-        return Batch(vectors=_scaled(draws, vectors).astype(np.float32))
+        length = float(np.median(np.linalg.norm(vectors, axis=1)))
+        count = max(request.count, 0)
+        draws = vectors[own].mean(axis=0) + _noise(vectors, given.class_index, length, count, rng)
+        norms = np.linalg.norm(draws, axis=1, keepdims=True)
+        draws *= length / np.where(norms > 0, norms, 1.0)
+        return Batch(vectors=draws.astype(np.float32))
 
 
 def from_spec(rest: str, *, seed: int = 0) -> NoiseGenerator:
@@ -51,23 +59,11 @@ def from_spec(rest: str, *, seed: int = 0) -> NoiseGenerator:
     return NoiseGenerator(seed=seed)
 
 
-def _checked(given: GivenVectors | None) -> GivenVectors:
-    if given is None:
-        raise GeneratorError(
-            "noise makes vectors, not texts; use it with a recipe whose only view is the pooled one"
-        )
-    if given.vectors.ndim != 2 or given.class_index.shape != (len(given.vectors),):
-        raise GeneratorError(
-            f"noise: vectors of shape {given.vectors.shape} do not match "
-            f"classes of shape {given.class_index.shape}"
-        )
-    return given
-
-
-def _noise(vectors: Matrix, class_index: NDArray[np.int64], count: int, rng: np.random.Generator) -> Matrix:
+def _noise(
+    vectors: Matrix, class_index: NDArray[np.int64], length: float, count: int, rng: np.random.Generator
+) -> Matrix:
     residuals = _residuals(vectors, class_index)  # rows scaled so that the covariance is R^T R
     width = vectors.shape[1]
-    length = _typical_norm(vectors)
     total = float((residuals**2).sum())
     if total <= 1e-12 * length**2:
         total = (_SMALLEST_SPREAD * length) ** 2 / _SHRINKAGE
@@ -80,19 +76,10 @@ def _residuals(vectors: Matrix, class_index: NDArray[np.int64]) -> Matrix:
     classes, place = np.unique(class_index, return_inverse=True)
     freedom = len(vectors) - len(classes)
     if freedom == 0:
-        # One sample a class: the spread between classes, toned down, is all there is to go by.
+        # One sample per class: the spread between classes, toned down, is all there is to go by.
         spread = vectors - vectors.mean(axis=0)
         return np.asarray(_BETWEEN_TO_WITHIN * spread / np.sqrt(max(len(vectors) - 1, 1)))
     sums = np.zeros((len(classes), vectors.shape[1]))
     np.add.at(sums, place, vectors)
     means = sums / np.bincount(place)[:, None]
     return np.asarray((vectors - means[place]) / np.sqrt(freedom))
-
-
-def _scaled(draws: Matrix, vectors: Matrix) -> Matrix:
-    norms = np.linalg.norm(draws, axis=1, keepdims=True)
-    return np.asarray(draws * (_typical_norm(vectors) / np.where(norms > 0, norms, 1.0)))
-
-
-def _typical_norm(vectors: Matrix) -> float:
-    return float(np.median(np.linalg.norm(vectors, axis=1)))

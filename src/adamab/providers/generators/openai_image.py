@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import itertools
-import json
 import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from importlib.util import find_spec
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, NonNegativeInt, ValidationError
 
 from adamab.errors import ApiError, BudgetError, GeneratorError, ImageError, MissingExtraError, short
 from adamab.providers.cache import Ask, MemoryReplies, Replies, Reply
@@ -22,7 +22,6 @@ from adamab.providers.generators.base import Batch, ImageGenerator, NewSamples, 
 from adamab.providers.generators.chat_protocol import digest, is_count, number_option, seed_of
 from adamab.providers.http import ApiClient, BadAnswerError, Call, connection
 from adamab.providers.metering import AHEAD, Usage, estimated_tokens
-from adamab.task.images import is_reference
 from adamab.task.prompts import Prompts
 
 MORE_ASKS = 2  # further questions of a batch after answers with too few images
@@ -94,30 +93,20 @@ class Dialect:
         return min(missing, self.most)
 
 
-@dataclass(frozen=True)
-class Made:
-    """What an answer gave: references of images that were stored, and why others were not."""
+class StoredAnswer(BaseModel):
+    """An answer as it is kept: references of the images that were stored, and why others were not."""
 
-    asked: int  # images
-    images: tuple[str, ...] = ()
-    rejected: Mapping[str, int] = field(default_factory=dict)
-
-    def reply(self) -> Reply:
-        """As it is kept: it names the images, which lie elsewhere."""
-        values = {"images": self.images, "asked": self.asked, "rejected": dict(self.rejected)}
-        return Reply(json.dumps(values))
+    images: tuple[Annotated[str, Field(pattern=r"^image:[0-9a-f]{64}$")], ...]
+    asked: NonNegativeInt  # images requested
+    rejected: dict[str, NonNegativeInt]
 
     @classmethod
-    def read(cls, reply: Reply) -> Made | None:
-        """Take back what `reply` gave; None where it is something else."""
+    def read(cls, reply: Reply) -> StoredAnswer | None:
+        """What `reply` holds; None where that is something else."""
         try:
-            values = json.loads(reply.content)
-            images, asked, rejected = values["images"], values["asked"], values["rejected"]
-            counts = [asked, *rejected.values()]
-        except (ValueError, LookupError, TypeError, AttributeError):
+            return cls.model_validate_json(reply.content, strict=True)
+        except ValidationError:
             return None
-        fine = isinstance(images, list) and all(isinstance(i, str) and is_reference(i) for i in images)
-        return cls(asked, tuple(images), rejected) if fine and all(map(is_count, counts)) else None
 
 
 class OpenAIImageGenerator(ImageGenerator):
@@ -228,11 +217,11 @@ class OpenAIImageGenerator(ImageGenerator):
                 if AHEAD.get() or not new.texts:
                     raise
                 return new.batch()  # the rest is out of reach, but these are paid for
-            made = Made.read(reply)
-            if reply.refused or made is None:
+            answer = StoredAnswer.read(reply)
+            if reply.refused or answer is None:
                 return new.batch(refused=True)
-            new.rejected.update(made.rejected)
-            fell_short += new.add(made.images) < max(made.asked, 1)
+            new.rejected.update(answer.rejected)
+            fell_short += new.add(answer.images) < max(answer.asked, 1)
             number += 1
         nothing = not new.texts and request.count > 0
         return new.batch(closed=f"{self} gave nothing new in {number} answers" if nothing else None)
@@ -261,13 +250,12 @@ class OpenAIImageGenerator(ImageGenerator):
         for number in itertools.count(ask.number, _TURN):
             place = replace(ask, number=number)
             kept = self.replies.get(place)
-            if kept is None or kept.refused or self._is_whole(kept):
+            if kept is None or kept.refused:
+                return place, kept
+            answer = StoredAnswer.read(kept)
+            if answer is not None and all(map(self.store.has, answer.images)):
                 return place, kept
         raise AssertionError
-
-    def _is_whole(self, reply: Reply) -> bool:
-        made = Made.read(reply)
-        return made is not None and all(map(self.store.has, made.images))
 
     async def _asked(self, ask: Ask, prompt: str, missing: int) -> Reply:
         """The answer, in whatever dialect the server turns out to speak."""
@@ -293,7 +281,8 @@ class OpenAIImageGenerator(ImageGenerator):
         kept: list[Reply] = []
 
         def keep(answer: Any) -> None:
-            kept.append(self._stored(answer, count, in_base64="response_format" in body).reply())
+            stored = self._stored(answer, count, in_base64="response_format" in body)
+            kept.append(Reply(stored.model_dump_json()))
             self.replies.put(ask, kept[-1])
 
         call = Call(
@@ -308,7 +297,7 @@ class OpenAIImageGenerator(ImageGenerator):
         await self.api.post(call, usage=lambda answer: usage_of(answer, count), keep=keep)
         return kept[-1]
 
-    def _stored(self, answer: Any, asked: int, *, in_base64: bool) -> Made:
+    def _stored(self, answer: Any, asked: int, *, in_base64: bool) -> StoredAnswer:
         """Put an answer's images into the store and say which they are; they are safe then."""
         sent, only_urls = images_of(answer)
         if only_urls:
@@ -318,14 +307,14 @@ class OpenAIImageGenerator(ImageGenerator):
                 f"{self} at {self.api.service.place} answers with addresses of images, which are not "
                 f"fetched, instead of the images in base64; {remedy}"
             )
-        images, rejected, store = list[str](), Counter[str](), self.store
+        images, rejected = list[str](), Counter[str]()
         for data in sent:
             flaw = _flaw(data)
             if flaw is None and data is not None:
-                images.append(store.put(data, share=True).reference)
+                images.append(self.store.put(data, share=True).reference)
             else:
                 rejected[str(flaw)] += 1
-        return Made(asked, tuple(images), rejected)
+        return StoredAnswer(images=tuple(images), asked=asked, rejected=dict(rejected))
 
     def _prompt(self, request: Request, number: int) -> str:
         name, batch = request.spec.name, request.number
@@ -409,25 +398,23 @@ def images_of(answer: Any) -> tuple[list[bytes | None], bool]:
     """
     if not isinstance(answer, dict) or not isinstance(answer.get("data"), list):
         raise BadAnswerError("an answer without images")
-    entries = [entry if isinstance(entry, dict) else {} for entry in answer["data"]]
-    written = [_written(entry) for entry in entries]
-    urls = [isinstance(entry.get("url"), str) for entry in entries]
-    only_urls = bool(entries) and all(u and w is None for u, w in zip(urls, written, strict=True))
-    return [None if text is None else _bytes(text) for text in written], only_urls
-
-
-def _written(entry: Mapping[str, Any]) -> str | None:
-    """The base64 of an image; some servers write it as a URL that holds the data."""
-    for value in (entry.get("b64_json"), entry.get("url")):
-        if isinstance(value, str) and (value.startswith("data:") or value is entry.get("b64_json")):
-            return value.partition(",")[2] if value.startswith("data:") else value
-    return None
+    images: list[bytes | None] = []
+    urls = 0
+    for entry in answer["data"]:
+        values = entry if isinstance(entry, dict) else {}
+        text = values.get("b64_json")
+        if not isinstance(text, str):
+            text = values.get("url")  # some servers put the image there, as a data URL
+            urls += isinstance(text, str) and not text.startswith("data:")
+        images.append(_bytes(text) if isinstance(text, str) else None)
+    return images, 0 < urls == len(images)
 
 
 def _bytes(text: str) -> bytes | None:
+    letters = text.partition(",")[2] if text.startswith("data:") else text
     try:
-        return base64.b64decode("".join(text.split()), validate=True)
-    except (binascii.Error, ValueError):
+        return base64.b64decode("".join(letters.split()), validate=True)
+    except ValueError:
         return None
 
 

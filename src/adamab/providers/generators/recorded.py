@@ -8,7 +8,6 @@ import itertools
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -172,15 +171,12 @@ def shuffled(name: str, samples: list[T], seed: int) -> list[T]:
     return [samples[place] for place in np.random.default_rng([seed, own]).permutation(len(samples))]
 
 
-_UNREADABLE = "unreadable"  # why an image was left out
-
-
 class ImagePoolGenerator(ImageGenerator):
     """The images of a folder with one folder per class, or of a file with paths.
 
-    They come in the order in which they are found there, each at most once; with `seed` every class is
+    They come in the order in which they are listed there, each at most once; with `seed` every class is
     shuffled on its own. Files are listed at the start and read when it is their turn, so a pool may be
-    large. A image that the class has already is passed over, whatever its file is called, so a run that
+    large. An image that the class has already is passed over, whatever its file is called, so a run that
     starts again goes on where it was; a broken one is left out and counted. What is handed out is copied
     into the run.
     """
@@ -221,70 +217,37 @@ class ImagePoolGenerator(ImageGenerator):
 
     def _next(self, request: Request, store: ImageStore) -> Batch:
         name, count = request.spec.name, max(request.count, 0)
-        scan = _Scan(store, frozenset(request.existing), {*request.given, *self._handed[name]})
-        queue = self._queues[name]
+        queue, existing = self._queues[name], set(request.existing)
+        known = {*request.given, *self._handed[name]}
+        taken: list[str] = []
+        broken = counted = 0  # counted: those before the last image that was taken
         exhausted = True
         for index in range(self._cursors[name], len(queue)):
-            if len(scan.taken) < count:
-                if scan.take(queue[index]):
-                    self._cursors[name] = index + 1
-            elif scan.is_more(queue[index]):
-                exhausted = False
-                break
-        self._handed[name].update(scan.taken)
-        broken = scan.broken + (scan.pending if exhausted else 0)
+            try:
+                reference = image_at(queue[index]).reference
+                if reference in existing and reference not in known:
+                    broken = counted  # handed out by an earlier process, which has counted those before it
+                    known.add(reference)
+                if reference in known:
+                    continue
+                if len(taken) == count:  # one more could be taken
+                    decoded(queue[index], least_side=1)
+                    exhausted = False
+                    break
+                store.put(queue[index].read_bytes())
+            except (ImageError, OSError):
+                broken += 1
+                continue
+            taken.append(reference)
+            known.add(reference)
+            self._cursors[name], counted = index + 1, broken
+        self._handed[name].update(taken)
+        unreadable = broken if exhausted else counted
         return Batch(
-            tuple(scan.taken),
+            tuple(taken),
             closed="pool exhausted" if exhausted else None,
-            rejected={_UNREADABLE: broken} if broken else {},
+            rejected={"unreadable": unreadable} if unreadable else {},
         )
-
-
-@dataclass
-class _Scan:
-    """One walk along the files of a class, for one batch."""
-
-    store: ImageStore
-    existing: frozenset[str]
-    known: set[str]  # given, or handed out by this generator
-    taken: list[str] = field(default_factory=list)
-    broken: int = 0  # before the last that was taken
-    pending: int = 0  # since then: they count for the batch after, if there is one
-
-    def take(self, file: Path) -> bool:
-        """Store an image; False if it is broken or was there already."""
-        try:
-            if not self._is_new(file):
-                return False
-            reference = self.store.put(file.read_bytes()).reference
-        except (ImageError, OSError):
-            self.pending += 1
-            return False
-        self.taken.append(reference)
-        self.known.add(reference)
-        self.broken, self.pending = self.broken + self.pending, 0
-        return True
-
-    def is_more(self, file: Path) -> bool:
-        """Whether this one could be taken; it is not stored."""
-        try:
-            if not self._is_new(file):
-                return False
-            decoded(file, least_side=1)
-        except ImageError:
-            self.pending += 1
-            return False
-        return True
-
-    def _is_new(self, file: Path) -> bool:
-        reference = image_at(file).reference
-        if reference in self.known:
-            return False
-        if reference in self.existing:
-            self.pending = 0  # handed out by an earlier process, which has counted those before it
-            self.known.add(reference)
-            return False
-        return True
 
 
 def _listed(source: str) -> tuple[dict[str, list[Path]], dict[str, str]]:
