@@ -19,7 +19,7 @@ from adamab.providers.embedders.base import TextError
 from adamab.providers.metering import Budget, Ledger, Price
 from adamab.providers.registry import resolve_embedder
 from adamab.testing import Fault, ProviderServer, check_embedder
-from adamab.testing._provider_embeddings import vector
+from adamab.testing._provider_endpoints import vector
 
 PLACES = {"openai": "/v1", "voyage": "/voyage/v1", "cohere": "/cohere"}
 TEXTS = [f"text number {n} with words of its own" for n in range(40)]
@@ -194,15 +194,15 @@ async def test_faults_that_stay_are_one_line(server: ProviderServer, fault: Faul
 
 @pytest.mark.parametrize("how", ["numbers", "unknown"])
 async def test_servers_that_know_no_base64(server: ProviderServer, how: str, monkeypatch: Any) -> None:
-    from adamab.testing import _provider_protocol, _provider_server
+    from adamab.testing import _provider_endpoints, _provider_protocol
 
     def numbers_only(body: dict[str, Any], options: Any, fault: Fault) -> dict[str, Any]:
         if how == "unknown" and "encoding_format" in body:
             raise _provider_protocol.Refused(400, "Unrecognized request argument: encoding_format")
         plain = {key: value for key, value in body.items() if key != "encoding_format"}
-        return _provider_server.openai_embeddings(plain, options, fault)
+        return _provider_endpoints.openai_embeddings(plain, options, fault)
 
-    monkeypatch.setitem(_provider_server.ROUTES, "/v1/embeddings", numbers_only)
+    monkeypatch.setitem(_provider_endpoints.ROUTES, "/v1/embeddings", numbers_only)
     answer = await make(server).embed(TEXTS)
     np.testing.assert_allclose(answer.views["pooled"], expected(TEXTS), atol=1e-6)
 

@@ -23,7 +23,7 @@ from adamab.providers.metering import Budget, Ledger, Price
 from adamab.providers.registry import resolve_embedder
 from adamab.task.images import Image, digest_of
 from adamab.testing import Fault, ProviderServer, check_embedder
-from adamab.testing._provider_generators import draw_image as sample_image
+from adamab.testing._provider_endpoints import draw_image as sample_image
 
 PIL = pytest.importorskip("PIL.Image", reason="Pillow is not installed (adamab[images])")
 MODEL = "voyage-multimodal-3"

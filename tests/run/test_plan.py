@@ -273,7 +273,7 @@ def pictures_for(
     """A task of pictures whose generator is behind an API and whose embedder is not."""
     pytest.importorskip("PIL", reason="Pillow is not installed")
     from adamab.task.image_folders import image_at
-    from adamab.testing._provider_generators import draw_image as picture
+    from adamab.testing._provider_endpoints import draw_image as picture
 
     samples = []
     for name in ("cat", "dog", "owl"):

@@ -21,26 +21,12 @@ import pytest
 from adamab.task.prompts import Prompts
 from adamab.task.spec import ClassSpec
 from adamab.testing import Fault, ProviderServer, __main__
-from adamab.testing._provider_generators import draw_image
 
 CHAT, EMBED, DRAW = "/v1/chat/completions", "/v1/embeddings", "/v1/images/generations"
 VOYAGE, MULTIMODAL = "/voyage/v1/embeddings", "/voyage/v1/multimodalembeddings"
 COHERE, RERANKERS = "/cohere/v2/embed", ("/cohere/v2/rerank", "/jina/v1/rerank", "/voyage/v1/rerank")
 TEXTS = ["the red car broke down", "my red car broke", "bread and butter"]
-SPEC = ClassSpec("churn_risk", "A customer wants to leave")
-PROMPT = Prompts().generate_text(SPEC, ["I want to cancel my plan"], [], 4)
-BENGAL = 'Take a photograph of this:\n<data>\n{"name": "Bengal"}\n</data>'
-SPHYNX = BENGAL.replace("Bengal", "Sphynx")
 KEY = "sk-proj-verysecretverysecret-9876"
-
-
-def png(colour: str, width: int, height: int) -> bytes:
-    stream = io.BytesIO()
-    PIL.Image.new("RGB", (width, height), colour).save(stream, "PNG")
-    return stream.getvalue()
-
-
-RED = png("red", 8, 8)
 
 
 @pytest.fixture
@@ -64,41 +50,19 @@ def _post(client: httpx.Client) -> Any:
     return post
 
 
-def asked(content: str) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": content}]}
-
-
-def written(response: httpx.Response) -> Any:
-    return response.json()["choices"][0]["message"]["content"]
-
-
-def drawn(response: httpx.Response) -> list[bytes]:
-    return [base64.b64decode(entry["b64_json"], validate=True) for entry in response.json()["data"]]
-
-
 def vectors(response: httpx.Response) -> np.ndarray[Any, Any]:
     return np.array([entry["embedding"] for entry in response.json()["data"]], np.float64)
 
 
-def url_of(data: bytes) -> str:
-    return f"data:image/png;base64,{base64.b64encode(data).decode()}"
-
-
 def image(data: bytes) -> dict[str, Any]:
-    return {"content": [{"type": "image_base64", "image_base64": url_of(data)}]}
+    url = f"data:image/png;base64,{base64.b64encode(data).decode()}"
+    return {"content": [{"type": "image_base64", "image_base64": url}]}
 
 
-def text(words: str) -> dict[str, Any]:
-    return {"content": [{"type": "text", "text": words}]}
-
-
-def shown(*urls: str) -> dict[str, Any]:
-    prompt = Prompts().classify_text([ClassSpec("green"), ClassSpec("red")], None, {})
-    parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
-    return {"messages": [{"role": "user", "content": [{"type": "text", "text": prompt}, *parts]}]}
-
-
-# Answers
+def png(width: int, height: int) -> bytes:
+    stream = io.BytesIO()
+    PIL.Image.new("RGB", (width, height)).save(stream, "PNG")
+    return stream.getvalue()
 
 
 def test_vectors_are_of_unit_length_the_same_every_time_and_near_where_words_are_shared(
@@ -117,8 +81,9 @@ def test_each_counts_in_its_own_way(server: ProviderServer, post: Any) -> None:
     assert post(server, VOYAGE, input=TEXTS).json()["usage"] == {"total_tokens": 14}
     cohere = post(server, COHERE, texts=TEXTS, input_type="search_document").json()
     assert cohere["meta"]["billed_units"] == {"input_tokens": 14}
-    small, large = png("black", 5, 2), png("black", 800, 700)
-    usage = post(server, MULTIMODAL, inputs=[image(small), image(large), text("abcdefgh")]).json()["usage"]
+    text = {"content": [{"type": "text", "text": "abcdefgh"}]}
+    inputs = [image(png(5, 2)), image(png(800, 700)), text]
+    usage = post(server, MULTIMODAL, inputs=inputs).json()["usage"]
     pixels = 50_000 + 560_000
     assert usage == {"text_tokens": 2, "image_pixels": pixels, "total_tokens": 2 + -(-pixels // 560)}
     long = post(server, RERANKERS[0], query="x", documents=["word " * 1000] * 60).json()
@@ -127,6 +92,7 @@ def test_each_counts_in_its_own_way(server: ProviderServer, post: Any) -> None:
     made = 2 * 6208  # a quality that is not given is the highest
     usage = post(server, DRAW, **body).json()["usage"]
     assert usage == {"total_tokens": 2 + made, "input_tokens": 2, "output_tokens": made}
+    assert server.images() == 4
 
 
 @pytest.mark.parametrize(
@@ -135,22 +101,19 @@ def test_each_counts_in_its_own_way(server: ProviderServer, post: Any) -> None:
         (EMBED, {"input": ["x"] * 2049}, "array too long"),
         (EMBED, {"input": [""]}, "empty string"),
         (EMBED, {"input": TEXTS, "input_type": "query"}, "input_type"),
-        (EMBED, {"input": ["x" * 40_000]}, "8192"),
         (VOYAGE, {"input": TEXTS, "input_type": "search_query"}, "search_query"),
         (COHERE, {"texts": TEXTS}, "input_type"),
         (COHERE, {"texts": 5, "input_type": "classification"}, "list of texts"),
-        (MULTIMODAL, {"inputs": [text("a"), "b"]}, "'inputs' is invalid"),
+        (MULTIMODAL, {"inputs": ["b"]}, "'inputs' is invalid"),
         (MULTIMODAL, {"inputs": [image(b"x")]}, "not be decoded"),
+        (MULTIMODAL, {"inputs": [{"content": [{"type": "image_url", "image_url": "https:"}]}]}, "fetches no"),
         (MULTIMODAL, {"inputs": []}, "batch size limit is 1000"),
         (CHAT, {"messages": []}, "messages"),
-        (CHAT, shown("https://example.org/a.png"), "fetches no images"),
-        (CHAT, shown("data:image/png;base64,???"), "could not be decoded"),
-        (CHAT, {**shown(), "model": "gpt-5-nano", "max_tokens": 5}, "max_completion_tokens"),
         (DRAW, {"prompt": ""}, "prompt"),
-        (DRAW, {"prompt": "x", "model": "dall-e-3", "n": 2}, "integer from 1 to 1"),
         (DRAW, {"prompt": "x", "model": "gpt-image-1", "response_format": "b64_json"}, "response_format"),
         (RERANKERS[0], {"query": "", "documents": TEXTS}, "query"),
-        (RERANKERS[1], {"query": {"image": url_of(RED)}, "documents": TEXTS}, "takes no images"),
+        (RERANKERS[1], {"query": {"image": "x"}, "documents": TEXTS}, "takes no images"),
+        (EMBED, {"input": TEXTS, "model": ""}, "must provide a model"),
     ],
 )
 def test_what_the_services_do_not_take_is_refused_and_not_billed(
@@ -158,35 +121,25 @@ def test_what_the_services_do_not_take_is_refused_and_not_billed(
 ) -> None:
     refused = post(server, path, **body)
     assert refused.status_code in (400, 422)
-    answer = refused.json()
-    shape = {"v1": answer.get("error", {}).get("message"), "cohere": answer.get("message")}
-    assert words in shape.get(path.split("/")[1], answer.get("detail"))
+    assert words in refused.text
     assert (server.billed(), server.images()) == (0, 0)
 
 
-def test_samples_are_different_about_the_class_and_depend_on_the_request_alone(
+def test_samples_are_about_the_class_and_depend_on_the_request_alone(
     server: ProviderServer, post: Any
 ) -> None:
-    first = post(server, CHAT, **asked(PROMPT), response_format={"type": "json_schema"})
-    texts = json.loads(written(first))["texts"]
+    spec = ClassSpec("churn_risk", "A customer wants to leave")
+    prompt = Prompts().generate_text(spec, ["I want to cancel my plan"], [], 4)
+    request = {"messages": [{"role": "user", "content": prompt}], "response_format": {"type": "json_schema"}}
+    first = post(server, CHAT, **request).json()
+    texts = json.loads(first["choices"][0]["message"]["content"])["texts"]
     assert len(set(texts)) == 4
     words = {"churn", "risk", "customer", "wants", "leave", "cancel", "plan"}
     assert all(words & set(sample.split()) for sample in texts)
-    assert written(post(server, CHAT, **asked(PROMPT), seed=2)) != written(first)
+    assert post(server, CHAT, **request, seed=2).json()["choices"] != first["choices"]
     with ProviderServer(faults=[Fault("status")]) as other:
-        assert post(other, CHAT, **asked(PROMPT)).status_code == 429
-        again = post(other, CHAT, **asked(PROMPT), response_format={"type": "json_schema"})
-    assert again.json() == first.json()
-
-
-def test_a_question_which_class_suits_gets_a_number(server: ProviderServer, post: Any) -> None:
-    specs = [ClassSpec("weather", "Rain and sun"), ClassSpec("food", "Bread and butter")]
-    prompt = Prompts().classify_text(specs, "more butter on my bread", {})
-    assert written(post(server, CHAT, **asked(prompt))) == "2"
-    seen = post(server, CHAT, **shown(url_of(RED)))
-    assert written(seen) == "2"
-    assert seen.json()["usage"]["prompt_tokens"] > 2833 + 5667
-    assert server.images() == 1
+        assert post(other, CHAT, **request).status_code == 429
+        assert post(other, CHAT, **request).json() == first
 
 
 @pytest.mark.parametrize("path", RERANKERS)
@@ -200,27 +153,17 @@ def test_the_best_document_comes_first_and_all_carry_their_index(
     assert sorted(entry["index"] for entry in results) == [0, 1, 2]
 
 
-def test_images_are_real_different_and_the_same_on_every_server(server: ProviderServer, post: Any) -> None:
-    body = {"model": "gpt-image-1-mini", "prompt": BENGAL, "size": "1536x1024"}
-    first = drawn(post(server, DRAW, n=2, **body))
-    assert {PIL.Image.open(io.BytesIO(data)).size for data in first} == {(96, 64)}
-    assert len({*first, *drawn(post(server, DRAW, n=3, **body))}) == 5
-    assert server.images(DRAW) == 5
-    with ProviderServer() as other:
-        assert drawn(post(other, DRAW, n=2, **body)) == first
-
-
-def test_texts_and_images_get_vectors_of_their_own(server: ProviderServer, post: Any) -> None:
-    data = [draw_image(prompt, n, (1024, 1024)) for prompt in (BENGAL, SPHYNX) for n in (0, 1)]
-    inputs = [*map(image, data), text("a bengal")]
-    rows = vectors(post(server, MULTIMODAL, inputs=inputs, input_type="document"))
+def test_images_of_a_class_look_alike_and_no_two_are_equal(server: ProviderServer, post: Any) -> None:
+    images: list[bytes] = []
+    for name in ("Bengal", "Sphynx"):
+        prompt = f'Take a photograph of this:\n<data>\n{{"name": "{name}"}}\n</data>'
+        answer = post(server, DRAW, model="gpt-image-1-mini", prompt=prompt, n=2, size="1536x1024").json()
+        images += [base64.b64decode(entry["b64_json"], validate=True) for entry in answer["data"]]
+    assert {PIL.Image.open(io.BytesIO(data)).size for data in images} == {(96, 64)}
+    assert len(set(images)) == 4
+    rows = vectors(post(server, MULTIMODAL, inputs=[*map(image, images)], input_type="document"))
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1)
     assert 0.95 > rows[0] @ rows[1] > 0.6 > rows[0] @ rows[2]
-    query = vectors(post(server, MULTIMODAL, inputs=[image(data[1])], input_type="query"))
-    assert 0.8 < query[0] @ rows[1] < 1
-
-
-# The door, and faults
 
 
 @pytest.mark.parametrize("path", [EMBED, VOYAGE, COHERE])
@@ -239,8 +182,8 @@ def test_a_wrong_key_is_401_and_errors_quote_what_they_got(client: httpx.Client,
 
 @pytest.mark.parametrize(("wait", "header"), [(None, None), (0.25, "0.25"), ("Wed, 21 Oct 2015",) * 2])
 def test_status(server: ProviderServer, post: Any, wait: Any, header: str | None) -> None:
-    server.add_fault(Fault("status", path="embed", after=1, times=2, retry_after=wait))
-    assert post(server, CHAT, **asked(PROMPT)).status_code == 200
+    server.add_fault(Fault("status", path="/v1", after=1, times=2, retry_after=wait))
+    assert post(server, COHERE, texts=TEXTS, input_type="classification").status_code == 200
     answers = [post(server, EMBED, input=TEXTS) for _ in range(4)]
     assert [answer.status_code for answer in answers] == [200, 429, 429, 200]
     assert answers[1].headers.get("Retry-After") == header
@@ -266,20 +209,6 @@ def test_hang_answers_nothing_bills_nothing_and_ends_with_the_server(post: Any) 
         assert post(server, EMBED, input=TEXTS).status_code == 200
 
 
-def test_bodies_that_do_not_come_whole(server: ProviderServer, post: Any) -> None:
-    for sent in (None, 0.0):
-        server.add_fault(Fault("reset", sent=sent))
-        with pytest.raises(httpx.ReadError, match=r"reset|104"):
-            post(server, EMBED, input=TEXTS)
-    server.add_fault(Fault("truncate", sent=0.3))
-    with pytest.raises(json.JSONDecodeError):
-        post(server, EMBED, input=TEXTS).json()
-    server.add_fault(Fault("truncate", how="length"))
-    with pytest.raises(httpx.RemoteProtocolError, match="without sending complete"):
-        post(server, EMBED, input=TEXTS)
-    assert server.billed() == 4
-
-
 @pytest.mark.parametrize("fault", ["sleepy", "status:code=4", "status:times=x", "reset:sent=2"])
 def test_faults_that_make_no_sense_are_refused(fault: str) -> None:
     with pytest.raises((ValueError, TypeError)):
@@ -288,35 +217,23 @@ def test_faults_that_make_no_sense_are_refused(fault: str) -> None:
         ProviderServer(style="haiku")
 
 
-# Billing
-
-
-def test_a_repeated_key_is_answered_from_memory_and_billed_once(server: ProviderServer, post: Any) -> None:
-    first, second = (post(server, EMBED, key="a", input=TEXTS) for _ in range(2))
-    assert first.content == second.content
-    post(server, EMBED, key="b", input=TEXTS)
-    assert (server.count(), server.billed(), server.repeated()) == (3, 2, 1)
-    refused = post(server, EMBED, key="a", input=TEXTS[:1])
-    assert refused.json()["error"]["type"] == "idempotency_error"
-    server.idempotent = False
-    post(server, EMBED, key="a", input=TEXTS)
-    assert (server.billed(), server.repeated()) == (3, 2)
-
-
-@pytest.mark.parametrize("kind", ["reset", "truncate", "nan", "few_vectors"])
-def test_a_key_whose_answer_came_broken_gets_the_right_one_without_another_bill(
-    server: ProviderServer, post: Any, kind: str
+@pytest.mark.parametrize("kind", [None, "reset", "truncate", "nan", "few_vectors"])
+def test_a_repeated_key_gets_the_right_answer_and_is_billed_once(
+    server: ProviderServer, post: Any, kind: str | None
 ) -> None:
-    server.add_fault(Fault(kind))
+    if kind is not None:
+        server.add_fault(Fault(kind))
     try:
         post(server, EMBED, key="a", input=TEXTS)
     except httpx.TransportError:
         assert kind == "reset"
     assert np.isfinite(vectors(post(server, EMBED, key="a", input=TEXTS))).all()
-    assert (server.count(), server.billed()) == (2, 1)
-
-
-# Control over HTTP and the process of its own
+    assert (server.count(), server.billed(), server.repeated()) == (2, 1, 0)
+    refused = post(server, EMBED, key="a", input=TEXTS[:1])
+    assert refused.json()["error"]["type"] == "idempotency_error"
+    server.idempotent = False
+    post(server, EMBED, key="a", input=TEXTS)
+    assert (server.billed(), server.repeated()) == (2, 1)
 
 
 def test_control_over_http(server: ProviderServer, client: httpx.Client, post: Any) -> None:

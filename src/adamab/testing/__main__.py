@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from time import sleep
 
-from adamab.testing._provider_generators import STYLES
+from adamab.testing._provider_endpoints import STYLES
 from adamab.testing._provider_protocol import KINDS, Fault
 from adamab.testing._provider_server import ProviderServer
 

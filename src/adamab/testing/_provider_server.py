@@ -24,34 +24,14 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from adamab.testing._provider_embeddings import (
-    cohere_embed,
-    cohere_rerank,
-    jina_rerank,
-    openai_embeddings,
-    voyage_embeddings,
-    voyage_multimodal,
-    voyage_rerank,
-)
-from adamab.testing._provider_generators import STYLES, openai_chat, openai_images
+from adamab.testing._provider_endpoints import ROUTES, STYLES
 from adamab.testing._provider_protocol import NO_FAULT, SPOILED, Answer, Fault, Options, Refused, digest
 
-ROUTES: dict[str, Callable[[dict[str, Any], Options, Fault], dict[str, Any]]] = {
-    "/v1/embeddings": openai_embeddings,
-    "/v1/chat/completions": openai_chat,
-    "/v1/images/generations": openai_images,
-    "/voyage/v1/embeddings": voyage_embeddings,
-    "/voyage/v1/multimodalembeddings": voyage_multimodal,
-    "/voyage/v1/rerank": voyage_rerank,
-    "/cohere/v2/embed": cohere_embed,
-    "/cohere/v2/rerank": cohere_rerank,
-    "/jina/v1/rerank": jina_rerank,
-}
 _PAGE = b"<html><head><title>502 Bad Gateway</title></head><body>nginx</body></html>"
 _POLL = 0.05  # seconds between looks at whether the server is to end
 _SECRET = ("authorization", "proxy-authorization", "api-key", "x-api-key", "cookie")
@@ -258,7 +238,7 @@ class ProviderServer:
             if not key or key not in self._answers:
                 request.billed = True
                 request.images = len(_SENT_IMAGE.findall(json.dumps(request.body)))
-                if ROUTES[request.path] is openai_images:
+                if request.path == "/v1/images/generations":
                     request.images = len(reply["data"])
                 request.repeated = (request.path, body_digest) in self._billed_bodies
                 self._billed_bodies.add((request.path, body_digest))

@@ -217,31 +217,26 @@ class ImageGenerator(Generator):
             raise GeneratorError(f"{self} was not configured: it does not know where to put its images")
         return self.images
 
+    def add_image(self, new: NewSamples, image: PIL.Image.Image) -> bool:
+        """Store an image as a JPEG and add its reference to a batch.
 
-class NewImages:
-    """The images of one batch on their way into the store: none that the class has already."""
+        Args:
+            new: The batch, which knows the images that its class has.
+            image: What to add.
 
-    def __init__(self, store: ImageStore, request: Request) -> None:
-        self._store = store
-        self._known = {*request.given, *request.existing}
-        self.references: list[str] = []
-
-    def add(self, image: PIL.Image.Image) -> bool:
-        """Store an image as a JPEG; False, and nothing stored, if the class has it already."""
+        Returns:
+            False, and nothing stored, if the class has the image already.
+        """
         import PIL.Image
 
         # Nothing beside its pixels goes into the file.
         plain = PIL.Image.frombytes("RGB", image.size, image.convert("RGB").tobytes())
         stream = io.BytesIO()
         plain.save(stream, "JPEG", quality=_QUALITY)
-        data = stream.getvalue()
-        reference = Image(digest_of(data), Path()).reference
-        if reference in self._known:
-            return False
-        self._store.put(data)
-        self._known.add(reference)
-        self.references.append(reference)
-        return True
+        is_new = new.add([Image(digest_of(stream.getvalue()), Path()).reference]) == 1
+        if is_new:
+            self.store.put(stream.getvalue())
+        return is_new
 
 
 def own_seed(*parts: object) -> int:

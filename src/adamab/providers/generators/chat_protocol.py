@@ -1,4 +1,4 @@
-"""What goes over the wire to an OpenAI-compatible chat server, and how its answers are read."""
+"""What goes over the wire to an OpenAI-compatible server, and how the answers of chat models are read."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import json
 import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeGuard
+from typing import Any, ClassVar, TypeGuard
 
-from adamab.errors import ApiError, ProviderError, short
-from adamab.providers.cache import Reply
-from adamab.providers.http import BadAnswerError
+from adamab.errors import ApiError, GeneratorError, ProviderError, short
+from adamab.providers.cache import Ask, MemoryReplies, Replies, Reply
+from adamab.providers.generators.base import Generator
+from adamab.providers.http import ApiClient, BadAnswerError, connection
 from adamab.providers.metering import Usage
+from adamab.task.prompts import Prompts
 
 Messages = Sequence[Mapping[str, str]]
 MOST_OUTPUT = 16_000  # tokens of one answer
@@ -23,12 +25,49 @@ _FRAME = 200  # tokens of an answer beside its samples
 _PER_MESSAGE = 16  # tokens that a chat template puts around a message, generously
 
 
+class ApiGenerator(Generator):
+    """What generators behind OpenAI's protocol share: a client, and replies that are kept."""
+
+    scheme: ClassVar[str]
+    example: ClassVar[str]  # the name of a model
+
+    def __init__(self, model: str, options: Mapping[str, str | float | None]) -> None:
+        if not model.strip():
+            raise GeneratorError(
+                f"{self.scheme}: no model; write {self.scheme}:MODEL, such as {self.example}"
+            )
+        service, limits = connection("openai", options)
+        self.model = model.strip()
+        self.api: ApiClient = ApiClient(service, self.model, limits)
+        self.replies: Replies = MemoryReplies()
+        self.prompts = Prompts()
+
+    def __str__(self) -> str:
+        return f"{self.scheme}:{self.model}"
+
+    @property
+    def place(self) -> str:
+        """The server, as a part of the fingerprint; empty where it is OpenAI's own."""
+        return "" if self.api.service.needs_key else f"@{self.api.service.place}"
+
+    async def _reply_or_refusal(self, ask: Ask, reply: Awaitable[Reply]) -> Reply:
+        """The reply; where the server declines with an error, a refused one."""
+        try:
+            return await reply
+        except ApiError as error:
+            if not error.refused:
+                raise
+        declined = Reply("", refused=True)
+        self.replies.put(ask, declined)  # so that a resumed run does not ask a second time
+        return declined
+
+
 @dataclass(frozen=True)
 class Dialect:
     """Which of the optional parameters a server takes; learned from its errors, kept for the session."""
 
     schema: bool = True
-    counted: bool = False  # the schema may say how many texts; small models need that, OpenAI refuses it
+    schema_count: bool = False  # the schema may say how many texts; small models need it, OpenAI refuses it
     new_limit: bool = True  # `max_completion_tokens`, which OpenAI wants; others know `max_tokens`
     seed: bool = True
     temperature: bool = True
@@ -41,18 +80,18 @@ class Dialect:
         """
         options = [field.name for field in fields(self)]
         changes = [{name: False} for name in options if getattr(self, name) and name != "new_limit"]
-        changes.insert(self.schema + self.counted, {"new_limit": not self.new_limit})
+        changes.insert(self.schema + self.schema_count, {"new_limit": not self.new_limit})
         for change in changes:
             yield replace(self, **change)
         if self.schema:
             for change in changes[1:]:
-                if "counted" not in change:
+                if "schema_count" not in change:
                     yield replace(self, schema=False, **change)
         for new_limit in (self.new_limit, not self.new_limit):
             yield Dialect(schema=False, new_limit=new_limit, seed=False, temperature=False)
 
 
-class Spoken:
+class LearnedDialect:
     """The dialect that one server turns out to speak."""
 
     def __init__(self, first: Dialect) -> None:
@@ -119,11 +158,11 @@ class Size:
             yield Size(min(room[1], self.limit(limit)), self.shown(texts) >> halvings)
 
 
-def response_format(count: int, *, counted: bool) -> dict[str, Any]:
-    """Structured output of `count` texts."""
+def response_format(count: int, *, with_count: bool) -> dict[str, Any]:
+    """Structured output of `count` texts; `with_count`: the schema itself demands so many."""
     # OpenAI's strict mode takes no minItems and maxItems, so the count stands in the name as well.
     texts: dict[str, Any] = {"type": "array", "items": {"type": "string"}, "description": f"{count} texts"}
-    if counted:
+    if with_count:
         texts |= {"minItems": count, "maxItems": count}
     schema = {
         "type": "object",
@@ -140,7 +179,7 @@ def response_format(count: int, *, counted: bool) -> dict[str, Any]:
 def output_bound(count: int, examples: Sequence[str]) -> int:
     """Tokens that an answer of `count` texts may have: three times the longest example for each.
 
-    Three bytes a token is about right for most scripts and generous for English.
+    Three bytes per token is about right for most scripts and generous for English.
     """
     longest = max((len(_utf8(text)) for text in examples), default=0)
     return min(count * max(_LEAST_TOKENS, longest) + _FRAME, MOST_OUTPUT)
@@ -152,8 +191,8 @@ def input_bound(body: Mapping[str, Any]) -> int:
     A token of a byte-level tokenizer covers at least one byte, so the bytes are a strict upper bound.
     """
     messages: Messages = body["messages"]
-    asked = sum(len(_utf8(message["content"])) + _PER_MESSAGE for message in messages)
-    return asked + (len(json.dumps(body["response_format"])) if "response_format" in body else 0)
+    prompt = sum(len(_utf8(message["content"])) + _PER_MESSAGE for message in messages)
+    return prompt + (len(json.dumps(body["response_format"])) if "response_format" in body else 0)
 
 
 def digest(*parts: object) -> str:
@@ -186,8 +225,8 @@ def usage_of(answer: Any) -> Usage | None:
     usage = answer.get("usage") if isinstance(answer, dict) else None
     if not isinstance(usage, dict):
         return None
-    asked, made = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    return Usage(asked, made) if is_count(asked) and is_count(made) else None
+    sent, written = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    return Usage(sent, written) if is_count(sent) and is_count(written) else None
 
 
 def reply_of(answer: Any) -> Reply:
@@ -198,24 +237,21 @@ def reply_of(answer: Any) -> Reply:
     message = choice.get("message")
     message = message if isinstance(message, dict) else {}
     reason = choice.get("finish_reason")
+    content = message.get("content")
+    listed = content if isinstance(content, list) else [content]
+    parts = [part if isinstance(part, dict) else {"text": part} for part in listed]
+    texts = [part.get("text") for part in parts]
     refused = bool(message.get("refusal")) or reason == "content_filter"
-    parts = message.get("content")
-    if isinstance(parts, list):
-        refused |= any(isinstance(part, dict) and part.get("type") == "refusal" for part in parts)
-    return Reply(_content(parts), refused=refused, cut=reason == "length")
+    return Reply(
+        "".join(text for text in texts if isinstance(text, str)),
+        refused=refused or any(part.get("type") == "refusal" for part in parts),
+        cut=reason == "length",
+    )
 
 
 def is_count(value: object) -> TypeGuard[int]:
     """Whether a value of a server's answer can be a number of things."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _content(content: object) -> str:
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else []
-    texts = (part.get("text") if isinstance(part, dict) else part for part in parts)
-    return "".join(text for text in texts if isinstance(text, str))
 
 
 def _utf8(text: str) -> bytes:

@@ -21,7 +21,7 @@ from typing import Any
 
 from adamab.errors import EmbedderError, GeneratorError, MissingExtraError, one_line, place, short
 from adamab.providers.embedders.local_models import hash_directory, quiet
-from adamab.providers.generators.base import Batch, ImageGenerator, NewImages, Request, Settings, own_seed
+from adamab.providers.generators.base import Batch, ImageGenerator, NewSamples, Request, Settings, own_seed
 from adamab.task.spec import ClassSpec
 from adamab.torch_device import find_device
 
@@ -154,28 +154,29 @@ class DiffusersGenerator(ImageGenerator):
 
     async def generate(self, request: Request) -> Batch:
         """Images of the class; fewer where the safety checker flagged some."""
-        return await asyncio.to_thread(self._batch, request, NewImages(self.store, request))
+        _ = self.store  # raises where there is none
+        return await asyncio.to_thread(self._batch, request)
 
-    def _batch(self, request: Request, new: NewImages) -> Batch:
-        rejected = Counter[str]()
+    def _batch(self, request: Request) -> Batch:
+        new, rejected = NewSamples(request), Counter[str]()
         with self._lock:
             if self._pipeline is None:
                 self._pipeline = _load(self._files[0], self.device, self.dtype, str(self))
             for position in range(max(request.count, 0)):
-                reason = self._add_one(request, position, new)
-                rejected.update([reason] if reason else [])
+                rejected[self._add_one(request, position, new)] += 1
+        del rejected[""]
         # A batch of which nothing is left was refused as a whole: the loop must not press.
-        refused = not new.references and rejected["refusal"] > 0
-        useless = not (new.references or refused) and request.count > 0
+        refused = not new.texts and rejected["refusal"] > 0
+        useless = not (new.texts or refused) and request.count > 0
         return Batch(
-            tuple(new.references),
+            tuple(new.texts),
             closed=f"{self} drew nothing of use ({', '.join(rejected)})" if useless else None,
             refused=refused,
-            rejected=dict(rejected),
+            rejected=dict(+rejected),
         )
 
-    def _add_one(self, request: Request, position: int, new: NewImages) -> str | None:
-        """Why the image was left out, if it was."""
+    def _add_one(self, request: Request, position: int, new: NewSamples) -> str:
+        """Why the image was left out; empty where it was added."""
         words = caption(self.prompt, request.spec, request.number * request.count + position)
         for attempt in range(_ATTEMPTS):
             seed = own_seed(self.seed, request.spec.name, request.number, position, attempt)
@@ -185,8 +186,8 @@ class DiffusersGenerator(ImageGenerator):
             # One colour all over is what numbers out of range give.
             if all(low == high for low, high in image.convert("RGB").getextrema()):
                 return "blank"
-            if new.add(image):
-                return None
+            if self.add_image(new, image):
+                return ""
         return "repeat"
 
     def _draw(self, prompt: str, seed: int) -> tuple[Any, bool]:

@@ -6,16 +6,17 @@ import hashlib
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
-from adamab.errors import ApiError, BudgetError, GeneratorError
-from adamab.providers.cache import Ask, MemoryReplies, Replies, Reply
+from adamab.errors import ApiError, BudgetError
+from adamab.providers.cache import Ask, Reply
 from adamab.providers.generators.answers import Answer, is_refusal, read_answer
-from adamab.providers.generators.base import Batch, Generator, NewSamples, Request, Settings, clipped, diverse
+from adamab.providers.generators.base import Batch, NewSamples, Request, Settings, clipped, diverse
 from adamab.providers.generators.chat_protocol import (
     MOST_OUTPUT,
+    ApiGenerator,
     Dialect,
+    LearnedDialect,
     Messages,
     Size,
-    Spoken,
     digest,
     input_bound,
     number_option,
@@ -25,71 +26,66 @@ from adamab.providers.generators.chat_protocol import (
     seed_of,
     usage_of,
 )
-from adamab.providers.http import ApiClient, Call, connection
+from adamab.providers.http import Call
 from adamab.providers.metering import AHEAD, Usage, estimated_tokens
-from adamab.task.prompts import Prompts
 from adamab.task.words import normalised_text
 
 MORE_ASKS = 2  # further questions where an answer has too few texts
-SHOWN = 20  # existing texts that a prompt shows, unless told otherwise
+SHOWN = 20  # existing texts that a prompt shows, unless the recipe says otherwise
 _MOST_EXAMPLES = 20
 _AROUND = 4  # output tokens around each text: quotes, a comma, its share of the frame
 _WIDER = 4  # times more room for an answer after one that was cut before its first text
 
 
-class OpenAIGenerator(Generator):
+class OpenAIGenerator(ApiGenerator):
     """Asks for several texts at once, structured where the server can; otherwise reads line by line.
 
     Too few texts mean asking again for the rest, at most `MORE_ASKS` times. A refusal ends the batch:
     it is never argued with. Each answer is kept in `replies` before it is used, and looked for there
-    before it is asked for. `temperature` and `shown` given here win over those of a run.
+    before it is asked for.
+
+    Args:
+        model: The name of the model at its server.
+        temperature: Of the sampling; wins over the recipe's.
+        max_tokens: The most that an answer may have; None: by the number and length of the examples.
+        seed: Of the sampling, until a run sets its own.
+        shown: Existing texts that a prompt shows; wins over the recipe's `prompt_examples`.
+        **options: Those of the connection: `base_url`, `key_env`, `rpm`, `timeout` and so on.
     """
+
+    scheme = "openai"
+    example = "openai:gpt-4o-mini"
 
     def __init__(
         self,
         model: str,
         *,
-        base_url: str | None = None,
-        key_env: str | None = None,
         temperature: str | float | None = None,
         max_tokens: str | int | None = None,
         seed: str | int = 0,
-        prompts: Prompts | None = None,
         shown: str | int | None = None,
-        **limits: str | float | None,
+        **options: str | float | None,
     ) -> None:
-        if not model.strip():
-            raise GeneratorError("openai: no model; write openai:MODEL, such as openai:gpt-4o-mini")
-        service, pace = connection("openai", {"base_url": base_url, "key_env": key_env, **limits})
-        self.model = model.strip()
-        self.api: ApiClient = ApiClient(service, self.model, pace)
-        self.replies: Replies = MemoryReplies()
+        super().__init__(model, options)
         self._own_temperature = (
             None if temperature is None else number_option("openai: option temperature", temperature, 0, 2)
         )
         self._own_shown = _whole("shown", shown, 0)
         self.max_tokens = _whole("max_tokens", max_tokens, 1)
-        self.prompts = prompts or Prompts()
         self.seed = _whole("seed", seed, 0) or 0
         self.temperature = self._own_temperature
         self.shown = SHOWN if self._own_shown is None else self._own_shown
-        self._spoken = Spoken(Dialect(new_limit=service.needs_key, counted=not service.needs_key))
+        own_server = not self.api.service.needs_key
+        self._dialect = LearnedDialect(Dialect(new_limit=not own_server, schema_count=own_server))
         self._size = Size()
-
-    def __str__(self) -> str:
-        return f"openai:{self.model}"
-
-    def __repr__(self) -> str:
-        return f"OpenAIGenerator({self.model!r})"
 
     @property
     def fingerprint(self) -> str:  # type: ignore[override]  # it can be assigned as well
         """Service, model, place if not OpenAI's own, temperature and the template's digest."""
-        service = self.api.service
-        place = "" if service.needs_key else f"@{service.place}"
         template = hashlib.sha256(self.prompts.generate.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         own = "" if self._own_shown is None else f":shown={self._own_shown}"
-        return f"{service.name}:{self.model}{place}:temperature={self.temperature}:prompt={template}{own}"
+        name = f"{self.api.service.name}:{self.model}{self.place}"
+        return f"{name}:temperature={self.temperature}:prompt={template}{own}"
 
     def configure(self, settings: Settings) -> None:
         """Take a run's wording, seed and settings, but for those that were given to this object."""
@@ -115,7 +111,7 @@ class OpenAIGenerator(Generator):
         """As many questions as a batch may take, each with more room for its answer."""
         limit = self._limit(request, request.count, 0)
         messages = self._messages(request, NewSamples(request))
-        body = self._body(self._spoken.dialect, messages, 0, limit, request.count)
+        body = self._body(self._dialect.dialect, messages, 0, limit, request.count)
         wider = [max(limit, min(limit * _WIDER**number, MOST_OUTPUT)) for number in range(1 + MORE_ASKS)]
         return [Usage(input_bound(body), most) for most in wider]
 
@@ -144,23 +140,14 @@ class OpenAIGenerator(Generator):
         messages = self._messages(request, new)
         name = request.spec.name
         seed = seed_of(self.seed, name, request.number, number)
-        asked = digest(
-            self.fingerprint, self.model, messages, self.temperature, seed, new.missing, self.max_tokens
-        )
-        ask = Ask(name, request.number, number, asked)
+        options = (self.temperature, seed, new.missing, self.max_tokens)
+        ask = Ask(name, request.number, number, digest(self.fingerprint, self.model, messages, *options))
         kept = self.replies.get(ask)
         if kept is not None:
             return kept
-        try:
-            return reply_of(await self._fitting(ask, request, new, seed, limit))
-        except ApiError as error:
-            if not error.refused:
-                raise
-        declined = Reply("", refused=True)
-        self.replies.put(ask, declined)  # so that a resumed run does not ask a second time
-        return declined
+        return await self._reply_or_refusal(ask, self._fitting(ask, request, new, seed, limit))
 
-    async def _fitting(self, ask: Ask, request: Request, new: NewSamples, seed: int, limit: int) -> Any:
+    async def _fitting(self, ask: Ask, request: Request, new: NewSamples, seed: int, limit: int) -> Reply:
         """The answer to a question of a size that the server takes.
 
         A smaller question is kept under the name of the whole one, so that a resumed run finds it.
@@ -181,7 +168,7 @@ class OpenAIGenerator(Generator):
                 problem, status = str(error), error.status
             else:
                 self._size = self._size if size is start else size
-                return answer
+                return reply_of(answer)
         remedy = (
             "give the generator a lower ?max_tokens=, --set prompt_examples= a lower number, "
             "or shorten the examples"
@@ -205,7 +192,7 @@ class OpenAIGenerator(Generator):
                 call, usage=usage_of, keep=lambda answer: self.replies.put(ask, reply_of(answer))
             )
 
-        return await self._spoken.ask(lambda dialect: self._body(dialect, messages, seed, limit, count), send)
+        return await self._dialect.ask(lambda form: self._body(form, messages, seed, limit, count), send)
 
     def _body(
         self, dialect: Dialect, messages: Messages, seed: int, limit: int, count: int
@@ -217,7 +204,7 @@ class OpenAIGenerator(Generator):
         if dialect.seed:
             body["seed"] = seed
         if dialect.schema:
-            body["response_format"] = response_format(count, counted=dialect.counted)
+            body["response_format"] = response_format(count, with_count=dialect.schema_count)
         return body
 
     def _messages(self, request: Request, new: NewSamples, size: Size = Size()) -> Messages:  # noqa: B008  # frozen

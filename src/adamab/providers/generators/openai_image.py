@@ -17,12 +17,11 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, NonNegativeInt, ValidationError
 
 from adamab.errors import ApiError, BudgetError, GeneratorError, ImageError, MissingExtraError, short
-from adamab.providers.cache import Ask, MemoryReplies, Replies, Reply
+from adamab.providers.cache import Ask, Reply
 from adamab.providers.generators.base import Batch, ImageGenerator, NewSamples, Request, Settings
-from adamab.providers.generators.chat_protocol import digest, is_count, number_option, seed_of
-from adamab.providers.http import ApiClient, BadAnswerError, Call, connection
+from adamab.providers.generators.chat_protocol import ApiGenerator, digest, is_count, number_option, seed_of
+from adamab.providers.http import BadAnswerError, Call
 from adamab.providers.metering import AHEAD, Usage, estimated_tokens
-from adamab.task.prompts import Prompts
 
 MORE_ASKS = 2  # further questions of a batch after answers with too few images
 TIMEOUT = 300.0  # seconds: several images at the highest quality take minutes
@@ -78,15 +77,11 @@ class Dialect:
 
     def others(self) -> Iterator[Dialect]:
         """What to try after an error that does not say which parameter is unknown, most likely first."""
-        starts = (self, replace(self, response_format=not self.response_format))
-        tried = [
-            starts[1],
-            *(replace(start, quality=False) for start in starts),
-            *(replace(start, size=False) for start in starts),
-            *(replace(start, quality=False, size=False) for start in starts),
-            *(replace(start, quality=False, size=False, count=False, most=1) for start in starts),
-        ]
-        yield from (dialect for dialect in dict.fromkeys(tried) if dialect != self)
+        neither: dict[str, Any] = {"quality": False, "size": False}
+        only_one = {**neither, "count": False, "most": 1}
+        for changes in ({}, {"quality": False}, {"size": False}, neither, only_one):
+            yield replace(self, **changes)
+            yield replace(self, response_format=not self.response_format, **changes)
 
     def asked(self, missing: int) -> int:
         """How many images a request asks for."""
@@ -109,43 +104,44 @@ class StoredAnswer(BaseModel):
             return None
 
 
-class OpenAIImageGenerator(ImageGenerator):
+class OpenAIImageGenerator(ApiGenerator, ImageGenerator):
     """Asks for several images at once and puts them into the run's store.
 
     Too few images mean asking again for the rest, a bounded number of times. A refusal ends the batch.
     The images of an answer are stored, and the answer that names them is kept in `replies`, before the
-    call is settled; an answer that is kept counts as long as all its images are there. `size` and
-    `quality` given here win over those of a run; `none` leaves one to the server. `n` is how many images
-    a request may ask for, and `response_format=none` leaves that parameter out.
+    call is settled; an answer that is kept counts as long as all its images are there.
+
+    Args:
+        model: The name of the model at its server.
+        size: Such as 1024x1024, or `none` to leave it to the server; wins over the recipe's.
+        quality: Such as low, or `none` to leave it to the server; wins over the recipe's.
+        n: How many images a request may ask for.
+        response_format: `none` leaves that parameter out.
+        seed: Of the prompts' scenes, until a run sets its own.
+        **options: Those of the connection: `base_url`, `key_env`, `rpm`, `timeout` and so on.
     """
+
+    scheme = "openai-image"
+    example = "gpt-image-1-mini"
 
     def __init__(
         self,
         model: str,
         *,
-        base_url: str | None = None,
-        key_env: str | None = None,
         size: str | None = None,
         quality: str | None = None,
         n: str | int | None = None,
         response_format: str | None = None,
         seed: str | int = 0,
-        prompts: Prompts | None = None,
-        **limits: str | float | None,
+        **options: str | float | None,
     ) -> None:
-        if not model.strip():
-            raise GeneratorError("openai-image: no model; write openai-image:MODEL, such as gpt-image-1-mini")
         for name, value in (("size", size), ("quality", quality), ("response_format", response_format)):
             form, known = _FORMS[name]
             if value is not None and not re.fullmatch(form, value):
                 raise GeneratorError(f"openai-image: option {name}={short(value)}: give {known}")
         self._own_size, self._own_quality = size, quality
-        limits["timeout"] = TIMEOUT if limits.get("timeout") is None else limits["timeout"]
-        service, pace = connection("openai", {"base_url": base_url, "key_env": key_env, **limits})
-        self.model = model.strip()
-        self.api: ApiClient = ApiClient(service, self.model, pace)
-        self.replies: Replies = MemoryReplies()
-        self.prompts = prompts or Prompts()
+        options["timeout"] = TIMEOUT if options.get("timeout") is None else options["timeout"]
+        super().__init__(model, options)
         self.seed = int(number_option("openai-image: option seed", seed, 0, whole=True))
         self.size, self.quality = self._own_size or _SIZE, self._own_quality or _QUALITY
         self._dialect = Dialect.of(self.model)
@@ -157,19 +153,11 @@ class OpenAIImageGenerator(ImageGenerator):
         if response_format is not None:
             self._dialect = replace(self._dialect, response_format=response_format != _OMITTED)
 
-    def __str__(self) -> str:
-        return f"openai-image:{self.model}"
-
-    def __repr__(self) -> str:
-        return f"OpenAIImageGenerator({self.model!r})"
-
     @property
     def fingerprint(self) -> str:  # type: ignore[override]  # it can be assigned as well
         """Model, place if not OpenAI's own, size, quality and the template's digest."""
-        service = self.api.service
-        place = "" if service.needs_key else f"@{service.place}"
         template = hashlib.sha256(self.prompts.draw.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        return f"{self}{place}:size={self.size}:quality={self.quality}:prompt={template}"
+        return f"{self}{self.place}:size={self.size}:quality={self.quality}:prompt={template}"
 
     def configure(self, settings: Settings) -> None:
         """Take a run's wording, seed, settings and store of images."""
@@ -232,14 +220,7 @@ class OpenAIImageGenerator(ImageGenerator):
         ask, kept = self._kept(Ask(request.spec.name, request.number, number, asked))
         if kept is not None:
             return kept
-        try:
-            return await self._asked(ask, prompt, missing)
-        except ApiError as error:
-            if not error.refused:
-                raise
-        declined = Reply("", refused=True)
-        self.replies.put(ask, declined)  # so that a resumed run does not ask a second time
-        return declined
+        return await self._reply_or_refusal(ask, self._asked(ask, prompt, missing))
 
     def _kept(self, ask: Ask) -> tuple[Ask, Reply | None]:
         """The answer, if it is kept with all its images, and the place for it.

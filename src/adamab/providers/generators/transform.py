@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from adamab.errors import GeneratorError, MissingExtraError, short
-from adamab.providers.generators.base import Batch, ImageGenerator, NewImages, Request, Settings, own_seed
-from adamab.providers.image_store import ImageStore
+from adamab.providers.generators.base import Batch, ImageGenerator, NewSamples, Request, Settings, own_seed
 from adamab.task.images import decoded
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ _BLUR = 1.5  # pixels
 
 
 class TransformGenerator(ImageGenerator):
-    """Variants of a class's given images, which take turns; each is drawn anew from the original.
+    """Variants of a class's given images, which take turns; each is made from the original.
 
     `strength` (above 0, at most 1) says how far a variant may be from its original. `flip` is for things
     whose left and right can be swapped: not for writing or logos. The same seed, class, number of the
@@ -65,27 +64,27 @@ class TransformGenerator(ImageGenerator):
 
     async def generate(self, request: Request) -> Batch:
         """Variants, or the end of a class that has no given image."""
-        store = self.store
+        _ = self.store  # raises where there is none
         if not request.given:
             return Batch(closed="transform needs a given image of this class")
-        return await asyncio.to_thread(self._variants, request, store)
+        return await asyncio.to_thread(self._variants, request)
 
-    def _variants(self, request: Request, store: ImageStore) -> Batch:
+    def _variants(self, request: Request) -> Batch:
         from PIL.Image import Resampling
 
-        new = NewImages(store, request)
+        new = NewSamples(request)
         for position in range(max(request.count, 0)):
             # Over all batches the given images take turns.
             turn = (request.number * request.count + position) % len(request.given)
-            original = decoded(store.find(request.given[turn]), least_side=_LONGEST_SIDE)
+            original = decoded(self.store.find(request.given[turn]), least_side=_LONGEST_SIDE)
             # Small from the start, so that nothing after is sampled down, which would need smoothing.
             original.thumbnail((_LONGEST_SIDE, _LONGEST_SIDE), Resampling.LANCZOS)
             for attempt in range(_ATTEMPTS):
                 own = own_seed(self.seed, request.spec.name, request.number, position, attempt)
-                if new.add(self._variant(original, np.random.default_rng(own))):
+                if self.add_image(new, self._variant(original, np.random.default_rng(own))):
                     break
-        closed = None if new.references else "transform finds no new variant of the given images"
-        return Batch(tuple(new.references), closed=closed)
+        closed = None if new.texts else "transform finds no new variant of the given images"
+        return Batch(tuple(new.texts), closed=closed)
 
     def _variant(self, image: PIL.Image.Image, rng: np.random.Generator) -> PIL.Image.Image:
         from PIL import ImageOps

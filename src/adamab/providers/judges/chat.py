@@ -15,7 +15,7 @@ from adamab.providers.cache import Reply
 from adamab.providers.embedders.api import SentImage, sent_image
 from adamab.providers.generators.chat_protocol import (
     Dialect,
-    Spoken,
+    LearnedDialect,
     digest,
     number_option,
     reply_of,
@@ -62,7 +62,7 @@ class ChatModel:
         self.temperature = number_option("chat: option temperature", temperature, 0, 2)
         self.max_tokens = int(number_option("chat: option max_tokens", max_tokens, 1, 10**6))
         self.pixels = int(number_option("chat: option pixels", pixels, 1024, 10**8))
-        self._spoken = Spoken(Dialect(schema=False, new_limit=service.needs_key, seed=False))
+        self._spoken = LearnedDialect(Dialect(schema=False, new_limit=service.needs_key, seed=False))
 
     @property
     def fingerprint(self) -> str:
