@@ -115,10 +115,13 @@ def draw(generator: DiffusersGenerator, request: Request = ROSE) -> Batch:
     return asyncio.run(generator.generate(request))
 
 
-def test_images_belong_to_seed_class_number_and_position(made: Made, model: Path, store: ImageStore) -> None:
+def test_images_belong_to_seed_class_number_and_position(
+    made: Made, model: Path, store: ImageStore, capfd: pytest.CaptureFixture[str]
+) -> None:
     batch = draw(made(model))
     assert (len(set(batch.texts)), batch.closed, batch.refused, batch.rejected) == (2, None, False, {})
     assert all(decoded(store.find(text)).size == (SIDE, SIDE) for text in batch.texts)
+    assert capfd.readouterr() == ("", "")
     generator = made(model)
     second = draw(generator, replace(ROSE, number=1))  # in whatever order they are asked for
     assert draw(generator).texts == batch.texts
@@ -127,6 +130,8 @@ def test_images_belong_to_seed_class_number_and_position(made: Made, model: Path
     reseeded = draw(made(model, run_seed=1))
     assert not set(batch.texts) & {*second.texts, *other.texts, *reseeded.texts}
     assert draw(made(model, run_seed=1, seed=0)).texts == batch.texts  # its own seed counts
+    assert draw(pickle.loads(pickle.dumps(generator))).texts == batch.texts  # a copy loads the model itself
+    check_generator(lambda: made(model, steps=1), ROSE, calls=3)
 
 
 def test_the_caption_and_the_options_reach_the_model(made: Made, model: Path) -> None:
@@ -160,13 +165,7 @@ def test_flagged_images_are_refusals(made: Made, prudish: Path, store: ImageStor
     assert not store.directory.exists()
 
 
-def test_a_copy_loads_the_model_itself(made: Made, model: Path) -> None:
-    generator = made(model)
-    batch = draw(generator, replace(ROSE, count=1))
-    assert draw(pickle.loads(pickle.dumps(generator)), replace(ROSE, count=1)).texts == batch.texts
-
-
-def test_what_the_class_has_already_is_drawn_anew_or_left_out(made: Made, model: Path) -> None:
+def test_what_the_class_has_already_is_drawn_again_or_left_out(made: Made, model: Path) -> None:
     generator, request, seen = made(model, steps=1), replace(ROSE, count=1), set[str]()
     for _ in range(3):  # the same batch, while its images exist
         batch = draw(generator, request)
@@ -178,31 +177,17 @@ def test_what_the_class_has_already_is_drawn_anew_or_left_out(made: Made, model:
     assert batch.closed == f"diffusers:{model} drew nothing of use (repeat)"
 
 
-def test_nothing_is_printed(made: Made, model: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    draw(made(model), replace(ROSE, count=1))
-    assert capfd.readouterr() == ("", "")
-
-
-def test_it_conforms(made: Made, model: Path) -> None:
-    check_generator(lambda: made(model, steps=1), ROSE, calls=3)
-
-
 def test_fingerprints_tell_models_and_options_apart(made: Made, model: Path, tmp_path: Path) -> None:
     first = made(model)
     shutil.copytree(model, tmp_path / "copy")
     assert made(tmp_path / "copy").fingerprint == first.fingerprint
     scheduler = tmp_path / "copy" / "scheduler" / "scheduler_config.json"
     scheduler.write_text(scheduler.read_text().replace("0.02", "0.03"))
-    others = [
-        made(tmp_path / "copy"),
-        made(model, steps=3),
-        made(model, guidance=1.0),
-        made(model, width=16, height=16),
-        made(model, image_size="16x16"),
-        made(model, prompt="{name}"),
-        made(model, run_seed=1),
-        made(model, dtype="bfloat16"),
-    ]
+    options: list[dict[str, Any]] = [
+        {"steps": 3}, {"guidance": 1.0}, {"width": 16, "height": 16}, {"image_size": "16x16"},
+        {"prompt": "{name}"}, {"run_seed": 1}, {"dtype": "bfloat16"},
+    ]  # fmt: skip
+    others = [made(tmp_path / "copy"), *(made(model, **option) for option in options)]
     assert len({first.fingerprint, *(other.fingerprint for other in others)}) == 9
 
 
@@ -242,7 +227,7 @@ def test_an_option_that_the_pipeline_refuses_is_one_line(made: Made, model: Path
         draw(made(model, device="nowhere"))
 
 
-def test_a_pipeline_that_needs_a_image_is_refused(made: Made, model: Path, tmp_path: Path) -> None:
+def test_a_pipeline_without_a_prompt_is_refused(made: Made, model: Path, tmp_path: Path) -> None:
     index = json.loads((model / "model_index.json").read_text())
     shutil.copytree(model, tmp_path / "unconditional")
     wanted = {**index, "_class_name": "DDIMPipeline"}
@@ -279,21 +264,14 @@ def test_bad_names(tmp_path: Path) -> None:
             DiffusersGenerator(name)
 
 
-def test_an_id_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    hub = pytest.importorskip("huggingface_hub")
-    monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    generator = DiffusersGenerator("nobody/nothing")
-    with pytest.raises(GeneratorError, match="diffusers:nobody/nothing: cannot be fetched from the hub"):
-        _ = generator.fingerprint
-
-
-def test_an_id_in_the_local_cache_is_loaded_offline(
+def test_an_id_is_loaded_offline_from_the_local_cache(
     monkeypatch: pytest.MonkeyPatch, made: Made, model: Path, tmp_path: Path
 ) -> None:
     hub = pytest.importorskip("huggingface_hub")
     monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(GeneratorError, match="diffusers:nobody/nothing: cannot be fetched from the hub"):
+        _ = made("nobody/nothing").fingerprint
     commit = "1234567890" * 4
     entry = tmp_path / "models--tiny--diffusion"
     shutil.copytree(model, entry / "snapshots" / commit)
@@ -302,15 +280,6 @@ def test_an_id_in_the_local_cache_is_loaded_offline(
     generator = made("tiny/diffusion")
     assert generator.fingerprint.startswith(f"diffusers:tiny/diffusion@{commit}:steps=2:")
     assert draw(generator).texts == draw(made(model)).texts
-
-
-def test_tasks_of_texts_are_refused(model: Path) -> None:
-    generator = DiffusersGenerator(str(model))
-    with pytest.raises(GeneratorError, match="makes images, but this task is of texts"):
-        generator.configure(Settings(Prompts(), 0, Recipe(), None))
-    with pytest.raises(GeneratorError, match="not configured"):
-        draw(generator)
-    assert generator.modality == "image"
 
 
 def test_a_missing_extra(monkeypatch: pytest.MonkeyPatch, model: Path) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -25,36 +26,35 @@ from adamab.testing import check_generator
 ROSE = ClassSpec("rose")
 
 
-def settings(store: ImageStore | None, seed: int = 0) -> Settings:
-    return Settings(Prompts(), seed, Recipe(), store)
-
-
-def sample_image(file: Path, size: tuple[int, int] = (80, 60), seed: int = 0) -> str:
-    """A smooth image whose left and right, top and bottom differ; its reference."""
-    coarse = np.random.default_rng(seed).integers(0, 256, (6, 8, 3)).astype(np.uint8)
-    PIL.Image.fromarray(coarse).resize(size, PIL.Image.Resampling.BICUBIC).save(file)
+def put(store: ImageStore, image: PIL.Image.Image) -> str:
+    """Give the store an image from outside; its reference."""
+    file = store.directory.parent / f"{len(list(store.directory.parent.iterdir()))}.png"
+    image.save(file)
+    store.know([image_at(file)])
     return image_at(file).reference
+
+
+def smooth(seed: int, size: tuple[int, int] = (80, 60)) -> PIL.Image.Image:
+    """An image whose left and right, top and bottom differ."""
+    coarse = np.random.default_rng(seed).integers(0, 256, (6, 8, 3)).astype(np.uint8)
+    return PIL.Image.fromarray(coarse).resize(size, PIL.Image.Resampling.BICUBIC)
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> ImageStore:
-    store = ImageStore(tmp_path / "images")
-    for seed in range(3):
-        sample_image(tmp_path / f"{seed}.png", seed=seed)
-        store.know([image_at(tmp_path / f"{seed}.png")])
-    return store
+    return ImageStore(tmp_path / "images")
 
 
 @pytest.fixture
-def given(store: ImageStore, tmp_path: Path) -> tuple[str, ...]:
-    return tuple(image_at(tmp_path / f"{seed}.png").reference for seed in range(3))
+def given(store: ImageStore) -> tuple[str, ...]:
+    return tuple(put(store, smooth(seed)) for seed in range(3))
 
 
 @pytest.fixture
 def ask(store: ImageStore) -> Callable[..., Batch]:
     def ask(request: Request, *, run_seed: int = 0, **options: object) -> Batch:
         generator = TransformGenerator(**options)  # type: ignore[arg-type]
-        generator.configure(settings(store, run_seed))
+        generator.configure(Settings(Prompts(), run_seed, Recipe(), store))
         return asyncio.run(generator.generate(request))
 
     return ask
@@ -129,39 +129,27 @@ def test_flip_can_be_switched_off(
     assert 2 <= flipped(True) <= 10
 
 
-def test_no_corner_is_made_up(ask: Callable[..., Batch], store: ImageStore, tmp_path: Path) -> None:
+def test_no_corner_is_made_up(ask: Callable[..., Batch], store: ImageStore) -> None:
     # The rectangle lies inside the image: a white one has no dark edge after any rotation.
-    PIL.Image.new("RGB", (300, 40), "white").save(tmp_path / "white.png")
-    image = image_at(tmp_path / "white.png")
-    store.know([image])
-    for reference in ask(Request(ROSE, 0, 8, (image.reference,), ()), strength=1.0).texts:
+    white = put(store, PIL.Image.new("RGB", (300, 40), "white"))
+    for reference in ask(Request(ROSE, 0, 8, (white,), ()), strength=1.0).texts:
         seen = pixels(store, reference)
         assert (seen.max(axis=(0, 1)) - seen.min(axis=(0, 1))).max() <= 2
 
 
-def test_large_and_tiny_images(ask: Callable[..., Batch], store: ImageStore, tmp_path: Path) -> None:
-    for size in ((1600, 900), (1, 1), (1, 300)):
-        sample_image(tmp_path / "odd.png", size)
-        image = image_at(tmp_path / "odd.png")
-        store.know([image])
-        batch = ask(Request(ROSE, 0, 2, (image.reference,), ()))
-        assert len(batch) == 2
-        assert max(max(decoded(store.find(text)).size) for text in batch.texts) <= 512
+@pytest.mark.parametrize("size", [(1600, 900), (1, 1), (1, 300)])
+def test_large_and_tiny_images(ask: Callable[..., Batch], store: ImageStore, size: tuple[int, int]) -> None:
+    batch = ask(Request(ROSE, 0, 2, (put(store, smooth(0, size)),), ()))
+    assert len(batch) == 2
+    assert max(max(decoded(store.find(text)).size) for text in batch.texts) <= 512
 
 
-def test_a_class_without_images_is_closed(ask: Callable[..., Batch]) -> None:
+def test_a_class_without_variants_is_closed(ask: Callable[..., Batch], store: ImageStore) -> None:
     assert ask(Request(ROSE, 0, 2, (), ())).closed == "transform needs a given image of this class"
-
-
-def test_a_class_without_variants_is_closed(
-    ask: Callable[..., Batch], store: ImageStore, tmp_path: Path
-) -> None:
-    PIL.Image.new("RGB", (8, 8), "black").save(tmp_path / "black.png")  # black stays black
-    image = image_at(tmp_path / "black.png")
-    store.know([image])
+    black = put(store, PIL.Image.new("RGB", (8, 8), "black"))  # black stays black
     seen: tuple[str, ...] = ()
     for number in range(20):
-        batch = ask(Request(ROSE, 0, 40, (image.reference,), seen, number=number), strength=0.01)
+        batch = ask(Request(ROSE, 0, 40, (black,), seen, number=number), strength=0.01)
         seen += batch.texts
         if batch.closed:
             break
@@ -169,50 +157,28 @@ def test_a_class_without_variants_is_closed(
     assert len(set(seen)) == len(seen)
 
 
-def test_it_conforms(store: ImageStore, given: tuple[str, ...]) -> None:
-    def make() -> TransformGenerator:
-        generator = TransformGenerator()
-        generator.configure(settings(store))
+def test_it_conforms_and_tells_settings_apart(store: ImageStore, given: tuple[str, ...]) -> None:
+    def make(**options: Any) -> TransformGenerator:
+        generator = from_spec("", **options)
+        generator.configure(Settings(Prompts(), 1, Recipe(), store))
         return generator
 
     check_generator(make, Request(ROSE, 0, 3, given, ()))
+    assert make().fingerprint == make(seed=1).fingerprint
+    options: list[dict[str, Any]] = [{}, {"seed": 3}, {"strength": 0.2}, {"flip": "no"}]
+    assert len({make(**option).fingerprint for option in options}) == 4
 
 
-def test_fingerprints_tell_settings_apart(store: ImageStore) -> None:
-    made = [
-        TransformGenerator(seed=s, strength=t, flip=f)
-        for s in (0, 1)
-        for t in (0.5, 1)
-        for f in (True, False)
-    ]
-    assert len({generator.fingerprint for generator in made}) == 8
-    generator = TransformGenerator()
-    generator.configure(settings(store, 1))
-    assert generator.fingerprint == TransformGenerator(seed=1).fingerprint
-
-
-def test_specs() -> None:
-    generator = from_spec("", seed=3, strength=0.2, flip="no")
-    assert (generator.seed, generator.strength, generator.flip, str(generator)) == (
-        3,
-        0.2,
-        False,
-        "transform",
-    )
-    assert generator.modality == "image"
-    for make, message in (
-        (lambda: from_spec("x"), "transform:x: 'transform' takes no argument"),
-        (lambda: from_spec("", flip="perhaps"), "flip='perhaps'; write yes or no"),
-        (lambda: from_spec("", strength=0), "strength is 0"),
-        (lambda: from_spec("", strength=float("nan")), "strength is nan"),
-        (lambda: from_spec("", seed=-1), "seed is -1"),
-    ):
-        with pytest.raises(GeneratorError, match=message):
-            make()
-
-
-async def test_tasks_of_texts_are_refused(given: tuple[str, ...]) -> None:
-    with pytest.raises(GeneratorError, match="transform makes images, but this task is of texts"):
-        TransformGenerator().configure(settings(None))
-    with pytest.raises(GeneratorError, match="not configured"):
-        await TransformGenerator().generate(Request(ROSE, 0, 1, given, ()))
+@pytest.mark.parametrize(
+    ("rest", "options", "message"),
+    [
+        ("x", {}, "transform:x: 'transform' takes no argument"),
+        ("", {"flip": "perhaps"}, "flip='perhaps'; write yes or no"),
+        ("", {"strength": 0}, "strength is 0"),
+        ("", {"strength": float("nan")}, "strength is nan"),
+        ("", {"seed": -1}, "seed is -1"),
+    ],
+)
+def test_bad_specs(rest: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(GeneratorError, match=message):
+        from_spec(rest, **options)
