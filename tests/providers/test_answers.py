@@ -20,10 +20,7 @@ def read(content: str, count: int = 5) -> list[str]:
     ("content", "texts"),
     [
         ('{"texts": ["a b", "c"]}', ["a b", "c"]),
-        ('["a b", "c"]', ["a b", "c"]),
-        ('```json\n{"texts": ["a", "b"]}\n```', ["a", "b"]),
         ('Sure! Here they are:\n```\n["a", "b"]\n```\nLet me know if you want [more]!', ["a", "b"]),
-        ('Here you go: ["a", "b"]', ["a", "b"]),
         ('Here you go:\n\n{"texts": ["a", "b"]}\n\nEnjoy!', ["a", "b"]),
         ('[{"text": "a", "label": "x"}, {"text": "b"}]', ["a", "b"]),
         ('{"1": "a", "2": "b"}', ["a", "b"]),
@@ -31,11 +28,10 @@ def read(content: str, count: int = 5) -> list[str]:
         ('{"text": "a"}\n{"text": "b"}\n', ["a", "b"]),
         ('{"texts": ["two\\nlines", "raw\nbreak"]}', ["two\nlines", "raw\nbreak"]),
         ('{"texts": [" a ", "", 3, null, "  "]}', ["a"]),
-        ('Sure:\n{"texts": []}', []),
         ("[]", []),
+        ('{"texts": ["<data>", "text_03", "my text is gone"]}', ["my text is gone"]),
         ('["a\\u0000b", "\\ud83d c"]', ["ab", "c"]),
         ('["1. a", "2. b"]', ["a", "b"]),
-        ('["\\"a\\"", "“b”"]', ["a", "b"]),
         ('["1. Mai war es", "money", "back"]', ["1. Mai war es", "money", "back"]),
         ('["a", "b",]', ["a", "b"]),
         ("['a', 'b', \"can't\"]", ["a", "b", "can't"]),
@@ -59,9 +55,6 @@ def test_json(content: str, texts: list[str]) -> None:
 )
 def test_half_a_sample_at_the_end_of_an_answer_that_was_cut_is_left_out(content: str) -> None:
     assert read_answer(content, 5, cut=True).texts == ("alpha", "beta")
-
-
-def test_a_complete_answer_counts_whole_although_it_was_cut() -> None:
     assert read_answer('{"texts": ["alpha", "beta"]} and then', 5, cut=True).texts == ("alpha", "beta")
 
 
@@ -70,26 +63,19 @@ def test_a_complete_answer_counts_whole_although_it_was_cut() -> None:
     [
         "1. money back\n2. refund me",
         "1) money back\n2) refund me",
-        "(1) money back\n(2) refund me",
         "[1] money back\n[2] refund me",
         "1 - money back\n2 - refund me",
-        "6. money back\n7. refund me",
         "**1.** money back\n**2.** refund me",
-        "### 1. money back\n### 2. refund me",
         "Text 1: money back\nText 2: refund me",
         "- money back\n- refund me",
-        "* money back\n* refund me",
         "• money back\n•refund me",
         "- [ ] money back\n- [x] refund me",
         '1. "money back"\n2. "refund me"',
         "- **money back**\n- **refund me**",
         '"money back",\n"refund me"',
         "“money back”\n„refund me“",
-        "money back\r\n\n\nrefund me\n",
         "```\nmoney back\nrefund me\n```",
         "---\nmoney back\n---\nrefund me\n---",
-        "Sure!\nmoney back\nrefund me",
-        "Voici deux exemples :\n1. money back\n2. refund me",
         "Here are 2 texts:\n\n1. money back\n2. refund me\n\nLet me know if you need more!",
         "<think>\n1. no\n2. [never]\n</think>\n1. money back\n2. refund me",
         "the user wants two\n</think>\nmoney back\nrefund me",
@@ -97,6 +83,8 @@ def test_a_complete_answer_counts_whole_although_it_was_cut() -> None:
 )
 def test_lines(content: str) -> None:
     assert read(content) == ["money back", "refund me"]
+    assert without_thoughts("<think>never done") == ""
+    assert without_thoughts(f"{content} <think>b</think>").endswith("</think>")
 
 
 @pytest.mark.parametrize(
@@ -105,44 +93,22 @@ def test_lines(content: str) -> None:
         ["24 hours is too long", "3 times I called", "2 stars"],
         ["1.5 stars at best", "2.5 km from here"],
         ["3. Oktober war zu spät"],
-        ["10: 30 was late", "it took until 12: too long"],
         ["-5 degrees in the room", "#love it"],
         ['"A" or "B"?', "it's 'fine'"],
-        ["😍😍", "👍"],
         ["Sure, I would buy it again", "no way"],
         ["Here's my order number: 5", "what now"],
         ['it says {"code": "500"} always', "it says [1] and []"],
-        ["我要退款", "还我钱"],
     ],
 )
 def test_what_merely_looks_like_a_mark_is_content(lines: list[str]) -> None:
-    assert read("\n".join(lines)) == lines
+    answer = read_answer("\n".join(lines), 5)
+    assert (list(answer.texts), answer.listed) == (lines, False)
     assert read("\n".join(f"{n}. {line}" for n, line in enumerate(lines, 1))) == lines
-
-
-def test_prose_is_one_sample_and_no_list() -> None:
-    answer = read_answer("I cannot find my parcel.", 5)
-    assert (answer.texts, answer.listed) == (("I cannot find my parcel.",), False)
-    assert read_answer("", 5).texts == ()
 
 
 @pytest.mark.parametrize("content", ['["a", "b", "c"]', "1. a\n2. b\n3. c", "a\nb\nc"])
 def test_never_more_than_asked(content: str) -> None:
     assert [len(read(content, count)) for count in (-1, 0, 1, 2, 3, 9)] == [0, 0, 1, 2, 3, 3]
-
-
-@pytest.mark.parametrize(
-    ("content", "bare"),
-    [
-        ("<think>hm</think>a", "a"),
-        ("\n<Thinking>\nhm\n</Thinking>\na", "\na"),
-        ("<think>never done", ""),
-        ("hm\n</think>\na", "\na"),
-        ("a <think>b</think>", "a <think>b</think>"),
-    ],
-)
-def test_thoughts_are_no_samples(content: str, bare: str) -> None:
-    assert without_thoughts(content) == bare
 
 
 WRITTEN = st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
@@ -175,20 +141,11 @@ def test_no_answer_is_too_strange(content: str, count: int) -> None:
     assert is_refusal(content) in (True, False)
 
 
-@pytest.mark.parametrize("echo", ["<data>", "</data>", "texts", "text1", "Text 2", "text_03"])
-def test_the_prompts_own_marks_are_no_samples(echo: str) -> None:
-    assert read(json.dumps({"texts": [echo, "my text is gone"]})) == ["my text is gone"]
-
-
 REFUSALS = """\
 I'm sorry, but I can't assist with that.
-I’m sorry, but I can’t assist with that request.
 Sorry, but I cannot help with this request as it involves hate speech.
-I cannot help with that
 I can't help you.
 I'm unable to assist with this request.
-I am unable to provide that.
-I can't fulfil your request because it violates the rules.
 Unfortunately, I cannot comply with this request.
 I won't write such texts.
 I cannot generate harmful or offensive content.
@@ -201,11 +158,8 @@ I'm sorry but I can't log in
 I can't help but love it
 I can't help my customers because your app is down
 I can't help you if you never answer my mails
-I am unable to create an account
-I'm unable to provide my ID card, what now?
 I cannot write a review on your site
 I can't create content on your platform anymore
-As an AI engineer I can't recommend this course
 The chatbot said: I'm sorry, but I can't assist with that.
 Where is my refund?
 """

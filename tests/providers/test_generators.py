@@ -39,23 +39,12 @@ async def test_file_order_without_replacement(recording: Path) -> None:
     second = await generator.generate(REFUND)
     assert (second.texts, second.closed) == (("three",), "recording exhausted")
     assert (await generator.generate(REFUND)).closed == "recording exhausted"
-
-
-async def test_the_batch_with_the_last_sample_closes(recording: Path) -> None:
-    batch = await ReplayGenerator(recording).generate(replace(REFUND, count=3))
-    assert (batch.texts, batch.closed) == (("one", "two", "three"), "recording exhausted")
-
-
-async def test_a_new_instance_goes_on_after_what_exists(recording: Path) -> None:
-    batch = await ReplayGenerator(recording).generate(replace(REFUND, existing=("one", "TWO")))
-    assert (batch.texts, batch.closed) == (("three",), "recording exhausted")
+    resumed = await ReplayGenerator(recording).generate(replace(REFUND, existing=("one", "TWO")))
+    assert (resumed.texts, resumed.closed) == (("three",), "recording exhausted")
 
 
 async def test_unknown_classes_are_closed(recording: Path) -> None:
     other = replace(REFUND, spec=ClassSpec("other"))
-    assert (
-        await ReplayGenerator(recording).generate(other)
-    ).closed == "recording has no samples of this class"
     assert (await PoolGenerator(recording).generate(other)).closed == "pool has no samples of this class"
 
 
@@ -75,10 +64,8 @@ def test_recordings_conform_and_tell_themselves_apart(recording: Path) -> None:
     for make in (ReplayGenerator, PoolGenerator):
         check_generator(lambda make=make: make(recording), REFUND)
         check_generator(lambda make=make: make(recording, seed=3), REFUND)
-    marks = {
-        g.fingerprint
-        for g in (ReplayGenerator(recording), ReplayGenerator(recording, seed=0), PoolGenerator(recording))
-    }
+    made = ReplayGenerator(recording), ReplayGenerator(recording, seed=0), PoolGenerator(recording)
+    marks = {generator.fingerprint for generator in made}
     assert len(marks) == 3
     assert str(PoolGenerator(recording)) == f"pool:{recording}"
 
@@ -87,11 +74,8 @@ def test_recordings_conform_and_tell_themselves_apart(recording: Path) -> None:
     ("content", "message"),
     [
         ("", "holds no rows"),
-        ("\n\n", "holds no rows"),
         ('{"label": "a"}\n', ":1: .*text"),
-        ('{"text": "a"}\n', ":1: .*label"),
         ('{"label": "a", "text": "b"}\n[1]\n', ":2: "),
-        ("not json\n", ":1: "),
         ('{"label": "a", "text": 3}\n', ":1: "),
     ],
 )
@@ -101,11 +85,6 @@ def test_bad_recordings_are_one_line(tmp_path: Path, content: str, message: str)
     with pytest.raises(GeneratorError, match=message) as caught:
         ReplayGenerator(file)
     assert "\n" not in str(caught.value)
-
-
-def test_missing_recording(tmp_path: Path) -> None:
-    with pytest.raises(GeneratorError, match=r"none\.jsonl"):
-        ReplayGenerator(tmp_path / "none.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -119,20 +98,11 @@ def test_missing_recording(tmp_path: Path) -> None:
         ("lots_card", "lost_card"),
     ],
 )
-@pytest.mark.parametrize("make", [ReplayGenerator, PoolGenerator])
-def test_a_misspelt_class_is_refused(
-    tmp_path: Path, make: type[ReplayGenerator], label: str, meant: str
-) -> None:
+def test_a_misspelt_class_is_refused(tmp_path: Path, label: str, meant: str) -> None:
     file = write(tmp_path / "r.jsonl", ("refund", "a"), ("else", "b"), (label, "c"), (label, "d"))
     with pytest.raises(GeneratorError) as caught:
-        make(file).check(["praise", "refund", "lost_card"])
+        ReplayGenerator(file).check(["praise", "refund", "lost_card"])
     assert str(caught.value) == f"{file}:3: unknown class {label!r}; did you mean {meant!r}?"
-
-
-def test_a_recording_of_other_classes_only_is_refused(tmp_path: Path) -> None:
-    file = write(tmp_path / "r.jsonl", ("weather", "a"), ("sports", "b"))
-    with pytest.raises(GeneratorError, match=r"r\.jsonl:1: unknown class 'weather'; known: praise, refund"):
-        ReplayGenerator(file).check(["praise", "refund"])
 
 
 def test_a_recording_may_serve_several_tasks(tmp_path: Path) -> None:
@@ -140,7 +110,8 @@ def test_a_recording_may_serve_several_tasks(tmp_path: Path) -> None:
     others = ["class_2", "class_10", "type_b", "card_linking", "sim", "level11", "refund"]
     file = write(tmp_path / "r.jsonl", *((name, f"text {name}") for name in [*others, *known]))
     ReplayGenerator(file).check(known)
-    NoiseGenerator().check(known)
+    with pytest.raises(GeneratorError, match="unknown class 'class_2'; known: praise, refund_it"):
+        ReplayGenerator(file).check(["praise", "refund_it"])
 
 
 def test_a_fit_checks_its_recording_first(tmp_path: Path) -> None:
@@ -203,9 +174,6 @@ async def test_noise_without_material() -> None:
     assert batch.closed == "noise needs a given sample of this class"
     with pytest.raises(GeneratorError, match="makes vectors, not texts"):
         await NoiseGenerator().generate(REFUND)
-    bad = GivenVectors(np.zeros((2, 3), np.float32), np.zeros(3, np.int64))
-    with pytest.raises(GeneratorError, match="do not match"):
-        await NoiseGenerator().generate(replace(REFUND, vectors=bad))
     with pytest.raises(GeneratorError, match="seed is -1"):
         NoiseGenerator(seed=-1)
     zero = GivenVectors(np.zeros((2, 3), np.float32), np.zeros(2, np.int64))

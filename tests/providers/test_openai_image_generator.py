@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -19,7 +16,7 @@ import pytest
 pytest.importorskip("PIL", reason="Pillow is not installed")
 from PIL import Image as Pillow
 
-from adamab.errors import ApiError, BudgetError, GeneratorError, ProviderError
+from adamab.errors import ApiError, BudgetError, GeneratorError, ProviderError, RunError
 from adamab.providers.cache import MemoryReplies, Reply
 from adamab.providers.generators.base import Batch, Request, Settings
 from adamab.providers.generators.openai_image import MORE_ASKS, OpenAIImageGenerator, usage_of
@@ -32,6 +29,8 @@ from adamab.task.prompts import Prompts
 from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec
 from adamab.testing import Fault, ProviderServer, check_generator
+from adamab.testing._provider_endpoints import ROUTES
+from adamab.testing._provider_protocol import Refused
 
 CAT = Request(ClassSpec("abyssinian_cat", "a cat with short ticked fur"), 0, 4, given=(), existing=())
 OWN, OLDER, OTHER = "gpt-image-1-mini", "dall-e-3", "some/diffusion"
@@ -50,10 +49,9 @@ def store(tmp_path: Path) -> ImageStore:
 
 
 def generator(
-    server: ProviderServer | str, store: ImageStore, model: str = OWN, **options: Any
+    server: ProviderServer, store: ImageStore, model: str = OWN, **options: Any
 ) -> OpenAIImageGenerator:
-    url = server if isinstance(server, str) else f"{server.url}/v1"
-    quick: dict[str, Any] = {"retries": 2, "first_wait": 0.01, "base_url": url}
+    quick: dict[str, Any] = {"retries": 2, "first_wait": 0.01, "base_url": f"{server.url}/v1"}
     made = OpenAIImageGenerator(model, **{**quick, **options})
     made.configure(Settings(Prompts(), 0, Recipe(), store))
     ALIVE.append(made)
@@ -86,28 +84,23 @@ def written(*images: bytes) -> list[dict[str, Any]]:
     return [{"b64_json": base64.b64encode(data).decode()} for data in images]
 
 
-@contextmanager
-def answering(*answers: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
-    """A server that gives these answers, the last of them for ever; its URL and the bodies it gets."""
-    seen: list[Any] = []
+@pytest.fixture
+def answering(server: ProviderServer, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Has the server give these answers, the last of them for ever."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            seen.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            answer = dict(answers[min(len(seen), len(answers)) - 1])
-            data = json.dumps(answer).encode()
-            self.send_response(answer.pop("status", 200))
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+    def answering(*answers: Any) -> None:
+        server.reset()
+        remaining = list(answers)
 
-        def log_message(self, *_: Any) -> None:
-            pass
+        def handler(*_: Any) -> Any:
+            answer = remaining.pop(0) if len(remaining) > 1 else remaining[0]
+            if isinstance(answer, Refused):
+                raise answer
+            return answer
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
-        yield f"http://127.0.0.1:{http.server_address[1]}/v1", seen
-        http.shutdown()
+        monkeypatch.setitem(ROUTES, "/v1/images/generations", handler)
+
+    return answering
 
 
 # What is asked
@@ -130,6 +123,7 @@ async def test_one_request_gives_all_images(server: ProviderServer, store: Image
     assert body.pop("prompt").count("a cat with short ticked fur") == 1
     assert body == {"model": OWN, "n": 4, "size": "1024x1024", "quality": "low"}
     assert all(store.thumbnail(store.find(text)).is_file() for text in batch.texts)
+    check_generator(lambda: generator(server, store), CAT, calls=4, deterministic=False)
 
 
 async def test_the_recipe_sets_size_and_quality_and_options_win(
@@ -180,24 +174,24 @@ async def test_a_model_that_makes_one_at_a_time_is_asked_one_by_one(
     assert [body["n"] for body in bodies(server)][5:] == [1, 1]
 
 
-async def test_a_server_that_knows_fewer_parameters_is_asked_without_them(store: ImageStore) -> None:
-    no_format = {"status": 400, "error": {"message": "Unknown parameter: 'x'", "code": "unknown_parameter"}}
-    fine = {"data": written(png(1))}
-    with answering(no_format, no_format, no_format, fine) as (url, seen):
-        one = generator(url, store, OTHER)
-        request = replace(CAT, count=1)
-        assert len(await one.generate(request)) == 1
-        assert seen[0].keys() - {"response_format"} == seen[1].keys()
-        assert seen[3].keys() < seen[0].keys()
-        await one.generate(replace(request, number=1))
-        assert seen[4].keys() == seen[3].keys()  # learned
-    with answering(no_format) as (url, seen):
-        with pytest.raises(ApiError, match="does not take this request's parameters"):
-            await generator(url, store, OTHER).generate(CAT)
-        assert len(seen) == len({json.dumps(body) for body in seen}) < 12
+async def test_a_server_that_knows_fewer_parameters_is_asked_without_them(
+    server: ProviderServer, store: ImageStore, answering: Callable[..., None]
+) -> None:
+    unknown = Refused(400, "Unknown parameter: 'x'", code="unknown_parameter")
+    answering(unknown, unknown, unknown, {"data": written(png(1))})
+    one, request = generator(server, store, OTHER), replace(CAT, count=1)
+    assert len(await one.generate(request)) == 1
+    await one.generate(replace(request, number=1))
+    seen = bodies(server)
+    assert seen[0].keys() - {"response_format"} == seen[1].keys()
+    assert seen[4].keys() == seen[3].keys() < seen[0].keys()  # learned
+    answering(unknown)
+    with pytest.raises(ApiError, match="does not take this request's parameters"):
+        await generator(server, store, OTHER).generate(CAT)
+    assert server.count() == len({json.dumps(body) for body in bodies(server)}) < 12
 
 
-async def test_a_size_that_the_model_does_not_take_is_one_clear_line(
+async def test_what_the_model_does_not_take_is_one_clear_line(
     server: ProviderServer, store: ImageStore
 ) -> None:
     with pytest.raises(ApiError, match=r"400 invalid_value.*size=640x640&quality=low") as caught:
@@ -231,25 +225,27 @@ async def test_broken_images_are_counted_and_asked_for_again_so_many_times(
 
 
 async def test_repeats_count_once_whether_given_existing_or_in_the_batch(
-    server: ProviderServer, store: ImageStore
+    server: ProviderServer, store: ImageStore, answering: Callable[..., None]
 ) -> None:
     server.add_fault(Fault("duplicates"))
     batch = checked(await generator(server, store).generate(CAT), store)
     assert (len(batch), dict(batch.rejected)) == (4, {"repeat": 3})
-    with answering({"data": written(png(1), png(2), png(3))}) as (url, _):
-        known = [store.put(png(1)).reference, store.put(png(2)).reference]
-        request = replace(CAT, count=1, given=(known[0],), existing=(known[1],))
-        batch = checked(await generator(url, store, OTHER).generate(request), store, request)
+    answering({"data": written(png(1), png(2), png(3))})
+    known = [store.put(png(1)).reference, store.put(png(2)).reference]
+    request = replace(CAT, count=1, given=(known[0],), existing=(known[1],))
+    batch = checked(await generator(server, store, OTHER).generate(request), store, request)
     assert (batch.texts, dict(batch.rejected)) == ((store.put(png(3)).reference,), {"repeat": 2})
 
 
-async def test_an_image_of_one_colour_is_empty_and_images_may_come_as_data_urls(store: ImageStore) -> None:
+async def test_an_image_of_one_colour_is_empty_and_images_may_come_as_data_urls(
+    server: ProviderServer, store: ImageStore, answering: Callable[..., None]
+) -> None:
     (entry,) = written(png(5))
     odd = {"url": "data:image/png;base64," + entry["b64_json"]}
     blank, spaced = written(png(6, blank=True))[0], {"b64_json": f" {written(png(7))[0]['b64_json']}\n"}
-    with answering({"data": [odd, blank, spaced, {}, 5]}) as (url, seen):
-        batch = checked(await generator(url, store, OTHER).generate(replace(CAT, count=2)), store)
-    assert (len(batch), len(seen)) == (2, 1)
+    answering({"data": [odd, blank, spaced, {}, 5]})
+    batch = checked(await generator(server, store, OTHER).generate(replace(CAT, count=2)), store)
+    assert (len(batch), server.count()) == (2, 1)
     assert dict(batch.rejected) == {"empty": 1, "unreadable": 2}
 
 
@@ -287,14 +283,13 @@ async def test_a_refusal_ends_the_batch_and_is_remembered(
     assert len(await one.generate(replace(CAT, number=1))) == 4
 
 
-@pytest.mark.parametrize("answer", [{}, {"data": None}])
 async def test_an_answer_of_the_wrong_shape_is_asked_for_again_a_few_times(
-    store: ImageStore, answer: Any
+    server: ProviderServer, store: ImageStore, answering: Callable[..., None]
 ) -> None:
-    with answering(answer) as (url, seen):
-        with pytest.raises(ApiError, match="an answer without images"):
-            await generator(url, store, OTHER, retries=5).generate(CAT)
-        assert len(seen) == 3
+    answering({}, {"data": None})
+    with pytest.raises(ApiError, match="an answer without images"):
+        await generator(server, store, OTHER, retries=5).generate(CAT)
+    assert server.count() == 3
 
 
 # Money
@@ -430,6 +425,15 @@ async def test_what_somebody_else_kept_there_is_no_answer(server: ProviderServer
     assert server.count() == 1
 
 
+async def test_a_full_disk_is_an_error_of_the_run(server: ProviderServer, tmp_path: Path) -> None:
+    (tmp_path / "images").write_text("no folder")
+    one = generator(server, ImageStore(tmp_path / "images"))
+    ledger = metered(one, "9 calls")
+    with pytest.raises(RunError, match="images"):
+        await one.generate(CAT)
+    assert ledger.spent().unsettled == 0
+
+
 # What a user writes
 
 
@@ -461,10 +465,6 @@ def test_a_spec_is_resolved_and_the_fingerprint_tells_what_matters() -> None:
     assert made[0] is not None
     assert slower is not None
     assert slower.fingerprint == made[0].fingerprint
-
-
-def test_it_keeps_the_contract_of_generators(server: ProviderServer, store: ImageStore) -> None:
-    check_generator(lambda: generator(server, store), CAT, calls=4, deterministic=False)
 
 
 @pytest.mark.parametrize(("made", "read"), [(7, Usage(5, 7, 2)), (0, None), (True, None), (-7, None)])

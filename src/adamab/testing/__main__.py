@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import signal
 import sys
 from collections.abc import Sequence
 from time import sleep
 
 from adamab.testing._provider_endpoints import STYLES
-from adamab.testing._provider_protocol import KINDS, Fault
+from adamab.testing._provider_protocol import Fault
 from adamab.testing._provider_server import ProviderServer
 
 
@@ -39,13 +40,13 @@ def _welcome(url: str) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    kinds = "; ".join(f"{kind}: {what}" for kind, what in KINDS.items())
     parser = argparse.ArgumentParser(
         prog="python -m adamab.testing",
         description="A local stand-in for OpenAI, Voyage, Cohere and Jina, for texts and images. "
         "GET /_seen shows what it received and billed; POST /_faults adds a JSON list of faults; "
         "POST /_reset forgets everything.",
-        epilog=f"Faults. {kinds}".replace("%", "%%"),
+        epilog=inspect.getdoc(Fault),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--port", type=int, default=8377, help="0: any free one (default: %(default)s)")
     parser.add_argument("--latency", type=float, default=0.0, help="seconds a request takes")

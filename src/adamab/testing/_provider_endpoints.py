@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adamab.testing._provider_protocol import (
-    CREATED,
     WORD,
     Fault,
     Options,
@@ -327,9 +326,8 @@ def openai_chat(body: dict[str, Any], options: Options, fault: Fault) -> dict[st
     return {
         "id": f"chatcmpl-{digest(body)[:24]}",
         "object": "chat.completion",
-        "created": CREATED,
         "model": model,
-        "choices": [{"index": 0, "message": reply, "logprobs": None, "finish_reason": reason}],
+        "choices": [{"index": 0, "message": reply, "finish_reason": reason}],
         "usage": {"prompt_tokens": sent, "completion_tokens": written, "total_tokens": sent + written},
     }
 
@@ -445,13 +443,12 @@ def openai_images(body: dict[str, Any], options: Options, fault: Fault) -> dict[
             broken[fault.kind] if fault.kind in broken else draw_image(prompt, own, sides) for own in seeds
         ]
         data = [{"b64_json": base64.b64encode(image).decode()} for image in images]
-    answer = {"created": CREATED, "data": data}
     if not is_own:
-        return answer
+        return {"data": data}
     quality = "high" if quality == "auto" else quality
     sent, made = tokens(prompt), count * _IMAGE_TOKENS[size][_QUALITIES.index(quality)]
     usage = {"total_tokens": sent + made, "input_tokens": sent, "output_tokens": made}
-    return {**answer, "quality": quality, "size": size, "usage": usage}
+    return {"data": data, "quality": quality, "size": size, "usage": usage}
 
 
 def draw_image(prompt: str, seed: object, size: Sequence[int]) -> bytes:

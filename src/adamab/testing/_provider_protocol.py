@@ -6,6 +6,7 @@ import base64
 import hashlib
 import io
 import json
+import math
 import random
 import re
 from dataclasses import dataclass, field
@@ -14,32 +15,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import PIL.Image
 
-# Kind -> what happens to the request.
-KINDS: dict[str, str] = {
-    "status": "answered with `status` (429), and a Retry-After of `retry_after` if given",
-    "slow": "answered `seconds` later than others",
-    "hang": "never answered, or left hanging after the share `sent` of the body; for `seconds` if given",
-    "reset": "connection reset after the share `sent` (0.5) of the body; 0 resets before the first byte",
-    "truncate": "the body ends after the share `sent` (0.5), cleanly; how='length' announces all of it",
-    "garbage": "200 with a page that is not JSON; a proxy's, so not billed",
-    "few_vectors": "one vector, or one score of a document, less than requested",
-    "many_vectors": "one vector, or one score, more than requested",
-    "wrong_width": "vectors of half the width; how='last': the last one only",
-    "nan": "a NaN in the last vector or as the last score; how='null': a null",
-    "shuffled": "vectors in another order, each with its right index (no real fault; OpenAI and Voyage)",
-    "wrong_index": "the last score carries the index of the first document",
-    "answer": "a class number in how='json', 'fenced', 'think'; or how='none', 'two', 'garbage'",
-    "duplicates": "all samples are the same; how='given': they are the texts that the prompt shows",
-    "empty": "all samples are empty; how='content': the whole answer; of embeddings and scores: none",
-    "no_image": "bytes that are no image",
-    "image_url": "addresses instead of images",
-    "refusal": "message.refusal; how='text': in the content; how='filter': content_filter; of images: 400",
-    "refusal_status": "400, a violation of the content policy",
-    "no_usage": "an answer without usage numbers",
-    "overcharge": "usage numbers `factor` (10) times too large",
-    "too_large": "413 (or `status`) above `items` inputs or `bytes` bytes; 400 above `tokens` of output",
-    "no_schema": "400 where a request has a response_format",
-}
+KINDS = (
+    *("status", "slow", "hang", "reset", "truncate", "garbage"),
+    *("few_vectors", "many_vectors", "wrong_width", "nan", "shuffled", "wrong_index"),
+    *("answer", "duplicates", "empty", "no_image", "image_url", "refusal", "refusal_status"),
+    *("no_usage", "overcharge", "too_large", "no_schema"),
+)
 # Status -> code and message of OpenAI's error.
 _STATUSES: dict[int, tuple[str | None, str]] = {
     401: ("invalid_api_key", "Incorrect API key provided."),
@@ -48,28 +29,15 @@ _STATUSES: dict[int, tuple[str | None, str]] = {
 }
 # Kind -> status, code and message.
 _REFUSALS: dict[str, tuple[int, str | None, str]] = {
-    "refusal_status": (
-        400,
-        "content_policy_violation",
-        "Your request was rejected as a result of our safety system.",
-    ),
+    "refusal_status": (400, "content_policy_violation", "Rejected as a result of our safety system."),
     "no_schema": (400, None, "'response_format' of this type is not supported with this model."),
     "too_large": (413, None, "This is too large: reduce your input, or lower max_tokens."),
 }
-CREATED = 1_735_689_600  # the real one is the time; here an answer depends on the request only
 _QUOTED = 1000  # characters of a request that an error repeats
 _Raw = bytes  # a field of Fault has that name
 WORD = re.compile(r"\w+")
 _DATA_URL = re.compile(r"data:image/(png|jpeg|webp|gif);base64,")
-_COLOURS = {
-    "red": (200, 40, 40),
-    "green": (40, 180, 60),
-    "blue": (50, 60, 200),
-    "yellow": (220, 200, 40),
-    "grey": (120, 120, 120),
-    "white": (240, 240, 240),
-    "black": (15, 15, 15),
-}
+_COLOURS = ("red", "green", "blue", "yellow", "grey", "white", "black")
 SPOILED = {"few_vectors", "many_vectors", "wrong_width", "nan", "wrong_index", "no_image", "image_url"}
 _TEXT_FIELDS = ("path", "contains", "how")  # of a fault
 
@@ -80,8 +48,32 @@ class Fault:
 
     A request matches when its path contains `path`, its body `contains` and, for `too_large` and
     `no_schema`, when it has what is refused. The first `after` matching requests pass, the next
-    `times` fail (None: all of them), each with `probability` if one is given. `how` picks a variant;
-    `KINDS` lists them.
+    `times` fail (None: all of them), each with `probability` if one is given. `how` picks a variant.
+
+    Kinds, and what happens to the request:
+        status: answered with `status` (429), and a Retry-After of `retry_after` if given
+        slow: answered `seconds` later than others
+        hang: never answered, or left hanging after the share `sent` of the body; for `seconds` if given
+        reset: connection reset after the share `sent` (0.5) of the body; 0 resets before the first byte
+        truncate: the body ends after the share `sent` (0.5), cleanly; how='length' announces all of it
+        garbage: 200 with a page that is not JSON; a proxy's, so not billed
+        few_vectors: one vector, or one score of a document, less than requested
+        many_vectors: one vector, or one score, more than requested
+        wrong_width: vectors of half the width; how='last': the last one only
+        nan: a NaN in the last vector or as the last score; how='null': a null
+        shuffled: vectors in another order, each with its right index (no real fault; OpenAI and Voyage)
+        wrong_index: the last score carries the index of the first document
+        answer: a class number in how='json', 'fenced', 'think'; or how='none', 'two', 'garbage'
+        duplicates: all samples are the same; how='given': they are the texts that the prompt shows
+        empty: all samples are empty; how='content': the whole answer; of embeddings and scores: none
+        no_image: bytes that are no image
+        image_url: addresses instead of images
+        refusal: message.refusal; how='text': in the content; how='filter': content_filter; of images: 400
+        refusal_status: 400, a violation of the content policy
+        no_usage: an answer without usage numbers
+        overcharge: usage numbers `factor` (10) times too large
+        too_large: 413 (or `status`) above `items` inputs or `bytes` bytes; 400 above `tokens` of output
+        no_schema: 400 where a request has a response_format
     """
 
     kind: str
@@ -310,7 +302,9 @@ def mean_colour(image: PIL.Image.Image) -> list[float]:
 
 def in_words(image: PIL.Image.Image) -> str:
     """What a model sees in an image: the name of its colour."""
-    mean = mean_colour(image)
-    return min(
-        _COLOURS, key=lambda name: sum((a - b) ** 2 for a, b in zip(_COLOURS[name], mean, strict=True))
-    )
+    from PIL import ImageColor
+
+    def distance(name: str) -> float:
+        return math.dist(ImageColor.getrgb(name), mean_colour(image))
+
+    return min(_COLOURS, key=distance)

@@ -239,7 +239,7 @@ class ProviderServer:
                 request.billed = True
                 request.images = len(_SENT_IMAGE.findall(json.dumps(request.body)))
                 if request.path == "/v1/images/generations":
-                    request.images = len(reply["data"])
+                    request.images = len(reply.get("data") or ())
                 request.repeated = (request.path, body_digest) in self._billed_bodies
                 self._billed_bodies.add((request.path, body_digest))
             if key:

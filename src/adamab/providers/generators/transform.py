@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from adamab.errors import GeneratorError, MissingExtraError, short
+from adamab.errors import GeneratorError, short
 from adamab.providers.generators.base import Batch, ImageGenerator, NewSamples, Request, Settings, own_seed
 from adamab.task.images import decoded
 
@@ -103,10 +103,6 @@ def from_spec(
         raise GeneratorError(f"transform:{rest}: 'transform' takes no argument, only options after '?'")
     if flip not in _SWITCH:
         raise GeneratorError(f"transform: option flip={short(flip)}; write yes or no")
-    try:
-        import PIL  # noqa: F401
-    except ImportError:
-        raise MissingExtraError("Pillow", "images") from None
     return TransformGenerator(seed=seed, strength=strength, flip=_SWITCH[flip])
 
 
