@@ -48,9 +48,15 @@ class Answer:
 
 
 def read_answer(content: str, count: int, *, cut: bool = False) -> Answer:
-    """At most `count` samples of a chat answer; never raises, whatever the model wrote.
+    """The samples of a chat answer; never raises, whatever the model wrote.
 
-    Where the answer was `cut`, its last sample may be half a one and is left out.
+    Args:
+        content: What the model wrote.
+        count: How many samples at most.
+        cut: Whether the answer ended at the token limit; its last sample may be half a one and is left out.
+
+    Returns:
+        The samples, and whether the answer was a list of them.
 
     Example:
         >>> read_answer('Sure! ```json\\n{"texts": ["money back!", "refund"]}\\n```', 5).texts

@@ -160,9 +160,15 @@ class Generator(ABC):
 
 
 def diverse(texts: Sequence[str], count: int, *, latest: int = 0) -> list[str]:
-    """At most `count` of `texts`, in their order: the `latest` ones, then each time the least alike.
+    """Texts that differ from each other: greedy farthest-point selection by the Jaccard index of their words.
 
-    Texts are alike by the words that they share (Jaccard); the choice is deterministic.
+    Args:
+        texts: What to choose from.
+        count: How many at most.
+        latest: So many of the last ones are chosen first.
+
+    Returns:
+        The chosen texts, in their order.
 
     Example:
         >>> diverse(["a red car", "a red cart", "money back", "hello"], 2, latest=1)

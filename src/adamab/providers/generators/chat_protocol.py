@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, TypeGuard
@@ -128,34 +129,23 @@ class LearnedDialect:
 
 @dataclass(frozen=True)
 class Size:
-    """How large a server lets a request be; None: as large as wanted. Learned from its errors as well."""
+    """How large a server lets a request be; learned from its errors as well."""
 
-    output: int | None = None  # tokens of an answer
-    texts: int | None = None  # existing texts that a prompt shows, and half of the examples
-
-    def limit(self, wanted: int) -> int:
-        """The tokens to allow an answer."""
-        return wanted if self.output is None else min(wanted, self.output)
-
-    def shown(self, wanted: int) -> int:
-        """The existing texts to show."""
-        return wanted if self.texts is None else min(wanted, self.texts)
-
-    def examples(self, wanted: int) -> int:
-        """The examples to show; one is the least."""
-        return wanted if self.texts is None else min(wanted, max(1, 2 * self.texts))
+    output: int = sys.maxsize  # tokens of an answer
+    texts: int = sys.maxsize  # existing texts that a prompt shows, and half of the examples
 
     def smaller(self, limit: int, texts: int) -> Iterator[Size]:
         """What to try after a request that was too large, without saying in what.
 
         Less room for the answer, since that is a mere allowance; if it is not that, a shorter prompt.
         """
-        room = [max(self.limit(limit) >> halvings, _LEAST_OUTPUT) for halvings in range(1, 1 + _HALVINGS)]
+        allowed = min(limit, self.output)
+        room = [max(allowed >> halvings, _LEAST_OUTPUT) for halvings in range(1, 1 + _HALVINGS)]
         for output in dict.fromkeys(room):
-            if output < self.limit(limit):
+            if output < allowed:
                 yield replace(self, output=output)
         for halvings in range(1, 1 + _HALVINGS):
-            yield Size(min(room[1], self.limit(limit)), self.shown(texts) >> halvings)
+            yield Size(min(room[1], allowed), min(texts, self.texts) >> halvings)
 
 
 def response_format(count: int, *, with_count: bool) -> dict[str, Any]:
@@ -177,9 +167,16 @@ def response_format(count: int, *, with_count: bool) -> dict[str, Any]:
 
 
 def output_bound(count: int, examples: Sequence[str]) -> int:
-    """Tokens that an answer of `count` texts may have: three times the longest example for each.
+    """Tokens that an answer may have: three times the longest example for each text.
 
     Three bytes per token is about right for most scripts and generous for English.
+
+    Args:
+        count: Texts that are asked for.
+        examples: Texts as long as those that are expected.
+
+    Returns:
+        The limit that a request sets.
     """
     longest = max((len(_utf8(text)) for text in examples), default=0)
     return min(count * max(_LEAST_TOKENS, longest) + _FRAME, MOST_OUTPUT)
@@ -209,7 +206,18 @@ def seed_of(*parts: object) -> int:
 def number_option(
     option: str, value: str | float, least: float, most: float = math.inf, *, whole: bool = False
 ) -> float:
-    """The number that a user wrote for an option such as `openai: option seed`."""
+    """The number that a user wrote for an option; raises `ProviderError`.
+
+    Args:
+        option: Its name in the error, such as `openai: option seed`.
+        value: What the user wrote.
+        least: The smallest number that is allowed.
+        most: The largest.
+        whole: Whether only whole numbers are allowed.
+
+    Returns:
+        The number.
+    """
     try:
         number: float = int(value) if whole else float(value)
     except ValueError:

@@ -22,26 +22,14 @@ from typing import Any
 from adamab.errors import EmbedderError, GeneratorError, MissingExtraError, one_line, place, short
 from adamab.providers.embedders.local_models import hash_directory, quiet
 from adamab.providers.generators.base import Batch, ImageGenerator, NewSamples, Request, Settings, own_seed
+from adamab.task.prompts import SCENES
 from adamab.task.spec import ClassSpec
 from adamab.torch_device import find_device
 
 # Models cut what is too long: the scene stands before the description, which may have many words.
 CAPTION = "a photo of {name}, {scene}, {description}"
 # What the images of a class differ in, beside their noise.
-SCENES = (
-    "in daylight",
-    "close up",
-    "from a distance",
-    "from the side",
-    "indoors",
-    "against a plain background",
-    "in soft light",
-    "from above",
-    "outdoors",
-    "with a busy background",
-    "at dusk",
-    "from behind",
-)
+_SCENES = [scene for group in SCENES for scene in group]
 DTYPES = ("auto", "float32", "float16", "bfloat16")
 _PLACEHOLDER = re.compile(r"\{(name|description|scene)\}")
 _NO_DESCRIPTION = re.compile(r"[\s,;:–—(-]*\{description\}[)]*")
@@ -224,19 +212,27 @@ class DiffusersGenerator(ImageGenerator):
 
 
 def caption(template: str, spec: ClassSpec, number: int) -> str:
-    """What image `number` of a class should show.
+    """What an image should show.
+
+    Args:
+        template: With placeholders for name, description and scene.
+        spec: The class.
+        number: Of the image, counted over all batches of the class; scenes take turns.
+
+    Returns:
+        The text for the model.
 
     Example:
         >>> caption(CAPTION, ClassSpec("water_lily", "A flower on a pond."), 0)
-        'a photo of water lily, in daylight, A flower on a pond'
-        >>> caption(CAPTION, ClassSpec("water_lily"), 13)
+        'a photo of water lily, seen from the front, A flower on a pond'
+        >>> caption(CAPTION, ClassSpec("water_lily"), 5)
         'a photo of water lily, close up'
     """
     if spec.description is None and "{name}" in template:
         template = _NO_DESCRIPTION.sub("", template)
     texts = {"name": spec.name, "description": spec.description or spec.name}
     values = {key: " ".join(text.replace("_", " ").split()).rstrip(".") for key, text in texts.items()}
-    values["scene"] = SCENES[number % len(SCENES)]
+    values["scene"] = _SCENES[number % len(_SCENES)]
     return _PLACEHOLDER.sub(lambda match: values[match[1]], template)
 
 

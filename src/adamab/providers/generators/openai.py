@@ -156,7 +156,7 @@ class OpenAIGenerator(ApiGenerator):
         sizes = (start, *start.smaller(limit, max(self.shown, _MOST_EXAMPLES)))
         tried: list[tuple[Messages, int]] = []
         for size in sizes:
-            question = self._messages(request, new, size), size.limit(limit)
+            question = self._messages(request, new, size), min(limit, size.output)
             if question in tried:
                 continue
             tried.append(question)
@@ -210,11 +210,12 @@ class OpenAIGenerator(ApiGenerator):
     def _messages(self, request: Request, new: NewSamples, size: Size = Size()) -> Messages:  # noqa: B008  # frozen
         # One message of the user's: some models' chat templates know no system message.
         existing = [*request.existing, *new.texts]
-        shown = size.shown(self.shown)
+        shown = min(self.shown, size.texts)
+        examples = min(_MOST_EXAMPLES, max(1, 2 * size.texts))
         latest = max(shown // 4, len(new.texts))  # a model likes to repeat what it wrote last
         prompt = self.prompts.generate_text(
             request.spec,
-            [clipped(text) for text in diverse(request.given, size.examples(_MOST_EXAMPLES))],
+            [clipped(text) for text in diverse(request.given, examples)],
             [clipped(text) for text in diverse(existing, shown, latest=latest)],
             new.missing,
             apart_from=request.apart_from,

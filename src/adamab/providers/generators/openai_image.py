@@ -63,7 +63,7 @@ class Dialect:
     quality: bool = True
     size: bool = True
     count: bool = True  # the parameter `n`
-    most: int = MOST_IMAGES  # images a request
+    most: int = MOST_IMAGES  # images per request
 
     @classmethod
     def of(cls, model: str) -> Dialect:
@@ -83,7 +83,7 @@ class Dialect:
             yield replace(self, **changes)
             yield replace(self, response_format=not self.response_format, **changes)
 
-    def asked(self, missing: int) -> int:
+    def image_count(self, missing: int) -> int:
         """How many images a request asks for."""
         return min(missing, self.most)
 
@@ -176,13 +176,13 @@ class OpenAIImageGenerator(ApiGenerator, ImageGenerator):
         """What to expect of each call of a batch in which nothing goes wrong, and the most it may use."""
         calls, missing = list[tuple[Usage, Usage]](), request.count
         while missing > 0:
-            asked = self._dialect.asked(missing)
-            body = self._body(self._prompt(request, len(calls)), self._dialect, asked)
+            count = self._dialect.image_count(missing)
+            body = self._body(self._prompt(request, len(calls)), self._dialect, count)
             size, quality = body.get("size", "auto"), body.get("quality", "auto")
-            made = asked * image_tokens(self.model, size, quality)
-            expected = Usage(estimated_tokens(body["prompt"]), made, asked)
-            calls.append((expected, bound_of(body, asked)))
-            missing -= asked
+            output = count * image_tokens(self.model, size, quality)
+            expected = Usage(estimated_tokens(body["prompt"]), output, count)
+            calls.append((expected, bound_of(body, count)))
+            missing -= count
         return calls
 
     def most_calls(self, request: Request) -> list[Usage]:
@@ -216,11 +216,11 @@ class OpenAIImageGenerator(ApiGenerator, ImageGenerator):
 
     async def _reply(self, request: Request, missing: int, number: int) -> Reply:
         prompt = self._prompt(request, number)
-        asked = digest(self.fingerprint, prompt, missing)
-        ask, kept = self._kept(Ask(request.spec.name, request.number, number, asked))
+        question = digest(self.fingerprint, prompt, missing)
+        ask, kept = self._kept(Ask(request.spec.name, request.number, number, question))
         if kept is not None:
             return kept
-        return await self._reply_or_refusal(ask, self._asked(ask, prompt, missing))
+        return await self._reply_or_refusal(ask, self._learned_reply(ask, prompt, missing))
 
     def _kept(self, ask: Ask) -> tuple[Ask, Reply | None]:
         """The answer, if it is kept with all its images, and the place for it.
@@ -238,21 +238,29 @@ class OpenAIImageGenerator(ApiGenerator, ImageGenerator):
                 return place, kept
         raise AssertionError
 
-    async def _asked(self, ask: Ask, prompt: str, missing: int) -> Reply:
+    async def _learned_reply(self, ask: Ask, prompt: str, missing: int) -> Reply:
         """The answer, in whatever dialect the server turns out to speak."""
         others, failures, tried = list[Dialect](), list[ApiError](), list[dict[str, Any]]()
         while True:
             # First the one that another task may have learned in the meantime.
-            forms = [(d, self._body(prompt, d, d.asked(missing))) for d in (self._dialect, *others)]
+            forms = [(d, self._body(prompt, d, d.image_count(missing))) for d in (self._dialect, *others)]
             dialect, body = next((form for form in forms if form[1] not in tried), (None, {}))
             if dialect is None:
-                raise self._explained(failures[0], ask)
+                remedy = f"see whether the model takes ?size={self.size}&quality={self.quality}"
+                if failures[0].too_large:
+                    remedy = f"shorten the description of class {short(ask.class_name)}, or prompts.draw"
+                raise ApiError(f"{failures[0]}; {remedy}", status=failures[0].status)
             tried.append(body)
             try:
-                reply = await self._post(ask, body, dialect.asked(missing))
+                reply = await self._post(ask, body, dialect.image_count(missing))
             except ApiError as error:
-                learning = any(failure.unsupported for failure in failures)
-                others += _instead(error, dialect, missing, learning=learning)
+                if error.refused or error.status not in _PARAMETERS:
+                    raise
+                if error.unsupported and not any(failure.unsupported for failure in failures):
+                    others += dialect.others()
+                elif not error.unsupported:
+                    # A model that makes one image at a time says so in words that no two servers share.
+                    others.append(replace(dialect, most=1))
                 failures.append(error)
             else:
                 self._dialect = dialect
@@ -316,24 +324,19 @@ class OpenAIImageGenerator(ApiGenerator, ImageGenerator):
             body["response_format"] = "b64_json"
         return body
 
-    def _explained(self, error: ApiError, ask: Ask) -> ApiError:
-        """The error with what to do about it, where that is in the user's hands."""
-        remedy = f"see whether the model takes ?size={self.size}&quality={self.quality}, or give it others"
-        if error.too_large:
-            remedy = f"shorten the description of class {short(ask.class_name)}, or prompts.draw"
-        return ApiError(
-            f"{error}; {remedy}",
-            status=error.status,
-            too_large=error.too_large,
-            unsupported=error.unsupported,
-        )
-
 
 def bound_of(body: Mapping[str, Any], count: int) -> Usage:
-    """The most that a request for `count` images may use.
+    """The most that a request may use.
 
     A token of a byte-level tokenizer covers at least one byte, so the bytes are a strict upper bound. A
     size or a quality that is left to the server counts as the largest.
+
+    Args:
+        body: The JSON of the request.
+        count: Images that it asks for.
+
+    Returns:
+        Tokens and images.
     """
     made = image_tokens(body["model"], body.get("size", "auto"), body.get("quality", "auto"))
     if body["model"] not in _KNOWN_TOKENS:
@@ -343,6 +346,14 @@ def bound_of(body: Mapping[str, Any], count: int) -> Usage:
 
 def image_tokens(model: str, size: str, quality: str) -> int:
     """The tokens of one image, by what is known of OpenAI's models.
+
+    Args:
+        model: The name of the model.
+        size: Such as 1024x1024; one that is not in the tables counts as the largest that is.
+        quality: One of low, medium, high; any other counts as high.
+
+    Returns:
+        Output tokens.
 
     Example:
         >>> image_tokens("gpt-image-1", "1024x1024", "low"), image_tokens("gpt-image-1", "auto", "auto")
@@ -357,19 +368,25 @@ def image_tokens(model: str, size: str, quality: str) -> int:
     return math.ceil(max(row[column] for row in known.values()) * max(1.0, pixels / _LARGEST))
 
 
-def usage_of(answer: Any, asked_for: int) -> Usage | None:
-    """The tokens that the server counted; None where it does not say.
+def usage_of(answer: Any, requested: int) -> Usage | None:
+    """What the server counted.
 
-    Images that were asked for and did not come count as made: some services may bill them.
+    Args:
+        answer: The JSON of the server.
+        requested: Images of the request; those that did not come count as made, since some services may
+            bill them.
+
+    Returns:
+        Tokens and images; None where the server does not say.
     """
     usage = answer.get("usage") if isinstance(answer, dict) else None
     if not isinstance(usage, dict):
         return None
-    asked, made = usage.get("input_tokens"), usage.get("output_tokens")
+    sent, made = usage.get("input_tokens"), usage.get("output_tokens")
     # No image is made of no tokens: a server that says so does not count them.
-    if not (is_count(asked) and is_count(made) and made):
+    if not (is_count(sent) and is_count(made) and made):
         return None
-    return Usage(asked, made, max(asked_for, len(answer["data"])))
+    return Usage(sent, made, max(requested, len(answer["data"])))
 
 
 def images_of(answer: Any) -> tuple[list[bytes | None], bool]:
@@ -412,13 +429,3 @@ def _flaw(data: bytes | None) -> str | None:
     except ImageError:
         return "unreadable"
     return "empty" if of_one_colour else None
-
-
-def _instead(error: ApiError, dialect: Dialect, missing: int, *, learning: bool) -> list[Dialect]:
-    """What else to try after an error; raises it where no other form of the request would help."""
-    if error.refused or error.status not in _PARAMETERS:
-        raise error
-    if error.unsupported:
-        return [] if learning else list(dialect.others())
-    # A model that makes one image at a time says so in words that no two servers share.
-    return [replace(dialect, most=1)] if dialect.asked(missing) > 1 else []

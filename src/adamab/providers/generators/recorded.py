@@ -120,7 +120,12 @@ def _read(path: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
 
 
 def refuse_unknown_classes(places: Mapping[str, str], class_names: Sequence[str]) -> None:
-    """Refuse samples (class -> where its first one is) of other classes only, and a misspelt class."""
+    """Refuse samples of other classes only, and a misspelt class; raises `GeneratorError`.
+
+    Args:
+        places: Class -> where its first sample is.
+        class_names: The classes of the task.
+    """
     known = dict.fromkeys(class_names)
     unknown = [name for name in places if name not in known]
     for name in unknown:
@@ -165,7 +170,16 @@ def _one_slip(a: str, b: str) -> bool:
 
 
 def shuffled(name: str, samples: list[T], seed: int) -> list[T]:
-    """The samples of a class in another order, which belongs to the class and the seed."""
+    """The samples of a class in another order.
+
+    Args:
+        name: The class; it decides the order, together with the seed.
+        samples: In the order of their file.
+        seed: Another seed gives another order.
+
+    Returns:
+        The same samples.
+    """
     # Seeded by name: a class keeps its order whatever other classes the file has.
     own = int.from_bytes(hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[:8], "little")
     return [samples[place] for place in np.random.default_rng([seed, own]).permutation(len(samples))]
