@@ -1,8 +1,7 @@
-import numpy as np
 import pytest
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
-from adamab.method.views import SMALL, eigen, one_thread_if_small
+from adamab.method.views import SMALL, one_thread_if_small
 
 BLAS = ThreadpoolController().select(user_api="blas")
 
@@ -17,10 +16,3 @@ def test_blas_has_one_thread_while_the_work_is_small_and_its_own_again_afterward
         with one_thread_if_small(size):
             assert threads() == wanted
         assert threads() == {2}
-
-
-def test_vectors_rebuild_the_matrix():
-    half = np.random.default_rng(0).standard_normal((30, 30))
-    values, vectors = eigen(half @ half.T)
-    np.testing.assert_allclose(vectors * values @ vectors.T, half @ half.T, atol=1e-9)
-    assert (np.diff(values) >= 0).all()

@@ -26,23 +26,11 @@ def test_copies_have_one_original(n, noise, offset):
     np.testing.assert_array_equal(found[found], found)
 
 
-def test_different_samples_are_their_own():
-    np.testing.assert_array_equal(originals(drawn(500, 30)), np.arange(500))
-    assert originals(drawn(0, 30)).shape == (0,)
-
-
 @pytest.mark.parametrize("factor", [1e4, 1e6])
 def test_a_sample_far_away_does_not_make_the_others_copies(factor):
     vectors = drawn(60, 32)
     vectors[0] *= factor
     np.testing.assert_array_equal(originals(vectors), np.arange(60))
-
-
-def test_nearly_all_copies_of_many_samples_are_found():
-    once = drawn(1000, 384)
-    found = originals(np.concatenate([once, once + np.float32(1e-4) * drawn(1000, 384, 1)]))
-    assert (found[:1000] == found[1000:]).mean() > 0.97
-    np.testing.assert_array_equal(found[found], found)
 
 
 def test_another_class_or_source_has_no_copies_of_this_one():
@@ -64,15 +52,6 @@ def test_copies_are_held_out_together_and_scored_once():
     assert (samples.folds >= 0).all()
     np.testing.assert_array_equal(samples.folds, samples.folds[repeated])
     assert samples.scored.sum() == 12
-
-
-def test_a_class_that_is_one_sample_again_and_again_is_not_held_out():
-    vectors = drawn(9, 10)
-    vectors[:5] = vectors[0]
-    y = np.array([0] * 5 + [1, 1, 2, 2])
-    samples = split_samples(y, np.ones(9, bool), 3, Recipe(), seed=0, originals=originals(vectors, y))
-    np.testing.assert_array_equal(samples.folds >= 0, y > 0)
-    np.testing.assert_array_equal(samples.evaluation.evaluable, [False, True, True])
 
 
 def test_copies_of_synthetic_samples_count_as_one():

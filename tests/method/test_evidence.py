@@ -66,13 +66,6 @@ def test_stacking_finds_the_view_that_knows_and_silences_noise():
     assert cross_entropy(np.tensordot(weights, logits, 1), y) <= best + 1e-3
 
 
-def test_the_pull_brings_weights_together():
-    y = np.arange(200) % 4
-    logits = np.stack([informative(y, 4, 3), informative(y, 4, 0)])
-    free, pulled = stack_weights(logits, given(y), 0.0), stack_weights(logits, given(y), 10.0)
-    assert abs(np.diff(pulled)) < 0.2 * abs(np.diff(free))
-
-
 def test_the_pull_counts_in_samples():
     y, rng = np.arange(40) % 4, np.random.default_rng(0)  # of one draw in twenty both pulls say the same
     logits = [informative(y, 4, 3, rng), informative(y, 4, 1, rng)]
@@ -94,12 +87,6 @@ def test_steps_and_scale_come_from_held_out_loss():
     (share,) = choose_shares([component], given(y), ridge(1.0))
     assert share.option == 6
     assert cross_entropy(share.weight * 30 * good, y) < cross_entropy(30 * good, y)
-
-
-def test_no_evidence_at_all_leaves_equal_weights():
-    y = np.arange(30) % 3
-    logits = -np.stack([np.eye(3, dtype=np.float32)[y]] * 2)  # worse than nothing
-    np.testing.assert_allclose(stack_weights(logits, given(y), 0.0), [0.5, 0.5])
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -152,13 +139,6 @@ def test_synthetic_samples_weigh_views_and_are_not_estimated():
     assert fit_on(views, y, is_given, 3, FAST, seed=0).held_out.estimate().n == 6
 
 
-def test_evidence_of_synthetic_samples_can_be_left_out():
-    y = np.concatenate([np.arange(3), np.arange(30) % 3])
-    views = [view_of(informative(y, 3, 5))]
-    fitted = fit_on(views, y, np.arange(33) < 3, 3, FAST.with_options(synthetic_evidence=0), seed=0)
-    assert [share.kind for share in fitted.shares] == ["calibrator"]
-
-
 def test_a_sample_of_weight_three_counts_as_three():
     y = np.arange(30) % 3
     logits = np.stack([informative(y, 3, 2), informative(y, 3, 1)])
@@ -191,13 +171,6 @@ def test_the_scale_of_held_out_logits_minimises_their_loss():
     losses = {scale: cross_entropy(scale * held_out.logits, y) for scale in np.linspace(1, 5, 81)}
     assert held_out.scale() == pytest.approx(min(losses, key=losses.get), rel=0.03)  # 3, less the doubt
     assert held_out_of(10 * held_out.logits, y).scale() == pytest.approx(held_out.scale() / 10, rel=0.01)
-
-
-def test_the_scale_of_few_samples_keeps_a_doubt():
-    y = np.arange(12) % 3
-    scale = held_out_of(np.eye(3, dtype=np.float32)[y], y).scale()
-    assert 1 / (1 + 2 / np.exp(scale)) == pytest.approx(1 - 2 / 3 / 14, abs=2e-3)
-    assert held_out_of(np.zeros((12, 3), np.float32), y).scale() == 1.0
 
 
 def test_honest_logits_stand_in_the_order_of_the_samples():
@@ -283,9 +256,3 @@ def test_how_far_logits_follow_the_shares_in_training(true):
     logits = (2 * fair + true * np.log(seen)).astype(np.float32)
     found = HeldOut(logits / 3, y, np.arange(len(y))).prior_exponent(seen, 3.0)
     assert found == pytest.approx(true, abs=0.06)
-
-
-def test_equal_shares_leave_nothing_to_follow():
-    y = np.arange(20) % 2
-    logits = RNG.standard_normal((20, 3)).astype(np.float32)
-    assert HeldOut(logits, y, np.arange(20)).prior_exponent(np.array([5.0, 5.0, 1.0]), 1.0) == 0

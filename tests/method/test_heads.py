@@ -39,25 +39,6 @@ def test_a_member_trained_with_others_is_the_member_trained_alone():
     torch.testing.assert_close(seen["changed"](queries, classes), both)
 
 
-def test_training_leaves_the_global_random_state_alone():
-    torch.manual_seed(5)
-    before = torch.get_rng_state()
-    fit_on([view_of(X)], Y, GIVEN, 3, FAST, seed=0)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_same_seed_same_heads_other_seed_other_heads():
-    views = [view_of(X)]
-
-    def linear(seed):
-        recipe = Recipe(checkpoints=(20,), discriminants=False)
-        ((head, *_),) = heads_of_fit(fit_on(views, Y, GIVEN, 3, recipe, seed=seed), recipe)
-        return head.linear
-
-    np.testing.assert_array_equal(linear(1), linear(1))
-    assert not np.array_equal(linear(1), linear(2))
-
-
 def test_training_stops_when_held_out_loss_has_risen():
     noise = np.random.default_rng(0).standard_normal(X.shape).astype(np.float32)
     recipe = Recipe(checkpoints=(0, 10, 60, 120, 240), discriminants=False, dropout=0.0)
@@ -65,11 +46,6 @@ def test_training_stops_when_held_out_loss_has_risen():
     assert 240 not in head.states
     (head,) = fit_on([view_of(noise)], Y, GIVEN, 3, recipe.with_options(folds=0)).heads
     assert tuple(head.states) == recipe.checkpoints
-
-
-def test_untrained_similarity_is_a_component_of_its_own():
-    fitted = fit_on([view_of(X, np.eye(3, 20, dtype=np.float32))], Y, GIVEN, 3, FAST, seed=0)
-    assert [s.kind for s in fitted.shares] == ["calibrator", "similarity", "discriminant"]
 
 
 def test_wide_views_have_a_discriminant_in_place_of_a_calibrator():
@@ -161,15 +137,6 @@ def test_folded_heads_compute_what_the_calibrators_compute():
     np.testing.assert_allclose(linear.logits(X), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_a_single_layer_folds_into_a_linear_head():
-    recipe = Recipe(checkpoints=(20,), layers=1, discriminants=False)
-    fitted = fit_on([view_of(X)], Y, GIVEN, 3, recipe, seed=0)
-    ((head, *_),) = heads_of_fit(fitted, recipe)
-    assert head.tower == ()
-    assert head.hidden is None
-    assert (np.argmax(head.logits(X), axis=1) == Y).mean() > 0.8
-
-
 def test_copies_of_held_out_samples_do_not_give_them_away():
     rng = np.random.default_rng(0)
     given = rng.standard_normal((60, 200)).astype(np.float32)  # nothing to learn: labels are drawn
@@ -183,20 +150,6 @@ def test_copies_of_held_out_samples_do_not_give_them_away():
     )
     assert trained_on.accuracy > 0.8  # what the mask is for
     assert left_out.low < 1 / 3 < left_out.high
-
-
-def test_a_scale_multiplies_all_logits():
-    fitted = fit_on([view_of(X, np.eye(3, 20, dtype=np.float32))], Y, GIVEN, 3, FAST, seed=0)
-    plain, scaled = heads_of_fit(fitted, FAST), heads_of_fit(fitted, FAST, 2.5)
-    for (one, *_), (other, *_) in zip(plain, scaled, strict=True):
-        np.testing.assert_allclose(other.logits(X), 2.5 * one.logits(X), rtol=1e-4, atol=1e-5)
-
-
-def test_two_folds_are_left_however_little_is_enough():
-    y, given = np.arange(10) % 2, np.arange(10) < 4
-    for seed in range(40):
-        folds = split_samples(y, given, 2, Recipe(evidence=1), seed=seed).folds
-        assert set(folds[folds >= 0]) == {0, 1}
 
 
 def test_batches_of_some_classes_are_no_evidence_for_all():
@@ -224,9 +177,3 @@ def test_descriptions_that_speak_against_the_only_samples_are_left_out():
     (closed,) = fitted.discriminants  # as if there were no descriptions
     states = [state.logits(closed.prepared.queries) for state in closed.states.values()]
     assert all((logits.argmax(axis=1) == np.arange(8)).all() for logits in states)
-
-
-def test_one_odd_sample_does_not_speak_against_all_descriptions():
-    swapped = np.eye(8, 20)
-    swapped[[0, 1]] = swapped[[1, 0]]
-    assert "similarity" in one_of_each(swapped)[0]

@@ -6,7 +6,6 @@ import tracemalloc
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from adamab.method import cross_validation as folds
@@ -24,11 +23,6 @@ RECIPE = Recipe(words=False)
 
 def generator(seed=0):
     return torch.Generator().manual_seed(seed)
-
-
-def test_few_logits_are_not_sampled():
-    (group,) = class_groups(Y, 7, generator())
-    assert group.classes is None
 
 
 def test_every_sample_meets_its_own_class_and_some_others(monkeypatch):
@@ -52,13 +46,6 @@ def test_a_class_of_many_samples_does_not_make_a_group_too_large(monkeypatch):
     assert sorted(torch.cat([group.rows for group in groups]).tolist()) == list(range(len(skewed)))
     assert all(2 * len(group.rows) * len(group.classes) <= 2000 for group in groups)
     assert all(torch.equal(group.classes[group.own], skewed[group.rows]) for group in groups)
-
-
-def test_a_group_of_all_classes_has_the_whole_loss():
-    logits = torch.randn(len(Y), 7, generator=generator())
-    group = sampled_classes.Group(torch.arange(len(Y)), Y, torch.arange(7), 0.0)
-    expected = functional.cross_entropy(logits, Y, reduction="none")
-    torch.testing.assert_close(group.losses(logits), expected)
 
 
 def test_the_sum_over_classes_is_right_on_average(monkeypatch):
@@ -146,13 +133,3 @@ def test_rounds_hold_no_matrix_of_samples_by_classes_and_scores_stay_exact(many,
     np.testing.assert_allclose(shift.lower, held.lower, rtol=1e-4)
     some = np.array([0, 400, 799])
     np.testing.assert_allclose(shift.exact(some), held.exact(some), rtol=1e-4)
-
-
-def test_heads_of_sampled_classes_are_as_good(many, monkeypatch):
-    recipe = RECIPE.with_options(discriminants=False, similarity=False)
-    accuracy = {}
-    for most in (100_000, 10**9):
-        monkeypatch.setattr(sampled_classes, "MOST_LOGITS", most)
-        fitted = fit_samples(many, recipe)
-        accuracy[most] = fitted.held_out.estimate().accuracy
-    assert accuracy[100_000] > accuracy[10**9] - 0.1

@@ -2,11 +2,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from adamab.method import views
 from adamab.method.views import (
-    ViewTransform,
     class_inputs,
-    class_means,
     isometric,
     learned_span,
     prepare,
@@ -57,13 +54,6 @@ def test_sparse_rows_give_what_dense_rows_give():
     np.testing.assert_allclose(scores_a, scores_b, atol=1e-5)
 
 
-def test_the_paper_takes_vectors_as_they_are():
-    prepared = prepare(X, DESCRIBED, Y, ALL, 3, Recipe.preset("paper"))
-    np.testing.assert_array_equal(prepared.queries, X)
-    np.testing.assert_array_equal(prepared.classes, DESCRIBED)
-    assert prepared.transform == ViewTransform(None, False, None)
-
-
 @pytest.mark.parametrize("kind", ["description", "mean", "both"])
 def test_class_inputs(kind):
     means = np.array([[2, 0], [0, 0]], np.float32)
@@ -74,12 +64,6 @@ def test_class_inputs(kind):
         "both": [[0.5**0.5, 0.5**0.5], [1, 0]],
     }
     np.testing.assert_allclose(class_inputs(means, described, kind), expected[kind], rtol=1e-6)
-
-
-def test_class_means_of_a_class_without_rows_are_zero():
-    means = class_means(X, Y, Y != 1, 3)
-    np.testing.assert_allclose(means[0], X[Y == 0].mean(axis=0), rtol=1e-5)
-    assert not means[1].any()
 
 
 @pytest.mark.parametrize(("n", "d"), [(5, 30), (30, 5)])
@@ -97,24 +81,6 @@ def test_isometric_coordinates_keep_every_inner_product():
     together, before = np.concatenate([rotated, described]), np.concatenate([X, DESCRIBED])
     assert rotated.shape[1] <= 15
     np.testing.assert_allclose(together @ together.T, before @ before.T, rtol=1e-4, atol=1e-3)
-
-
-def test_isometric_leaves_narrow_rows_alone():
-    x, described = isometric(X[:, :4], None)
-    assert x.shape == (12, 4)
-    assert described is None
-
-
-def test_a_span_is_learned_from_a_bounded_number_of_rows(monkeypatch):
-    monkeypatch.setattr(views, "SPAN_ROWS", 4)
-    prepared = in_its_span(X, None, Y, ALL, Recipe(max_width=20))
-    assert prepared.queries.shape == (12, 4)
-
-
-def test_nothing_to_learn_from_leaves_descriptions():
-    prepared = in_its_span(X[:0], DESCRIBED, Y[:0], ALL[:0], Recipe(max_width=20))
-    assert prepared.queries.shape[0] == 0
-    assert np.isfinite(prepared.classes).all()
 
 
 def test_rows_that_are_all_alike_span_nothing():

@@ -83,30 +83,12 @@ def test_unknown_are_those_that_are_stranger_than_the_held_out(model: Classifier
         assert UNKNOWN not in model.predict({"pooled": np.zeros((1, 4))}, unknown=0.995)
 
 
-def test_priors_do_not_change_what_is_unknown(model: Classifier) -> None:
-    plain = model.predict({"pooled": X}, unknown=0.8)
-    shifted = model.predict({"pooled": X}, unknown=0.8, priors={"d": 0.9})
-    assert [name == UNKNOWN for name in plain] == [name == UNKNOWN for name in shifted]
-    assert plain != shifted
-
-
 def test_sets_hold_all_classes_that_are_no_more_surprising(model: Classifier) -> None:
     threshold = np.sort(surprise(HELD_OUT.astype(np.float64))[np.arange(99), TRUTH])[49]
     for row, names in zip(X, model.predict_sets({"pooled": X}, coverage=0.5), strict=True):
         order = np.argsort(-row, kind="stable")
         size = max(int((surprise(row[None])[0] <= threshold).sum()), 1)
         assert names == tuple(model.classes[i] for i in order[:size])
-
-
-@pytest.mark.filterwarnings("ignore:the 99 held-out samples cannot vouch for a share of 0.995")
-def test_more_coverage_never_makes_a_set_smaller(model: Classifier) -> None:
-    sizes = [
-        [len(names) for names in model.predict_sets({"pooled": X}, coverage=share)]
-        for share in (0.01, 0.3, 0.6, 0.9, 0.99, 0.995)
-    ]
-    assert all((np.diff(column) >= 0).all() for column in np.transpose(sizes))
-    assert set(sizes[-1]) == {4}  # too few held-out samples: all classes
-    assert min(sizes[0]) == 1  # never empty
 
 
 def test_sets_cover_what_they_promise() -> None:
@@ -152,9 +134,9 @@ def test_shares_out_of_range(model: Classifier, share: float) -> None:
 def test_what_a_model_without_held_out_samples_cannot_tell(model: Classifier) -> None:
     one_each = without(model, Confidence(seen=(1.0,) * 4))
     for blind in (one_each, without(model)):
-        with pytest.raises(TaskError, match="two or more examples a class"):
+        with pytest.raises(TaskError, match="fit with two or more examples per class"):
             blind.predict({"pooled": X}, unknown=0.9)
-        with pytest.raises(TaskError, match="two or more examples a class"):
+        with pytest.raises(TaskError, match="fit with two or more examples per class"):
             blind.predict_sets({"pooled": X})
     assert one_each.predict_proba({"pooled": X}, priors={"a": 0.5}).shape == (50, 4)
     with pytest.raises(TaskError, match="fit again to state priors"):
@@ -171,13 +153,6 @@ def test_a_class_called_unknown_is_refused(model: Classifier) -> None:
     assert UNKNOWN in odd.predict({"pooled": X})
     with pytest.raises(TaskError, match="a class 'unknown' of its own"):
         odd.predict({"pooled": X}, unknown=0.9)
-
-
-def test_a_confidence_of_other_classes_is_refused(model: Classifier) -> None:
-    with pytest.raises(ValueError, match="'seen' is of 2 classes, not 4"):
-        without(model, Confidence(seen=(1.0, 1.0)))
-    with pytest.raises(ValueError, match="confidence is of type dict"):
-        without(model, {})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -197,6 +172,6 @@ def test_the_best_of_many_classes_are_those_of_a_whole_sort(k: int, ties: bool) 
 def test_blocks_of_many_classes_stay_small(model: Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = model.answers({"pooled": X}, None, Asked(3))
     monkeypatch.setattr(classifier, "_MOST_LOGITS", 80)
-    sizes = [len(block) for _, block in model._blocks(model._batch({"pooled": X}, None))]
+    sizes = [len(block) for _, block in model._blocks(*model._batch({"pooled": X}, None))]
     assert sizes == [20, 20, 10]
     np.testing.assert_array_equal(model.answers({"pooled": X}, None, Asked(3)).indices, whole.indices)

@@ -192,7 +192,7 @@ def test_parts_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="inverse scatter is 2 wide where 6 is needed"):
         replace(side, heads=(side.heads[0], narrow)).check(classifier)
     all_inputs = replace(side.heads[0], class_input="all")
-    with pytest.raises(ValueError, match="none of description, mean, both"):
+    with pytest.raises(ValueError, match="class input 'all' is unknown"):
         replace(side, heads=(all_inputs, side.heads[1])).check(classifier)
     lone = replace(side.heads[0], last=np.eye(2, dtype=np.float32))
     with pytest.raises(ValueError, match="go together"):

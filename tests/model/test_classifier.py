@@ -5,7 +5,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from string import ascii_letters
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from adamab.errors import EmbedderError, FingerprintError, TaskError
-from adamab.model import Classifier, Head, classifier
+from adamab.model import Classifier, Head
 
 Views = Mapping[str, NDArray[np.float32]]
 
@@ -32,16 +31,6 @@ def test_logits_are_the_sum_of_the_heads(model: Classifier, views: Views, texts:
     assert logits.dtype == np.float32
     np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-5)
     assert model.views == ("pooled", "layers")
-
-
-def test_chunks_do_not_change_the_answer(
-    model: Classifier, views: Views, texts: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = model.predict_proba(views, texts), *model.top_k(views, 2, texts), model.logits(views, texts)
-    monkeypatch.setattr(classifier, "_CHUNK", 2)
-    pieces = model.predict_proba(views, texts), *model.top_k(views, 2, texts), model.logits(views, texts)
-    for a, b in zip(whole, pieces, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
 def test_probabilities_sum_to_one_and_follow_the_logits(
@@ -130,9 +119,11 @@ def test_an_overflow_is_refused(make_head: Callable[..., Head]) -> None:
 
 
 def test_rows_must_agree(model: Classifier, views: Views, texts: list[str]) -> None:
-    with pytest.raises(EmbedderError, match=r"rows differ \(view 'pooled': 4, view 'layers': 5, texts: 5\)"):
+    with pytest.raises(
+        EmbedderError, match=r"rows differ \(view 'pooled': 4, view 'layers': 5, view 'words': 5\)"
+    ):
         model.logits({**views, "pooled": views["pooled"][:4]}, texts)
-    with pytest.raises(EmbedderError, match="texts: 2"):
+    with pytest.raises(EmbedderError, match="view 'words': 2"):
         model.logits(views, texts[:2])
 
 
@@ -165,19 +156,6 @@ def test_another_embedder_is_refused() -> None:
         served.check_fingerprint("openai:m:384")
 
 
-@pytest.mark.parametrize("at", [0, 13, 16, 17, 30, 48])
-def test_a_cut_fingerprint_is_not_longer_and_hides_something_at_each_ellipsis(at: int) -> None:
-    first = ascii_letters[:49]
-    second = first[:at] + "~" + first[at + 1 :]
-    with pytest.raises(FingerprintError) as caught:
-        linear_model(2, fingerprint=first).check_fingerprint(second)
-    shown = str(caught.value).split("this one has fingerprint ")[1].split("; use that")[0].strip("'")
-    assert "~" in shown
-    assert len(shown) < len(second)
-    assert len(str(caught.value)) < 220
-    assert all(part and part in second for part in shown.removesuffix("…").split("…"))
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -189,9 +167,8 @@ def test_a_cut_fingerprint_is_not_longer_and_hides_something_at_each_ellipsis(at
         ({"heads": ()}, "one or more heads"),
         ({"vocabulary": None}, "go together"),
         ({"fingerprint": None}, "fingerprint is of type NoneType"),
-        ({"metadata": {"a": float("inf")}}, "metadata.a holds inf"),
-        ({"metadata": {"a": {"b": (1,)}}}, "metadata.a holds a tuple"),
-        ({"metadata": {1: 2}}, "a key in metadata is of type int"),
+        ({"metadata": {"a": float("inf")}}, "metadata cannot be written as JSON"),
+        ({"metadata": {"a": {"b": object()}}}, "metadata cannot be written as JSON"),
         ({"metadata": []}, "metadata are of type list"),
     ],
 )
@@ -202,16 +179,11 @@ def test_what_cannot_be_a_classifier_is_refused(
         replace(model, **change)
 
 
-def test_the_vocabulary_must_fit(model: Classifier, make_head: Callable[..., Head]) -> None:
-    with pytest.raises(ValueError, match="words' head is 7 wide"):
-        replace(model, heads=(make_head(view="words"),))
-
-
 def test_deep_metadata_are_refused(model: Classifier) -> None:
     deep: Any = None
     for _ in range(100_000):
         deep = [deep]
-    with pytest.raises(ValueError, match="more than 32 deep"):
+    with pytest.raises(ValueError, match="metadata cannot be written as JSON"):
         replace(model, metadata={"a": deep})
     while deep:  # taken apart by hand: freeing it at once would recurse as deeply
         deep = deep[0]

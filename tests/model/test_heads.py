@@ -71,16 +71,6 @@ def test_logits_are_the_formula_dense_and_sparse(case: dict[str, Any]) -> None:
     np.testing.assert_array_equal(x, before)
 
 
-@pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
-def test_activations_stay_finite_far_out(activation: str) -> None:
-    eye = np.eye(3, dtype=np.float32)
-    head = Head(view="pooled", linear=0 * eye, hidden=eye, tower=(eye,), activation=activation)
-    x = np.array([[-500, 0, 500]], np.float32)
-    with np.errstate(over="ignore"):
-        expected = formula(head, x)
-    np.testing.assert_allclose(head.logits(x), expected, atol=1e-30)
-
-
 def test_sparse_rows_are_made_dense_in_pieces(
     make_head: Callable[..., Head], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,8 +101,8 @@ F = np.float32
         ({"normalise": 1}, "neither true nor false"),
         ({"activation": "sin"}, "activation 'sin' is unknown"),
         ({"hidden": None}, "go together"),
-        ({"linear": [[1.0]]}, "type list"),
-        ({"linear": np.ones((3, 7))}, "dtype float64"),
+        ({"linear": [[1.0]]}, "not an array of float32"),
+        ({"linear": np.ones((3, 7))}, "not an array of float32"),
         ({"linear": np.ones(7, F)}, "shape"),
         ({"linear": np.full((3, 7), np.nan, F)}, "not finite"),
         ({"linear": np.ones((2, 7), F)}, "number of classes"),

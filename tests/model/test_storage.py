@@ -191,10 +191,8 @@ def test_an_edited_document_is_refused(saved: Path) -> None:
         (b"", "Expecting value"),
         (b"\xff\xfe{}", "utf-8"),
         (b"[]", "not a saved ADAMAB classifier"),
-        (b'{"format": "adamab-classifier"}', "version is not a positive number"),
-        (b'{"format": "adamab-classifier", "version": 3}', "is missing"),
-        (b'{"a": 1, "a": 2}', "twice"),
-        (b'{"a": NaN}', "NaN is not JSON"),
+        (b'{"format": "adamab-classifier"}', "damaged"),
+        (b'{"format": "adamab-classifier", "version": 3, "digest": 0, "a": NaN}', "not JSON compliant"),
         (b"[" * 10_000_000, "nested too deeply"),
         (b"9" * 10_000, "digits"),
     ],
@@ -207,32 +205,32 @@ def test_hostile_bytes_for_a_document(saved: Path, content: bytes, message: str)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d.update(version=4, novelty=1), "newer version .* upgrade: pip install -U adamab"),
-        (lambda d: d.update(version=True), "version is not"),
-        (lambda d: d.update(extra=1), "key 'extra' is unknown"),
-        (lambda d: d.pop("classes"), "key 'classes' is missing"),
-        (lambda d: d.update(classes={}), "'classes' is of type dict, not list"),
+        (
+            lambda d: d.update(version=4, novelty=1),
+            "saved in format '4' .*fit again or pip install -U adamab",
+        ),
+        (lambda d: d.update(version=True), "saved in format 'True'"),
+        (lambda d: d.pop("classes"), "damaged"),
+        (lambda d: d.update(classes=3), "damaged"),
         (lambda d: d.update(classes=["a", "b", "a"]), "twice"),
         (lambda d: d.update(classes=["a", "b", "\ud800"]), "half a character"),
         (lambda d: d.update(classes=["a", "b"]), "made for 3 classes, not 2"),
-        (lambda d: d.update(embedder={"spec": 1, "fingerprint": ""}), "'spec' is of type int"),
+        (lambda d: d.update(embedder={"spec": 1, "fingerprint": ""}), "embedder_spec is of type int"),
         (lambda d: d["weights"].update(sha256="../" * 21 + "x"), "no valid sha256"),
-        (lambda d: d["weights"].update(bytes=True), "'bytes' is of type bool"),
         (lambda d: d["weights"].update(bytes=-1), "damaged"),
         (lambda d: d.update(heads=[]), "tensor '0.basis' is not expected|not expected"),
-        (lambda d: d.update(heads=[1, 2, 3]), "a head is not an object"),
-        (lambda d: d["heads"][0].update(normalise=1), "'normalise' is of type int"),
+        (lambda d: d.update(heads=[1, 2, 3]), "damaged"),
+        (lambda d: d["heads"][0].update(normalise=1), "normalise is neither true nor false"),
         (lambda d: d["heads"][0].update(activation="eval"), "activation 'eval' is unknown"),
         (lambda d: d["heads"][0].update(arrays=["linear"]), "not expected"),
         (lambda d: d["heads"][1]["arrays"].insert(2, "centre"), "tensor '1.centre' is missing"),
         (lambda d: d["heads"][0].update(arrays=[[], {}, None]), "not those of a head"),
         (lambda d: d["heads"][0].update(view="words"), "words' head is 7 wide"),
         (lambda d: d.update(vocabulary=None), "go together"),
-        (lambda d: d.update(vocabulary={"terms": ["a"]}), "vocabulary: expected exactly"),
+        (lambda d: d.update(vocabulary={"terms": ["a"]}), "damaged"),
         (lambda d: d["vocabulary"]["terms"].__setitem__(0, "\ud800"), "half a character"),
-        (lambda d: d.update(version=1), "format 1 of an earlier adamab; fit again"),
-        (lambda d: d.update(confidence=[]), "'confidence': expected exactly"),
-        (lambda d: d["confidence"].update(extra=1), "'confidence': expected exactly"),
+        (lambda d: d.update(confidence=[]), "damaged"),
+        (lambda d: d["confidence"].update(extra=1), "damaged"),
         (lambda d: d["confidence"].update(seen=[1.0, 1.0]), "'seen' is of 2 classes, not 3"),
         (lambda d: d["confidence"].update(temperature=[1.0]), "the temperature holds"),
         (lambda d: d["confidence"].update(n=10**15), "not a list of 1000 numbers"),
@@ -384,9 +382,9 @@ def places(value: Any) -> list[tuple[Any, Any]]:
 @given(where=st.integers(0, 10_000), value=JSON)
 def test_any_value_at_any_place_never_crashes(saved: Path, where: int, value: Any) -> None:
     def change(document: Document) -> None:
-        everywhere = places({key: item for key, item in document.items() if key != "digest"})
+        everywhere = [place for place in places(document) if place[1] != "digest"]
         container, key = everywhere[where % len(everywhere)]
-        (document if key in storage._DOCUMENT_KEYS and len(container) >= 9 else container)[key] = value
+        container[key] = value
 
     fresh(saved)
     rewrite(saved, change)

@@ -5,10 +5,7 @@ import random
 import struct
 import subprocess
 import sys
-import threading
-import warnings
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -108,22 +105,6 @@ class TestFormats:
     def test_what_is_no_image(self, data):
         assert "is no image" in refusal(data)
 
-    def test_an_empty_one(self):
-        assert "is empty" in refusal(b"")
-        with pytest.raises(ImageError, match="is no image"):
-            ending_of(b"")
-
-    @pytest.mark.parametrize("data", [b"BMW and other cars", b"P5 is a number", b"II*\0", b"GIF89a"])
-    def test_a_text_that_begins_like_an_image(self, data):
-        refusal(data)
-
-    def test_nor_behind_the_start_of_a_known_one(self):
-        """Photo CD is told by its bytes at 2048, so that a file can be both; here it is a broken JPEG."""
-        data = b"\xff\xd8\xff".ljust(2048, b"\0") + b"PCD_".ljust(96 * 2048 + 768 * 512 * 2, b"\0")
-        with Pillow.open(io.BytesIO(data)) as sample_image:
-            assert sample_image.format == "PCD"
-        assert "its header is damaged" in refusal(data)
-
     def test_the_other_kinds_of_tiff_and_ppm(self):
         for compression in ("tiff_lzw", "tiff_deflate", "jpeg", "packbits"):
             assert decoded_bytes(encoded(corners(), "TIFF", compression=compression), "a").size == (40, 20)
@@ -160,17 +141,6 @@ class TestModes:
         assert [several.getpixel((x, 0)) for x in range(3)] == [RED, WHITE, (204, 204, 255)]
         gif = decoded_bytes(encoded(palette, "GIF", transparency=0), "a")
         assert gif.getpixel((0, 0)) == WHITE
-
-    @pytest.mark.parametrize("mode", ["1", "L", "RGB"])
-    def test_a_transparent_colour(self, mode):
-        black = 0 if mode != "RGB" else (0, 0, 0)
-        data = encoded(Pillow.new(mode, (2, 2), black), transparency=black)
-        assert decoded_bytes(data, "a").getpixel((0, 0)) == WHITE
-
-    @pytest.mark.parametrize("kind", ["JPEG", "TIFF"])
-    def test_cmyk(self, kind):
-        data = encoded(Pillow.new("CMYK", (16, 16), (0, 255, 255, 0)), kind)
-        assert near(decoded_bytes(data, "a").getpixel((5, 5)), RED)
 
     @pytest.mark.parametrize(("mode", "values", "expected"), [
         ("F", [0.0, 0.5, 1.0], [0, 128, 255]),
@@ -271,13 +241,6 @@ class TestBombs:
         assert len(data) < 100_000
         refusal(data)
 
-    def test_a_bound_that_others_have_set_does_not_matter_and_stays(self, monkeypatch):
-        data = png_chunks(png_header(60_000, 60_000), (b"IDAT", b""), (b"IEND", b""))
-        for bound in (None, 10**12, 10):
-            monkeypatch.setattr(Pillow, "MAX_IMAGE_PIXELS", bound)
-            assert "more than" in refusal(data)
-            assert bound == Pillow.MAX_IMAGE_PIXELS
-
     def test_a_text_that_inflates(self):
         text = b"note\0\0" + zlib.compress(b"\0" * 2**24)
         refusal(
@@ -320,12 +283,6 @@ class TestDamage:
         assert "ImageError" in outcomes
         assert capfd.readouterr() == ("", "")
 
-    @pytest.mark.parametrize("start", [encoded(corners(), kind)[:20] for kind in FORMATS])
-    def test_noise_behind_a_good_start(self, start):
-        chance = random.Random(1)
-        for _ in range(20):
-            outcome(start + chance.randbytes(chance.randrange(400)))
-
 
 def outcome(data):
     try:
@@ -365,25 +322,6 @@ class TestSurroundings:
             decoded(path)
         assert "\x1b" not in str(caught.value)
 
-    def test_threads_that_decode_leave_the_filters_of_others_alone(self):
-        good, stop = encoded(noise(), "JPEG"), threading.Event()
-
-        def decode() -> None:
-            while not stop.is_set():
-                assert outcome(good) == "RGB"
-
-        before = [rule for rule in warnings.filters if rule[0] == "error"]
-        threads = [threading.Thread(target=decode) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for _ in range(100):
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", ImportWarning)
-        stop.set()
-        for thread in threads:
-            thread.join()
-        assert [rule for rule in warnings.filters if rule[0] == "error"] == before
-
     def test_without_pillow(self):
         code = (
             "import sys; sys.modules['PIL'] = None; import adamab.task.images as d\n"
@@ -391,9 +329,3 @@ class TestSurroundings:
         )
         run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert run.stdout == "Pillow is not installed; run: pip install 'adamab[images]'\n"
-
-    @pytest.mark.parametrize("name", ["missing.jpg", ".", "https://example.org/a.jpg"])
-    def test_what_is_no_file(self, name, tmp_path, monkeypatch):
-        monkeypatch.chdir(tmp_path)
-        with pytest.raises(ImageError, match="; "):
-            decoded(Path(name))

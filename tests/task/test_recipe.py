@@ -25,19 +25,6 @@ def test_the_paper_trains_where_nothing_is_generated(name):
     assert Recipe.preset(name).with_options(augmentation_rounds=0).n_rounds(64) >= 30
 
 
-def test_the_paper_has_no_gate_but_exact_repeats():
-    assert Recipe().near_duplicate == 0.97
-    for name in ("paper", *(f"paper:{data_set}" for data_set in PAPER_SETTINGS)):
-        assert Recipe.preset(name).near_duplicate is None
-        assert Recipe.preset(name).max_label_rank is None
-
-
-def test_the_gate_can_be_switched_off_and_survives_json():
-    recipe = Recipe().with_options(near_duplicate=None, max_label_rank=2, prompt_examples=0, temperature=0)
-    assert Recipe.model_validate_json(recipe.model_dump_json()) == recipe
-    assert recipe.near_duplicate is None
-
-
 @pytest.mark.parametrize("name", ["papr", "paper:imagenet", ""])
 def test_unknown_presets(name):
     with pytest.raises(RecipeError, match="unknown recipe"):

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from adamab.model import Classifier, Head
-from adamab.run.records import History, RoundRecord, Seconds
 from adamab.task import ClassSpec, Sample, Task
 from adamab.task.spec import MOST_ROWS
 
@@ -70,17 +69,6 @@ def test_a_classifier_tells_what_can_be_expected() -> None:
     assert "45.0 % (95 % interval 33.1 % to 57.5 %, out of fold, on 60 given samples)" in text
     for unknown in (None, "much", {}):
         Balanced(classifier(("a", "b"), out_of_fold=unknown)._repr_html_())
-
-
-def test_a_task_is_one_line():
-    task = Task.from_mapping({f"c{n}": [f"text {n} {m}" for m in range(9)] for n in range(30)}, name="a\nb")
-    assert repr(task) == "Task('a\\nb': 30 classes, 270 given texts)"
-
-
-def test_a_history_is_one_line():
-    record = RoundRecord(1, "a", 4, 3, None, 7, (), 0.5, 0.1, Seconds())
-    assert repr(History([record, record])) == "History(2 rounds, 6 synthetic samples that entered)"
-    assert repr(History()) == "History(0 rounds, 0 synthetic samples that entered)"
 
 
 def test_a_classifier_is_one_line():

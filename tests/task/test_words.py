@@ -82,20 +82,11 @@ def test_every_script_without_spaces_gives_pairs_and_triples(run: str) -> None:
     assert terms(run) == pairs + triples
 
 
-@given(st.text())
-def test_terms_take_any_text(text: str) -> None:
-    assert all(term.strip() for term in terms(text))
-
-
 def test_fit_learns_sorted_terms_and_smooth_idf() -> None:
     words = Vocabulary.learn(["b a", "a"])
     assert words.terms == ("a", "b", "b a")
     rare = math.log(3 / 2) + 1
     np.testing.assert_allclose(words.idf, [1.0, rare, rare])
-
-
-def test_min_count_counts_texts_not_occurrences() -> None:
-    assert Vocabulary.learn(["x x x", "y", "y"], min_count=2).terms == ("y",)
 
 
 def test_rows_are_damped_counts_times_idf_of_length_one() -> None:
@@ -122,25 +113,15 @@ def test_json_round_trip() -> None:
     np.testing.assert_array_equal(again.idf, words.idf)
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ([], "exactly"),
-        ({"terms": [], "idf": [], "code": 1}, "exactly"),
-        ({"terms": [1], "idf": [1.0]}, "list of texts"),
-        ({"terms": ["a", "a"], "idf": [1.0, 1.0]}, "twice"),
-        ({"terms": ["a"], "idf": {}}, "positive numbers"),
-        ({"terms": ["a"], "idf": [float("nan")]}, "positive numbers"),
-        ({"terms": ["a"], "idf": [0]}, "positive numbers"),
-        ({"terms": ["a"], "idf": [True]}, "positive numbers"),
-        ({"terms": ["a"], "idf": ["1"]}, "positive numbers"),
-        ({"terms": ["a"], "idf": [10**400]}, "positive numbers"),
-        ({"terms": ["a"], "idf": []}, "1 terms but 0"),
-    ],
-)
-def test_a_damaged_vocabulary_is_refused(data: object, message: str) -> None:
-    with pytest.raises(ModelFileError, match=message):
-        Vocabulary.from_json(data)
+@pytest.mark.parametrize("idf", [{}, [float("nan")], [0], [True], ["1"], [10**400], []])
+def test_a_damaged_vocabulary_is_refused(idf: object) -> None:
+    for data in (
+        {"terms": ["a"], "idf": idf},
+        {"terms": [1], "idf": [1.0]},
+        {"terms": ["a", "a"], "idf": [1, 1]},
+    ):
+        with pytest.raises(ModelFileError, match="the vocabulary is damaged"):
+            Vocabulary.from_json(data)
 
 
 @given(st.text(st.characters(max_codepoint=127)))

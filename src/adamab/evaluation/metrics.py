@@ -66,13 +66,19 @@ class Evaluation:
 
 
 def evaluate(
-    probabilities: NDArray[np.floating],  # (n, K)
-    class_index: Ints,  # (n,) the true classes
+    probabilities: NDArray[np.floating],
+    class_index: Ints,
     class_names: Sequence[str],
     *,
     rng: np.random.Generator | None = None,
 ) -> Evaluation:
     """Judge probabilities by the true classes.
+
+    Args:
+        probabilities: (n, K).
+        class_index: (n,) the true classes.
+        class_names: K names.
+        rng: of the bootstrap; a fixed seed without it.
 
     Example:
         >>> p = np.array([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]])
@@ -97,7 +103,7 @@ def evaluate(
 
 
 def confusion_matrix(class_index: Ints, predicted: Ints, n_classes: int) -> Ints:
-    """(K, K) counts, a row a true class."""
+    """(K, K) counts, a row per true class and a column per predicted one."""
     cells = np.bincount(class_index * n_classes + predicted, minlength=n_classes * n_classes)
     return cells.reshape(n_classes, n_classes).astype(np.int64)
 
@@ -107,12 +113,14 @@ def macro_f1(confusion: Ints) -> float:
     return float(_mean_f1(np.diagonal(confusion), confusion.sum(axis=1) + confusion.sum(axis=0)))
 
 
-def bootstrap_macro_f1(
-    confusion: Ints, rng: np.random.Generator, resamples: int = RESAMPLES, confidence: float = 0.95
-) -> Figure:
-    """Macro-F1 with the percentile interval of samples drawn anew with replacement.
+def bootstrap_macro_f1(confusion: Ints, rng: np.random.Generator) -> Figure:
+    """Macro-F1 with the percentile interval of a bootstrap over the samples.
 
-    Drawing n samples is drawing the counts of the confusion's cells from a multinomial.
+    Drawing n samples with replacement is drawing the counts of the confusion's cells from a multinomial.
+
+    Args:
+        confusion: (K, K) counts, a row per true class.
+        rng: draws the samples.
     """
     n_classes = len(confusion)
     true, predicted = np.nonzero(confusion)
@@ -124,23 +132,27 @@ def bootstrap_macro_f1(
     hits = np.zeros((len(counts), n_classes))
     hits[cells, true] = true == predicted
     values = []
-    for size in _blocks(resamples, max(1, _BLOCK // (len(counts) + n_classes))):
+    step = max(1, _BLOCK // (len(counts) + n_classes))
+    for start in range(0, RESAMPLES, step):
+        size = min(step, RESAMPLES - start)
         drawn = rng.multinomial(counts.sum(), counts / counts.sum(), size).astype(np.float64)
         values.append(_mean_f1(drawn @ hits, drawn @ members))
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(np.concatenate(values), [tail, 1 - tail])
+    low, high = np.quantile(np.concatenate(values), [0.025, 0.975])
     return Figure(macro_f1(confusion), float(low), float(high))
 
 
-def calibration_error(
-    confidence: NDArray[np.floating], correct: NDArray[np.bool_], bins: int = BINS
-) -> float:
-    """Expected calibration error: Σ over bins of share x |accuracy - mean confidence|.
+def calibration_error(confidence: NDArray[np.floating], correct: NDArray[np.bool_]) -> float:
+    """Expected calibration error (Naeini et al., Obtaining well calibrated probabilities using Bayesian
+    binning, AAAI 2015): Σ over bins of share x |accuracy - mean confidence|.
 
     Bin b of B holds confidences in (b/B, (b+1)/B].
+
+    Args:
+        confidence: (n,) probability of the predicted class.
+        correct: (n,) whether it was right.
     """
-    bin_ = np.clip(np.ceil(confidence.astype(np.float64) * bins).astype(np.int64) - 1, 0, bins - 1)
-    gaps = np.bincount(bin_, correct.astype(np.float64) - confidence, minlength=bins)
+    bin_ = np.clip(np.ceil(confidence.astype(np.float64) * BINS).astype(np.int64) - 1, 0, BINS - 1)
+    gaps = np.bincount(bin_, correct.astype(np.float64) - confidence, minlength=BINS)
     return float(np.abs(gaps).sum() / len(confidence))
 
 
@@ -149,11 +161,6 @@ def _mean_f1(hits: NDArray[Any], members: NDArray[Any]) -> Floats:  # (..., K) b
     f1 = np.where(there, 2 * hits / np.maximum(members, 1), 0.0)
     mean: Floats = f1.sum(axis=-1) / np.maximum(there.sum(axis=-1), 1)
     return mean
-
-
-def _blocks(total: int, most: int) -> Iterator[int]:
-    for start in range(0, total, most):
-        yield min(most, total - start)
 
 
 def _class_figures(confusion: Ints, names: Sequence[str]) -> Iterator[ClassFigures]:

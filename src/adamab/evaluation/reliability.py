@@ -32,7 +32,7 @@ class ProbabilityFigures:
 class UnknownFigures:
     """What `unknown` does to inputs of known classes, and to others."""
 
-    asked: float
+    asked: float  # share of known inputs that was to be kept
     kept: float  # share of known inputs that are answered
     n_out_of_scope: int = 0
     caught: float | None = None  # share of the others that are not
@@ -50,7 +50,7 @@ class SetFigures:
 
 
 def judge_probabilities(logits: Logits, class_index: Ints) -> ProbabilityFigures:
-    """Of the softmax of the logits."""
+    """Figures of the softmax of logits (n, K), by the true classes (n,)."""
     p = softmax(logits.copy())
     rows = np.arange(len(p))
     error = p.astype(np.float64)
@@ -66,7 +66,14 @@ def judge_probabilities(logits: Logits, class_index: Ints) -> ProbabilityFigures
 def judge_unknown(
     known: Logits, others: Logits | None, confidence: Confidence | None, share: float
 ) -> UnknownFigures:
-    """Of a threshold that is to keep `share` of known inputs."""
+    """Figures of the threshold for `unknown`.
+
+    Args:
+        known: (n, K) logits of inputs of known classes.
+        others: (m, K) logits of inputs of no class; None leaves their figures out.
+        confidence: the classifier's.
+        share: of known inputs that are to be kept.
+    """
     kept = 1 - _unknown_share(known, confidence, share)
     if others is None:
         return UnknownFigures(share, kept)
@@ -77,11 +84,18 @@ def judge_unknown(
 def judge_sets(
     logits: Logits, class_index: Ints, confidence: Confidence | None, coverage: float
 ) -> SetFigures:
-    """Of sets that are to hold the true class with probability `coverage`."""
+    """Figures of prediction sets.
+
+    Args:
+        logits: (n, K).
+        class_index: (n,) the true classes.
+        confidence: the classifier's.
+        coverage: probability with which a set is to hold the true class.
+    """
     sets = _answerer(logits, confidence, Asked(coverage=coverage))(logits.copy()).sets or []
-    covered = np.array([true in found for true, found in zip(class_index.tolist(), sets, strict=True)])
+    covered = np.array([true in one for true, one in zip(class_index.tolist(), sets, strict=True)])
     by_class = [covered[class_index == c].mean() for c in np.unique(class_index)]
-    size = float(np.mean([len(found) for found in sets]))
+    size = float(np.mean([len(one) for one in sets]))
     return SetFigures(coverage, float(covered.mean()), float(np.mean(by_class)), size)
 
 
@@ -98,8 +112,8 @@ def auroc(known: NDArray[np.floating], others: NDArray[np.floating]) -> float:
 
 
 def _unknown_share(logits: Logits, confidence: Confidence | None, share: float) -> float:
-    told = _answerer(logits, confidence, Asked(unknown=share))(logits.copy())
-    return 0.0 if told.unknown is None else float(told.unknown.mean())
+    unknown = _answerer(logits, confidence, Asked(unknown=share))(logits.copy()).unknown
+    return 0.0 if unknown is None else float(unknown.mean())
 
 
 def _answerer(logits: Logits, confidence: Confidence | None, asked: Asked) -> Answerer:

@@ -1,6 +1,6 @@
 """Means over seeds and test samples: their bootstrap intervals, paired tests and Holm's correction.
 
-What is averaged is a matrix with a row a seed and a column a test sample, of hits or of differences
+What is averaged is a matrix with a row per seed and a column per test sample, of hits or of differences
 between the hits of two methods. Both are drawn at random, so both count as sources of chance. A seed that
 does not score a sample has NaN there: seeds may share all test samples, some of them or none. The mean is
 that of the seeds' own means.

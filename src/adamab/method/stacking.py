@@ -14,7 +14,6 @@ without it separable folds would make the classifier infinitely sure of itself.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
@@ -22,27 +21,27 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
-from scipy.special import ndtri, softmax
+from scipy.special import softmax
 
 from adamab.task.recipe import Recipe
 
 
-def wilson(successes: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Wilson's interval for a share; (0, 1) when nothing was counted.
+def wilson(successes: int, n: int) -> tuple[float, float]:
+    """Wilson's 95 % interval for a share.
+
+    Args:
+        successes: those of n trials.
+        n: one or more.
 
     Example:
         >>> low, high = wilson(45, 60)
         >>> round(low, 3), round(high, 3)
         (0.628, 0.842)
     """
-    if n == 0:
-        return 0.0, 1.0
-    z = float(ndtri((1 + confidence) / 2))
-    share = successes / n
-    middle = share + z * z / (2 * n)
-    spread = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    scale = 1 + z * z / n
-    return max(0.0, (middle - spread) / scale), min(1.0, (middle + spread) / scale)
+    from scipy.stats import binomtest
+
+    low, high = binomtest(successes, n).proportion_ci(method="wilson")
+    return float(low), float(high)
 
 
 Floats: TypeAlias = NDArray[np.float32]

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import math
-import os
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from adamab.errors import EmbedderError, FingerprintError, TaskError, one_line, short, suggestion
 from adamab.model.confidence import Confidence, softmax, strangeness, surprise
-from adamab.model.heads import check_plain, check_text, check_width
+from adamab.model.heads import check_text, check_width
 from adamab.task.spec import MOST_ROWS, notebook_html
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from adamab.model.heads import Array, Head, Json, Rows
     from adamab.task.words import Vocabulary
+
+    _Batch: TypeAlias = dict[str, NDArray[np.number] | Sequence[str]]
 
 
 # From logits to what was asked for: likely classes, `unknown`, prediction sets, other class priors.
@@ -35,7 +37,7 @@ _TOLERANCE = 1e-6  # shares that people write down do not sum to 1 exactly
 class Asked:
     """What is wanted of a prediction beside the most probable class."""
 
-    k: int = 1  # so many classes, the best first
+    k: int = 1  # number of classes, the most probable first
     priors: Mapping[str, float] | None = None  # shares of classes where the classifier is used
     unknown: float | None = None  # answer `unknown`, but keep this share of known inputs
     coverage: float | None = None  # sets that hold the true class with this probability
@@ -65,7 +67,7 @@ def _check_share(name: str, share: object) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """One row a sample; what was not asked for is None."""
+    """One row per sample; what was not asked for is None."""
 
     indices: NDArray[np.int64]  # (n, k) classes, the most probable first
     probabilities: Array  # (n, k)
@@ -99,8 +101,7 @@ class Answerer:
         return Answers(indices, np.take_along_axis(block, indices, axis=1), unknown, sets)
 
     def _sets(self, block: Array) -> list[list[int]]:
-        # The most probable class is always in: an empty set would help nobody, and one more class
-        # covers no less.
+        # The most probable class is always in the set: one more class covers no less.
         sizes = np.maximum((surprise(block) <= self._most_surprising).sum(axis=1), 1)
         ordered = _best(block, block.shape[1])
         return [row[:size] for row, size in zip(ordered.tolist(), sizes.tolist(), strict=True)]
@@ -138,7 +139,13 @@ def prior_offsets(
 ) -> Array:
     """(K,) what stated shares of classes add to the logits: log(stated share / share that they assume).
 
-    Classes that are not named share the rest as before.
+    Prior shift (Saerens et al., Adjusting the outputs of a classifier to new a priori probabilities, Neural
+    Computation 2002).
+
+    Args:
+        priors: stated shares by class; classes that are not named share the rest as before.
+        classes: names of all classes.
+        confidence: says what shares the logits assume.
     """
     if confidence is None:
         raise TaskError("the model does not know what class shares it assumes; fit again to state priors")
@@ -166,7 +173,7 @@ def _held_out(confidence: Confidence | None) -> Confidence:
     if confidence is None or not confidence.n:
         raise TaskError(
             "the model was fitted without held-out samples, so nothing is known about unknown inputs or "
-            "coverage; fit with two or more examples a class and a recipe with folds"
+            "coverage; fit with two or more examples per class and a recipe with folds"
         )
     return confidence
 
@@ -176,8 +183,7 @@ def _best(block: Array, k: int) -> NDArray[np.int64]:
         return np.asarray(block.argmax(axis=1)[:, None], np.int64)
     if k > block.shape[1] // _MANY:
         return np.argsort(-block, axis=1, kind="stable")[:, :k]
-    # Of many classes the few best are found first. Equals of the last one may be left out by chance, so all
-    # that are not below it come along, in the order of the classes.
+    # Of many classes, sort only those that are not below the k-th best; equals in the order of the classes.
     least = np.partition(block, -k, axis=1)[:, -k]
     best = np.empty((len(block), k), np.int64)
     for number, (row, low) in enumerate(zip(block, least, strict=True)):
@@ -194,9 +200,6 @@ _MOST_LOGITS = 12_500_000  # of these rows; fewer rows where there are very many
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Classifier:
     """Everything a prediction needs, as plain data; the logits are the sum of the heads'.
-
-    Views map a view's name to its matrix, one row a sample. `texts` are the samples
-    themselves, unprompted, and needed only where there is a vocabulary.
 
     Example:
         >>> from adamab.model import Head
@@ -229,7 +232,10 @@ class Classifier:
             check_text(getattr(self, name), name, empty=True)
         if not isinstance(self.metadata, dict):
             raise ValueError(f"metadata are of type {type(self.metadata).__name__}, not a dict")
-        check_plain(self.metadata, "metadata")
+        try:
+            json.dumps(self.metadata, ensure_ascii=False, allow_nan=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ValueError(f"metadata cannot be written as JSON: {error}") from None
         if not isinstance(self.heads, tuple) or not self.heads:
             raise ValueError("one or more heads are needed")
         for head in self.heads:
@@ -254,10 +260,15 @@ class Classifier:
         return tuple(dict.fromkeys(head.view for head in self.heads if head.view != WORDS))
 
     def logits(self, views: Mapping[str, object], texts: Sequence[str] | None = None) -> Array:
-        """One row of K logits a sample."""
-        batch = self._batch(views, texts)
-        out = np.empty((batch.size, len(self.classes)), np.float32)
-        for rows, block in self._blocks(batch):
+        """(n, K) logits.
+
+        Args:
+            views: (n, d) matrix of each view, by its name.
+            texts: the samples themselves, unprompted; needed only where there is a vocabulary.
+        """
+        batch, size = self._batch(views, texts)
+        out = np.empty((size, len(self.classes)), np.float32)
+        for rows, block in self._blocks(batch, size):
             out[rows] = block
         return out
 
@@ -268,19 +279,18 @@ class Classifier:
         *,
         priors: Mapping[str, float] | None = None,
     ) -> Array:
-        """One row of K probabilities a sample, in the order of `classes`.
+        """(n, K) probabilities, in the order of `classes`.
 
-        `priors` are the classes' shares where the classifier is used, in place of those that it assumes:
-        see `Confidence.assumed`. Classes that it does not name share the rest.
+        Args:
+            views: (n, d) matrix of each view, by its name.
+            texts: the samples themselves, unprompted; needed only where there is a vocabulary.
+            priors: shares of the classes where the classifier is used, in place of those that it assumes
+                (`Confidence.assumed`). Classes that are not named share the rest.
         """
-        offsets = None if priors is None else prior_offsets(priors, self.classes, self.confidence)
-        batch = self._batch(views, texts)
-        out = np.empty((batch.size, len(self.classes)), np.float32)
-        for rows, block in self._blocks(batch):
-            if offsets is not None:
-                block += offsets
-            out[rows] = softmax(block)
-        return out
+        logits = self.logits(views, texts)
+        if priors is not None:
+            logits += prior_offsets(priors, self.classes, self.confidence)
+        return softmax(logits)
 
     def predict(
         self,
@@ -292,8 +302,11 @@ class Classifier:
     ) -> list[str]:
         """The most probable class of each sample; of equals, the first.
 
-        With `unknown` the answer is "unknown" where a sample is stranger than that share of the held-out
-        given samples.
+        Args:
+            views: (n, d) matrix of each view, by its name.
+            texts: the samples themselves, unprompted; needed only where there is a vocabulary.
+            priors: as in `predict_proba`.
+            unknown: answer "unknown" where a sample is stranger than this share of the held-out given ones.
         """
         answers = self._answers_and_warnings(views, texts, Asked(priors=priors, unknown=unknown))
         names = [self.classes[index] for index in answers.indices[:, 0]]
@@ -304,9 +317,16 @@ class Classifier:
     def predict_sets(
         self, views: Mapping[str, object], texts: Sequence[str] | None = None, *, coverage: float = 0.9
     ) -> list[tuple[str, ...]]:
-        """Classes of each sample, the most probable first, of which one is right with that probability.
+        """Prediction sets: classes of each sample, the most probable first.
 
-        True of samples drawn like the given ones. All classes where too few were held out for `coverage`.
+        Args:
+            views: (n, d) matrix of each view, by its name.
+            texts: the samples themselves, unprompted; needed only where there is a vocabulary.
+            coverage: probability that the true class is in the set, for samples drawn like the given ones.
+
+        Returns:
+            One tuple of class names per sample; all classes where too few samples were held out for
+            `coverage`.
         """
         sets = self._answers_and_warnings(views, texts, Asked.for_sets(coverage)).sets or ()
         return [tuple(self.classes[index] for index in one) for one in sets]
@@ -321,24 +341,35 @@ class Classifier:
     def top_k(
         self, views: Mapping[str, object], k: int, texts: Sequence[str] | None = None
     ) -> tuple[NDArray[np.int64], Array]:
-        """The k most probable classes of each sample, best first: indices (n, k), probabilities (n, k).
+        """The most probable classes of each sample, best first; equals keep the order of `classes`.
 
-        Equals keep the order of `classes`; a k above K means K.
+        Args:
+            views: (n, d) matrix of each view, by its name.
+            k: number of classes; more than K means K.
+            texts: the samples themselves, unprompted; needed only where there is a vocabulary.
+
+        Returns:
+            Indices (n, k) and probabilities (n, k).
         """
         answers = self.answers(views, texts, Asked(k))
         return answers.indices, answers.probabilities
 
     def answers(self, views: Mapping[str, object], texts: Sequence[str] | None, asked: Asked) -> Answers:
-        """Everything that is asked for, in one pass."""
+        """Everything that `asked` wants, in one pass.
+
+        Args:
+            views: (n, d) matrix of each view, by its name.
+            texts: the samples themselves, unprompted; needed only where there is a vocabulary.
+            asked: number of classes, priors, `unknown`, coverage.
+        """
         answerer = Answerer(self.classes, self.confidence, asked)
-        parts = [answerer(block) for _, block in self._blocks(self._batch(views, texts))]
+        parts = [answerer(block) for _, block in self._blocks(*self._batch(views, texts))]
         return _joined(parts or [answerer(np.empty((0, len(self.classes)), np.float32))])
 
     def check_fingerprint(self, fingerprint: str) -> None:
         """Refuse an embedder other than the one this classifier was fitted with."""
         if fingerprint == self.fingerprint:
             return
-        alike = len(os.path.commonprefix([self.fingerprint, fingerprint]))  # noqa: RUF071 (no paths)
         remedy = "use that embedder or fit again"
         if "@" in self.fingerprint and "@" not in fingerprint:  # the address may have stood in a variable
             remedy = (
@@ -346,7 +377,7 @@ class Classifier:
             )
         raise FingerprintError(
             f"the model was fitted with embedder {short(self.embedder_spec)} (fingerprint "
-            f"{_cut(self.fingerprint, alike)}), this one has fingerprint {_cut(fingerprint, alike)}; {remedy}"
+            f"{short(self.fingerprint, 160)}), this one has fingerprint {short(fingerprint, 160)}; {remedy}"
         )
 
     def __repr__(self) -> str:
@@ -367,45 +398,40 @@ class Classifier:
         left_out = len(self.classes) - len(rows)
         return notebook_html("Classifier", figures, ("index", "class"), rows, left_out, "classes")
 
-    def _batch(self, views: Mapping[str, object], texts: Sequence[str] | None) -> _Batch:
-        if self.vocabulary is None:
-            texts = None
-        elif texts is None or isinstance(texts, str):
-            raise TaskError("this model has a view of the words; pass a list of the texts beside the vectors")
-        matrices = {head.view: _matrix(head, views) for head in self.heads if head.view != WORDS}
-        sizes = {f"view {short(view)}": len(matrix) for view, matrix in matrices.items()}
-        if texts is not None:
-            sizes["texts"] = len(texts)
+    def _batch(self, views: Mapping[str, object], texts: Sequence[str] | None) -> tuple[_Batch, int]:
+        """The checked input of each view, the texts for the view of words, and the number of samples."""
+        batch: _Batch = {head.view: _matrix(head, views) for head in self.heads if head.view != WORDS}
+        if self.vocabulary is not None:
+            if texts is None or isinstance(texts, str):
+                raise TaskError("this model has a view of words; pass a list of the texts beside the vectors")
+            for number, text in enumerate(texts):
+                if not isinstance(text, str):
+                    raise TaskError(f"text {number} is of type {type(text).__name__}; only str has words")
+            batch[WORDS] = texts
+        sizes = {view: len(rows) for view, rows in batch.items()}
         if len(set(sizes.values())) > 1:
-            counts = ", ".join(f"{what}: {size}" for what, size in sizes.items())
-            raise EmbedderError(f"the numbers of rows differ ({counts}); pass one row a sample everywhere")
-        return _Batch(matrices, texts, next(iter(sizes.values())))
+            counts = ", ".join(f"view {short(view)}: {size}" for view, size in sizes.items())
+            raise EmbedderError(f"the numbers of rows differ ({counts}); pass one row per sample everywhere")
+        return batch, next(iter(sizes.values()))
 
-    def _blocks(self, batch: _Batch) -> Iterator[tuple[slice, Array]]:
+    def _blocks(self, batch: _Batch, size: int) -> Iterator[tuple[slice, Array]]:
         chunk = max(1, min(_CHUNK, _MOST_LOGITS // len(self.classes)))
-        for start in range(0, batch.size, chunk):
-            rows = slice(start, min(start + chunk, batch.size))
+        for start in range(0, size, chunk):
+            rows = slice(start, min(start + chunk, size))
             block = np.zeros((rows.stop - start, len(self.classes)), np.float32)
             # What is not finite in a vector is not finite in its logits, which are fewer to look at.
             with np.errstate(over="ignore", invalid="ignore"):
-                inputs = self._inputs(batch, rows)
+                inputs: dict[str, Rows] = {}
+                for view, values in batch.items():
+                    if isinstance(values, np.ndarray):
+                        inputs[view] = values[rows].astype(np.float32, copy=False)
+                    elif self.vocabulary is not None:
+                        inputs[view] = self.vocabulary.transform(values[rows])
                 for head in self.heads:
                     head.add_logits(inputs[head.view], block)
             if not np.isfinite(block).all():
                 raise _not_finite(inputs, block, start)
             yield rows, block
-
-    def _inputs(self, batch: _Batch, rows: slice) -> dict[str, Rows]:
-        inputs: dict[str, Rows] = {}
-        for view, matrix in batch.matrices.items():
-            inputs[view] = matrix[rows].astype(np.float32, copy=False)
-        if self.vocabulary is not None and batch.texts is not None:
-            texts = batch.texts[rows]
-            for number, text in enumerate(texts, rows.start):
-                if not isinstance(text, str):
-                    raise TaskError(f"text {number} is of type {type(text).__name__}; only str has words")
-            inputs[WORDS] = self.vocabulary.transform(texts)
-        return inputs
 
 
 def _expected(estimate: Json) -> str | None:
@@ -415,15 +441,6 @@ def _expected(estimate: Json) -> str | None:
     shares = [estimate.get(key) for key in ("accuracy", "low", "high")]
     accuracy, low, high = (f"{100 * s:.1f} %" if isinstance(s, int | float) else "unknown" for s in shares)
     return f"{accuracy} (95 % interval {low} to {high}, out of fold, on {estimate.get('n')} given samples)"
-
-
-@dataclass(frozen=True)
-class _Batch:
-    """Checked input: every matrix has `size` rows."""
-
-    matrices: dict[str, NDArray[np.number]]
-    texts: Sequence[str] | None
-    size: int
 
 
 def _matrix(head: Head, views: Mapping[str, object]) -> NDArray[np.number]:
@@ -455,15 +472,3 @@ def _not_finite(inputs: Mapping[str, Rows], block: Array, start: int) -> Embedde
         if isinstance(x, np.ndarray) and not np.isfinite(x[row]).all():
             return EmbedderError(f"vector {start + row} of view {short(view)} is not finite; embed it again")
     return EmbedderError(f"the logits of row {start + row} overflow; are its vectors the embedder's own?")
-
-
-def _cut(text: str, at: int, width: int = 48) -> str:
-    """`text` quoted, whole if it is short, else its beginning and what stands around `at`.
-
-    Fingerprints of one kind begin alike, so what tells two apart may stand far behind.
-    """
-    if len(text) <= width:
-        return short(text, width)
-    start = max(12, min(at - 4, len(text) - 24))
-    before, after = "…" if start > 12 else "", "…" if start + 24 < len(text) else ""
-    return short(f"{text[:12]}{before}{text[start : start + 24]}{after}", width)

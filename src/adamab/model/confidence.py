@@ -6,8 +6,10 @@ added to all logits: logits of several folds would not be comparable otherwise.
     surprise of class k    -log p_k
     strangeness            mean over k of log p_k: how little the row differs from knowing nothing
 
-A new sample like the n held-out ones scores at most their ⌈(n + 1) share⌉-th smallest score with
-probability `share` or more. That is all that thresholds and prediction sets rest on.
+Thresholds and prediction sets are split conformal prediction (Papadopoulos et al., Inductive confidence
+machines for regression, ECML 2002; Lei et al., Distribution-free predictive inference for regression, JASA
+2018): a new sample like the n held-out ones scores at most their ⌈(n + 1) share⌉-th smallest score with
+probability `share` or more.
 """
 
 from __future__ import annotations
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
 MOST = 1000  # scores of a kind that are kept; of more, evenly spaced ones
 _ROUNDING = 1e-9  # 0.9 times 10 is nine, whatever floats say
 _SCORES = ("strangeness", "surprise")
-_KEYS = {"seen", "temperature", "n", "prior_exponent", *_SCORES}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +80,13 @@ class Confidence:
     def threshold(self, score: Score, share: float) -> float:
         """What a new sample's score stays at or below with probability `share`.
 
-        Infinite where there are too few held-out samples to say. Of scores that were thinned out, the
-        next larger one that was kept.
+        Args:
+            score: which of the two scores.
+            share: from 0 to 1.
+
+        Returns:
+            Infinity where there are too few held-out samples to say. Of scores that were thinned out, the
+            next larger one that was kept.
         """
         scores = self.strangeness if score == "strangeness" else self.surprise
         rank = math.ceil((self.n + 1) * share - _ROUNDING)
@@ -93,31 +99,34 @@ class Confidence:
         return self.threshold("surprise", share) < math.inf
 
     @classmethod
-    def from_json(cls, data: object) -> Confidence:
-        """From its fields as JSON has them; a ValueError for anything else."""
-        if not isinstance(data, dict) or set(data) != _KEYS:
-            raise ValueError(f"'confidence': expected exactly the keys {', '.join(sorted(_KEYS))}")
-        values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in data.items()}
-        return cls(**values)
+    def from_json(cls, data: dict[str, Any]) -> Confidence:
+        """From its fields as JSON has them."""
+        return cls(**{key: tuple(v) if isinstance(v, list) else v for key, v in data.items()})
 
 
 def confidence_of(
-    logits: Numbers,  # (n, K) of the held-out samples
-    class_index: NDArray[np.int64],  # (n,)
-    seen: Numbers,  # (K,)
+    logits: Numbers,
+    class_index: NDArray[np.int64],
+    seen: Numbers,
     scale: float,
     *,
     final: Numbers | None = None,
     prior_exponent: float,
 ) -> Confidence:
-    """From the logits of held-out samples, which prediction multiplies by `scale`.
-
-    `final` are the logits (n, K) of the same samples by folds that trained on synthetic samples as well,
-    as the classifier did. More samples make logits steeper, so strangeness is taken from them. Surprise
-    is not: whatever wrote the synthetic samples had seen the held-out ones and their classes.
+    """What held-out samples say, by their logits.
 
     A class of which nothing was seen counts as one sample: a share of zero would make it certain or
     impossible as soon as somebody states another.
+
+    Args:
+        logits: (n, K) of the held-out samples.
+        class_index: (n,) their classes.
+        seen: (K,) what the loss saw of each class: samples, times their weights.
+        scale: factor of the logits in prediction: one over the temperature.
+        final: (n, K) logits of the same samples by folds that trained on synthetic samples as well, as the
+            classifier did. More samples make logits steeper, so strangeness is taken from them. Surprise
+            is not: whatever wrote the synthetic samples had seen the held-out ones and their classes.
+        prior_exponent: how far logits follow `seen`.
     """
     scaled = logits.astype(np.float64) * scale
     steep = scaled if final is None else final.astype(np.float64) * scale

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 _SMALLEST_NORM = 1e-12
 _ROUNDING = 1e-12
 _DENSE_CELLS = 2**22  # a sparse block is made dense in pieces of 16 MB
-_DEEPEST = 32  # far from Python's recursion limit, wherever the data are walked again
-
-
 # What a classifier may consist of; every refusal is a one-line `ValueError`.
 #
 # The same checks guard a classifier that training has just built and one that comes from a file.
@@ -45,10 +42,8 @@ def check_text(value: object, what: str, *, empty: bool = False) -> None:
 
 def check_array(array: object, what: str, dimensions: int) -> None:
     """A float32 array without an empty dimension, all values finite."""
-    if not isinstance(array, np.ndarray):
-        raise ValueError(f"{what} is of type {type(array).__name__}, not an array")
-    if array.dtype != np.float32:
-        raise ValueError(f"{what} has dtype {array.dtype}, not float32")
+    if not isinstance(array, np.ndarray) or array.dtype != np.float32:
+        raise ValueError(f"{what} is not an array of float32")
     if array.ndim != dimensions or 0 in array.shape:
         raise ValueError(f"{what} has shape {array.shape}; {dimensions} dimension(s), none empty, are needed")
     if not np.isfinite(array).all():
@@ -59,25 +54,6 @@ def check_width(what: str, width: int, needed: int) -> None:
     """Two arrays that are multiplied must fit."""
     if width != needed:
         raise ValueError(f"{what} is {width} wide where {needed} is needed")
-
-
-def check_plain(value: object, where: str, depth: int = 0) -> None:
-    """Only what JSON can say: texts, finite numbers, true, false, null, and dicts and lists of them."""
-    if depth > _DEEPEST:
-        raise ValueError(f"metadata are nested more than {_DEEPEST} deep")
-    if isinstance(value, dict):
-        for key, item in value.items():
-            check_text(key, f"a key in {where}", empty=True)
-            check_plain(item, f"{where}.{key}" if depth == 0 else where, depth + 1)
-    elif isinstance(value, list):
-        for item in value:
-            check_plain(item, where, depth + 1)
-    elif isinstance(value, str):
-        check_text(value, where, empty=True)
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{where} holds {value}, which JSON cannot say")
-    elif not (value is None or isinstance(value, bool | int | float)):
-        raise ValueError(f"{where} holds a {type(value).__name__}, which JSON cannot say")
 
 
 class ArrayParts:
@@ -99,10 +75,6 @@ class ArrayParts:
             check_array(array, f"{where}{name}", self.DIMENSIONS.get(name, 2))
 
 
-def _relu(a: Array) -> None:
-    np.maximum(a, 0, out=a)
-
-
 def _gelu(a: Array) -> None:
     from scipy.special import erf  # costs more to import than all of NumPy
 
@@ -120,15 +92,11 @@ def _silu(a: Array) -> None:
     a *= 0.5
 
 
-def _tanh(a: Array) -> None:
-    np.tanh(a, out=a)
-
-
-_ACTIVATIONS: dict[str, Callable[[Array], None]] = {  # each works in place
-    "relu": _relu,
+_ACTIVATIONS: dict[str, Callable[[Array], object]] = {  # each works in place
+    "relu": lambda a: np.maximum(a, 0, out=a),
     "gelu": _gelu,
     "silu": _silu,
-    "tanh": _tanh,
+    "tanh": lambda a: np.tanh(a, out=a),
 }
 
 
@@ -198,15 +166,6 @@ class Head(ArrayParts):
         """q of the rows `x` (n, d): (n, r)."""
         query, divisors = self._query(x)
         return query if divisors is None else query / divisors
-
-    def of_prepared(self, queries: Array) -> Array:
-        """Logits (n, K) of what `prepared` gave."""
-        logits: Array = queries @ self.linear.T
-        if self.bias is not None:
-            logits += self.bias
-        if self.hidden is not None:
-            logits += through(self.tower, queries, self.activation) @ self.hidden.T
-        return logits
 
     def logits(self, x: Rows) -> Array:
         """This head's logits (n, K) of the rows `x` (n, d), a float32 array or a sparse matrix."""

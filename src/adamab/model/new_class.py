@@ -29,15 +29,16 @@ import json
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 import safetensors
 import safetensors.numpy
+from scipy.special import expit
 
 from adamab.errors import AdamabError, ModelFileError, TaskError, one_line, place, short
 from adamab.method.discriminant import MeanLengthCorrection, discriminant_rows
-from adamab.method.views import class_inputs, unit
+from adamab.method.views import ViewTransform, class_inputs, evenly_spread, unit
 from adamab.model.classifier import WORDS
 from adamab.model.confidence import log_sum, softmax
 from adamab.model.heads import ArrayParts, check_array, check_text, check_width, through
@@ -77,7 +78,6 @@ if TYPE_CHECKING:
 # What cannot be had without training: centre, span, vocabulary, scatter and towers have not seen the class.
 
 ClassInput: TypeAlias = Literal["description", "mean", "both"]
-CLASS_INPUTS: tuple[ClassInput, ...] = ("description", "mean", "both")
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ class Matching(ArrayParts):
     def check(self, head: Head) -> None:
         """Refuse what is damaged, and a head that this was not made for."""
         self.check_arrays()
-        if self.class_input not in CLASS_INPUTS:
-            raise ValueError(f"class input {short(self.class_input)} is none of {', '.join(CLASS_INPUTS)}")
+        if self.class_input not in get_args(ClassInput):
+            raise ValueError(f"class input {short(self.class_input)} is unknown")
         if bool(self.tower) != (self.last is not None):
             raise ValueError("a class tower and the query tower's last layer go together")
         if self.described_centre is not None:
@@ -129,11 +129,8 @@ class Matching(ArrayParts):
         """The row of a class with that wording (1, d) and those prepared examples (n, r)."""
         wording, vectors = None, None
         if described is not None:
-            wording = described if isinstance(described, np.ndarray) else described.toarray()
-            if self.described_centre is not None:
-                wording = wording - self.described_centre
-            wording = unit(wording) if head.normalise else wording
-            wording = wording if head.basis is None else wording @ head.basis  # (1, r)
+            transform = ViewTransform(self.described_centre, head.normalise, head.basis)
+            wording = transform(described)  # (1, r)
         if self.last is not None:
             x = class_inputs(_mean(examples), wording, self.class_input)
             vectors = through(self.tower[:-1], x, head.activation) @ self.tower[-1].T
@@ -212,7 +209,7 @@ _FAR = 50.0  # logits beyond which a probability is none
 class Reference:
     """Samples of the fit against which a class that comes later is settled."""
 
-    queries: tuple[Array, ...]  # (m, r) prepared, one matrix a head
+    queries: tuple[Array, ...]  # (m, r) prepared, one matrix per head
     logits: Array  # (m, K) less their mean, by heads that did not see the sample
     lack: float  # mean probability that these samples lack for their own class
 
@@ -220,7 +217,7 @@ class Reference:
     def of(
         cls,
         heads: Sequence[Head],
-        queries: Sequence[Array],  # (n, r) of all samples, one matrix a head
+        queries: Sequence[Array],  # (n, r) of all samples, one matrix per head
         class_index: NDArray[np.int64],  # (n,)
         held_out: tuple[NDArray[np.int64], Array] | None,  # which samples, and their logits (.., K)
     ) -> Reference | None:
@@ -228,7 +225,7 @@ class Reference:
         rows = np.arange(len(class_index)) if held_out is None else held_out[0]
         if not len(rows):
             return None
-        chosen = np.linspace(0, len(rows) - 1, min(len(rows), MOST)).astype(np.intp)
+        chosen = evenly_spread(len(rows), MOST)
         rows = rows[chosen]
         parts = tuple(np.ascontiguousarray(q[rows], np.float32) for q in queries)
         logits = _logits(heads, parts) if held_out is None else held_out[1][chosen]
@@ -246,8 +243,8 @@ class Reference:
         low, high = float(rooms.min()) - _FAR, float(rooms.max()) + _FAR
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
-            lacking = (_probability(own_room - middle).sum() + self.lack) / (len(own_room) + 1)
-            enough = _probability(middle - room).sum() >= per_class * lacking
+            lacking = (expit(own_room - middle).sum() + self.lack) / (len(own_room) + 1)
+            enough = expit(middle - room).sum() >= per_class * lacking
             low, high = (low, middle) if enough else (middle, high)
         return middle
 
@@ -264,7 +261,7 @@ class NewClass:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NewClassModel:
-    """What makes the rows of a class that comes later; one part a head, in the classifier's order."""
+    """What makes the rows of a class that comes later; one part per head, in the classifier's order."""
 
     heads: tuple[ClassHead, ...]
     reference: Reference | None = None
@@ -306,7 +303,7 @@ class NewClassModel:
     def extended(self, classifier: Classifier, new: NewClass) -> Classifier:
         """The classifier with one more class, the last.
 
-        This class side is as good for the new classifier as for the old one.
+        It serves the new classifier as well as the old one.
         """
         if new.name in classifier.classes:
             raise TaskError(f"class {short(new.name)} is there already; name another")
@@ -328,7 +325,7 @@ class NewClassModel:
         return replace(classifier, classes=classes, heads=heads, confidence=confidence)
 
     def rows(self, classifier: Classifier, new: NewClass, examples: Sequence[Array]) -> list[Row]:
-        """The rows of a class by the formulas of the fit, one a head; of prepared examples (n, r)."""
+        """The rows of a class by the formulas of the fit, one per head; of prepared examples (n, r)."""
         return [
             part.row(head, new.described.get(head.view), queries)
             for head, part, queries in zip(classifier.heads, self.heads, examples, strict=True)
@@ -343,66 +340,44 @@ class NewClassModel:
         reference: Reference,
     ) -> list[Row]:
         heads, n_classes = classifier.heads, reference.logits.shape[1]
-        others = [_mean_row(head, n_classes) for head in heads]
-        # d' and z of examples, each left out in turn: not where there is one, or where the wording gives
-        # them away.
+
+        def apart(rows: Sequence[Row], queries: Sequence[Array]) -> tuple[Array, Array]:
+            """c d (m,) and z less its mean (m, K) of prepared samples, with these rows for the class."""
+            logits = _logits([_grown(head, row) for head, row in zip(heads, rows, strict=True)], queries)
+            logits = logits - logits[:, :n_classes].mean(axis=1, keepdims=True)
+            return self.scale * logits[:, -1], logits[:, :n_classes]
+
+        # Of examples, each left out in turn: not where there is one, or where the wording gives them away.
         n_judged = 0 if new.n < 2 or self.with_examples else min(new.n, _MOST_OWN)
         own, own_others = np.zeros(n_judged, np.float32), np.zeros((n_judged, n_classes), np.float32)
-        for number, i in enumerate(np.linspace(0, new.n - 1, n_judged).astype(np.intp)):
+        for number, i in enumerate(evenly_spread(new.n, n_judged)):
             by_rest = self.rows(classifier, new, [np.delete(queries, i, axis=0) for queries in examples])
-            queries = [q[i : i + 1] for q in examples]
-            own[number] = _apart(heads, self._steeper(by_rest, others), others, queries)[0]
-            z = _logits(heads, queries)[:, :n_classes]
-            own_others[number] = z - z.mean(axis=1, keepdims=True)
-        first, *rest = self._steeper(rows, others)
-        shift = reference.shift(_apart(heads, [first, *rest], others, reference.queries), (own, own_others))
+            own[number : number + 1], own_others[number] = apart(by_rest, [q[i : i + 1] for q in examples])
+        shift = reference.shift(apart(rows, reference.queries)[0], (own, own_others))
+        first, *rest = (
+            _scaled(row, head, n_classes, self.scale) for row, head in zip(rows, heads, strict=True)
+        )
         return [replace(first, bias=first.bias + shift), *rest]
-
-    def _steeper(self, rows: Sequence[Row], others: Sequence[Row]) -> list[Row]:
-        return [
-            _plus(other, _plus(row, other, -1.0), self.scale) for row, other in zip(rows, others, strict=True)
-        ]
-
-
-def _probability(x: NDArray[np.floating]) -> NDArray[np.floating]:
-    return np.asarray(0.5 * (1 + np.tanh(0.5 * x)))  # 1 / (1 + exp(-x)), without an overflow
-
-
-def _apart(
-    heads: Sequence[Head], rows: Sequence[Row], others: Sequence[Row], queries: Sequence[Array]
-) -> Array:  # (m,)
-    """The logits of rows less those of the others' mean."""
-    logits = []
-    for head, row, other, part in zip(heads, rows, others, queries, strict=True):
-        apart = _plus(row, other, -1.0)
-        of_head = part @ apart.linear + np.float32(apart.bias)
-        if apart.hidden is not None:
-            of_head = of_head + through(head.tower, part, head.activation) @ apart.hidden
-        logits.append(of_head)
-    return np.asarray(np.sum(logits, axis=0))
 
 
 def _logits(heads: Sequence[Head], queries: Sequence[Array]) -> Array:  # (m, K)
-    of_heads = [head.of_prepared(part) for head, part in zip(heads, queries, strict=True)]
-    return np.asarray(np.sum(of_heads, axis=0))
+    """Of samples that are prepared already."""
+    bare = [replace(head, centre=None, normalise=False, basis=None) for head in heads]
+    return np.asarray(np.sum([head.logits(q) for head, q in zip(bare, queries, strict=True)], axis=0))
 
 
-def _mean_row(head: Head, n_classes: int) -> Row:
-    """Of the classes of the fit, which come first."""
+def _scaled(row: Row, head: Head, n_classes: int, scale: float) -> Row:
+    """The mean row of the classes of the fit, plus `scale` times what the row adds to it."""
+    linear, hidden = head.linear[:n_classes].mean(axis=0), None
+    if head.hidden is not None and row.hidden is not None:
+        hidden = head.hidden[:n_classes].mean(axis=0)
+        hidden = hidden + scale * (row.hidden - hidden)
     bias = 0.0 if head.bias is None else float(head.bias[:n_classes].mean())
-    hidden = None if head.hidden is None else head.hidden[:n_classes].mean(axis=0)
-    return Row(head.linear[:n_classes].mean(axis=0), hidden, bias)
-
-
-def _plus(row: Row, other: Row, factor: float) -> Row:
-    """row + factor * other."""
-    hidden = None
-    if row.hidden is not None and other.hidden is not None:
-        hidden = row.hidden + factor * other.hidden
-    return Row(row.linear + factor * other.linear, hidden, row.bias + factor * other.bias)
+    return Row(linear + scale * (row.linear - linear), hidden, bias + scale * (row.bias - bias))
 
 
 def _grown(head: Head, row: Row) -> Head:
+    """The head with the row as its last."""
     bias, hidden = head.bias, head.hidden
     if bias is None and row.bias:
         bias = np.zeros(len(head.linear), np.float32)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 from collections import Counter
@@ -17,22 +16,9 @@ from adamab.task.words import checked
 
 ENDINGS: tuple[str, ...] = (".apng", ".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".mpo")
 ENDINGS += (".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp")
-# Endings of images that are not read, which people should be told of; other files are none of our business.
-_UNREAD = (
-    "",
-    ".arw",
-    ".cr2",
-    ".cr3",
-    ".dng",
-    ".heic",
-    ".heif",
-    ".ico",
-    ".jp2",
-    ".jxl",
-    ".nef",
-    ".psd",
-    ".svg",
-)
+# Endings of files that are images, or may be, and are not read.
+_UNREAD = ("", ".arw", ".cr2", ".cr3", ".dng", ".heic", ".heif", ".ico", ".jp2", ".jxl", ".nef", ".psd")
+_UNREAD += (".svg",)
 PATH_KEYS = ("image", "path", "file")
 _RUN_FILES = ("journal.sqlite", "model.safetensors")
 _LEFT_OUT = {"__MACOSX", "@eaDir"}  # folders that archives and file servers add
@@ -52,7 +38,7 @@ def image_at(path: Path) -> Image:
 
 
 def image_files(folder: Path) -> Iterator[Path]:
-    """Every image below a folder, told by its ending, in the order of the relative paths.
+    """Every image below a folder, by its ending, in the order of the relative paths.
 
     Hidden files and folders are left out. Links are followed, but no folder is entered twice.
     """
@@ -66,7 +52,7 @@ def image_files(folder: Path) -> Iterator[Path]:
 
 
 def passed_over(folder: Path) -> Counter[str]:
-    """Files below a folder that may be images and are not looked at, by their ending."""
+    """Number of files below a folder that may be images and are not read, by ending."""
     return Counter(
         path.suffix.lower() or "no ending" for path in _files_below(folder) if path.suffix.lower() in _UNREAD
     )
@@ -74,7 +60,12 @@ def passed_over(folder: Path) -> Counter[str]:
 
 def class_folders(folder: Path) -> Iterator[tuple[str, Path]]:
     """Every image below a folder with its class, which is the name of the first folder on the way to it."""
-    folders = _class_folders(folder)
+    folders = []
+    for entry, is_folder in _entries(folder):
+        if is_folder:
+            folders.append(entry)
+        elif _is_image(entry):
+            raise ImageError(f"{place(entry)}: belongs to no class; move it into the folder of its class")
     if not folders:
         raise ImageError(
             f"{place(folder)}: holds no folders; make one for each class and put its images there"
@@ -91,38 +82,22 @@ def class_folders(folder: Path) -> Iterator[tuple[str, Path]]:
             )
 
 
-def _class_folders(folder: Path) -> list[Path]:
-    folders = []
-    for entry, is_folder in _entries(folder):
-        if is_folder:
-            folders.append(entry)
-        elif _is_image(entry):
-            raise ImageError(f"{place(entry)}: belongs to no class; move it into the folder of its class")
-    return folders
-
-
 def _images_below(folder: Path) -> Iterator[Path]:
     return filter(_is_image, _files_below(folder))
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
-    entered: set[tuple[int, int]] = set()  # or links in a circle would never end
+    entered: set[str] = set()  # or links in a circle would never end
     pending = [(folder, True)]
     while pending:
         entry, is_folder = pending.pop()
         if not is_folder:
             yield entry
-        elif (identity := _identity(entry)) not in entered:
-            entered.add(identity)
-            pending.extend(reversed(_entries(entry)))
-
-
-def _identity(folder: Path) -> tuple[int, int]:
-    try:
-        status = os.stat(folder)
-    except (OSError, ValueError) as error:
-        raise ImageError(f"{place(folder)}: cannot be read ({_why(error)}); check the path") from None
-    return status.st_dev, status.st_ino
+            continue
+        entries = _entries(entry)
+        if (real := os.path.realpath(entry)) not in entered:
+            entered.add(real)
+            pending.extend(reversed(entries))
 
 
 def _entries(folder: Path) -> list[tuple[Path, bool]]:
@@ -132,7 +107,9 @@ def _entries(folder: Path) -> list[tuple[Path, bool]]:
     """
     try:
         with os.scandir(folder) as listing:
-            names = [(entry.name, _is_folder(entry)) for entry in listing if not entry.name.startswith(".")]
+            visible = [entry for entry in listing if not entry.name.startswith(".")]
+            # A link to itself leads nowhere: it is no folder, and asking the entry would raise.
+            names = [(e.name, os.path.isdir(e.path) if e.is_symlink() else e.is_dir()) for e in visible]
     except (OSError, ValueError) as error:
         raise ImageError(
             f"{place(folder)}: cannot be read as a folder ({_why(error)}); check the path"
@@ -143,15 +120,6 @@ def _entries(folder: Path) -> list[tuple[Path, bool]]:
         for name, is_folder in names
         if not (is_folder and (name in _LEFT_OUT or _is_run(folder / name)))
     ]
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError as error:
-        if error.errno == errno.ELOOP:  # a link to itself leads nowhere, like one to nothing
-            return False
-        raise
 
 
 def _is_run(folder: Path) -> bool:
@@ -174,10 +142,12 @@ def _why(error: OSError | ValueError) -> str:
 def placed_image_samples(
     source: str | Path, class_names: Collection[str] | None = None
 ) -> Iterator[tuple[str, Sample]]:
-    """Labelled images, each with the place where it was found.
+    """Labelled images, each with its place.
 
-    `source` is a folder with one folder per class, or a JSONL, CSV or TSV file with `image` (a path
-    relative to it) and `label`.
+    Args:
+        source: a folder with one folder per class, or a JSONL, CSV or TSV file with `image` (a path relative
+            to it) and `label`.
+        class_names: those that are allowed; None allows all.
     """
     known = None if class_names is None else frozenset(class_names)
     for where, path, class_name, id_ in labelled_files(source):
@@ -191,22 +161,13 @@ def read_image_samples(source: str | Path) -> list[Sample]:
     return [sample for _, sample in placed_image_samples(source)]
 
 
-def read_images(
-    source: str | Path, *, kind: str | None = None, broken: list[str] | None = None
-) -> Iterator[TextRow]:
-    """Images to classify: one, those of a folder and below it, of a file with paths.
+def read_images(source: str | Path) -> Iterator[TextRow]:
+    """Images to classify: one, those of a folder and below it, or those of a file with paths.
 
-    A stream: an image is looked at when its row is asked for, not before. Files that cannot be read are
-    left out where `broken` is a list to name them in; else the first is an `ImageError`.
+    A stream: an image is opened when its row is asked for, not before.
     """
-    for number, (path, fields, id_) in enumerate(_unlabelled(source, kind), 1):
-        try:
-            image = image_at(path)
-        except ImageError:
-            if broken is None:
-                raise
-            broken.append(place(path))
-            continue
+    for number, (path, fields, id_) in enumerate(_unlabelled(source), 1):
+        image = image_at(path)
         yield TextRow(image.reference, fields, number, id_, image)
 
 
@@ -231,16 +192,16 @@ def labelled_files(source: str | Path) -> Iterator[tuple[str, Path, str, str | N
             yield row.place, image_path(row), class_name_of(row), id_of(row)
 
 
-def _unlabelled(source: str | Path, kind: str | None) -> Iterator[tuple[Path, dict[str, object], str | None]]:
+def _unlabelled(source: str | Path) -> Iterator[tuple[Path, dict[str, object], str | None]]:
     if os.path.isdir(source):
         for path in image_files(Path(source)):
             yield path, {"image": path.relative_to(source).as_posix()}, None
-    elif kind is None and Path(source).suffix.lower() in ENDINGS:
+    elif Path(source).suffix.lower() in ENDINGS:
         yield Path(source), {"image": str(source)}, None
     elif not os.path.exists(source):
         raise TaskError(f"{place(source)}: no such file or folder; check the path")
     else:
-        for row in read_rows(Path(source), plain_text=True, kind=kind, columns=PATH_KEYS):
+        for row in read_rows(Path(source), plain_text=True, columns=PATH_KEYS):
             yield image_path(row), row.fields, id_of(row)
 
 

@@ -173,10 +173,14 @@ def _format_of(head: bytes, name: str) -> str:
 
 def _decoded(stream: IO[bytes], name: str, least_side: int | None) -> PIL.Image.Image:
     with _read_header(stream, name) as (image, _):
-        _draft(image, least_side)
+        side = None if least_side is None else _ROOM * least_side
+        if side is not None:  # does nothing where the format has no such mode
+            image.draft(None, (side, side))
         image.load()
-        orientation = _orientation(image)
-        result = _upright(_reduced(_in_rgb(image), least_side), orientation)
+        result = _in_rgb(image)
+        if side is not None and min(result.size) >= 2 * side:
+            result = result.reduce(min(result.size) // side)
+        result = _upright(result, image)
         result.info.clear()  # Pillow would write it to the next file: a profile, a comment
         return result
 
@@ -184,23 +188,22 @@ def _decoded(stream: IO[bytes], name: str, least_side: int | None) -> PIL.Image.
 @contextmanager
 def _read_header(stream: IO[bytes], name: str) -> Iterator[tuple[PIL.Image.Image, str]]:
     """The image before its pixels are decoded, and its format; raises `ImageError` only."""
-    _require_pillow()
+    try:
+        import PIL.Image  # noqa: F401
+    except ImportError:
+        raise MissingExtraError("Pillow", "images") from None
+    # What Pillow remarks about odd metadata is of no use to anybody here. The filter stays: to take it away
+    # again would take away what other threads have changed meanwhile. Warnings of decompression bombs are of
+    # another kind, and others' code keeps getting them.
+    warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
     try:
         known = _format_of(stream.read(_HEAD), name)
-        _silence_pillow()
         with _opened(stream, known, name) as image:
             yield image, known
     except ImageError:
         raise
     except Exception as error:  # on damaged data, Pillow raises whatever its parser stumbled over
         raise ImageError(f"{name}: cannot be decoded ({_reason(error)}); replace or remove it") from None
-
-
-def _require_pillow() -> None:
-    try:
-        import PIL.Image  # noqa: F401
-    except ImportError:
-        raise MissingExtraError("Pillow", "images") from None
 
 
 def _reason(error: Exception) -> str:
@@ -218,51 +221,31 @@ def _opened(stream: IO[bytes], known: str, name: str) -> PIL.Image.Image:
     """The image behind its header, which is all that was read of it."""
     import PIL.Image
 
+    limit = f"{MOST_PIXELS // 10**6} million pixels; save it smaller or remove it"
     try:
         image = PIL.Image.open(stream, formats=[known])
     except (PIL.Image.DecompressionBombError, PIL.Image.DecompressionBombWarning):
-        raise _too_large(name) from None
+        raise ImageError(f"{name}: declares more than {limit}") from None
     except KeyError:
         raise ImageError(f"{name}: this Pillow reads no {known}; update it or save the file as PNG") from None
     if min(image.size) < 1:
         raise ImageError(f"{name}: has no pixels; replace or remove it")
-    if image.width * image.height > MOST_PIXELS or _tile_pixels(image) > 2 * MOST_PIXELS:
-        raise _too_large(name)
+    # A TIFF is decoded tile by tile, and a small image may declare a huge tile.
+    tags = getattr(image, "tag_v2", {})
+    tile_pixels = int(tags.get(_TILE_WIDTH, 0)) * int(tags.get(_TILE_LENGTH, 0))
+    if image.width * image.height > MOST_PIXELS or tile_pixels > 2 * MOST_PIXELS:
+        raise ImageError(f"{name}: declares more than {limit}")
     return image
 
 
-def _too_large(name: str) -> ImageError:
-    return ImageError(
-        f"{name}: declares more than {MOST_PIXELS // 10**6} million pixels; save it smaller or remove it"
-    )
-
-
-def _tile_pixels(image: PIL.Image.Image) -> int:
-    """A TIFF is decoded tile by tile, and a small image may declare a huge tile."""
-    tags = getattr(image, "tag_v2", {})
-    return int(tags.get(_TILE_WIDTH, 0)) * int(tags.get(_TILE_LENGTH, 0))
-
-
-def _draft(image: PIL.Image.Image, least_side: int | None) -> None:
-    if least_side is not None:  # does nothing where the format has no such mode
-        image.draft(None, (_ROOM * least_side, _ROOM * least_side))
-
-
-def _reduced(image: PIL.Image.Image, least_side: int | None) -> PIL.Image.Image:
-    factor = 1 if least_side is None else min(image.size) // (_ROOM * least_side)
-    return image.reduce(factor) if factor > 1 else image
-
-
-def _orientation(image: PIL.Image.Image) -> int:
-    try:
-        return int(image.getexif().get(_ORIENTATION, 1))
-    except Exception:  # the pixels are good; a damaged note beside them is no reason to refuse them
-        return 1
-
-
-def _upright(image: PIL.Image.Image, orientation: int) -> PIL.Image.Image:
+def _upright(image: PIL.Image.Image, original: PIL.Image.Image) -> PIL.Image.Image:
+    """The image turned as the EXIF tag of the original says."""
     from PIL.Image import Transpose
 
+    try:
+        orientation = int(original.getexif().get(_ORIENTATION, 1))
+    except Exception:  # the pixels are good; a damaged note beside them is no reason to refuse them
+        return image
     turns = {
         2: Transpose.FLIP_LEFT_RIGHT,
         3: Transpose.ROTATE_180,
@@ -295,25 +278,13 @@ def _scaled_grey(image: PIL.Image.Image) -> PIL.Image.Image:
     import PIL.Image
 
     values = np.nan_to_num(np.array(image, dtype=np.float32), copy=False)
-    low, high = _range(image.mode, float(values.min()), float(values.max()))
+    low, high = float(values.min()), float(values.max())
+    # What is black and what is white: the range of the format where it has one, else of the image.
+    full = 65535.0 if image.mode.startswith("I") else 1.0
+    if low >= 0 and high <= full:
+        low, high = 0.0, full
+    elif high == low:
+        low, high = low - 1, low + 1
     values -= low
     values *= 255 / (high - low)
     return PIL.Image.fromarray(values.clip(0, 255, out=values).round(out=values).astype(np.uint8))
-
-
-def _range(mode: str, low: float, high: float) -> tuple[float, float]:
-    """What is black and what is white: the range of the format where it has one, else of the image."""
-    if mode.startswith("I") and low >= 0 and high <= 65535:
-        return 0.0, 65535.0
-    if mode == "F" and low >= 0 and high <= 1:
-        return 0.0, 1.0
-    return (low, high) if high > low else (low - 1, low + 1)
-
-
-def _silence_pillow() -> None:
-    """What Pillow remarks about odd metadata is of no use to anybody here.
-
-    The filter stays: to take it away again would take away what other threads have changed meanwhile.
-    Warnings of decompression bombs are of another kind, and others' code keeps getting them.
-    """
-    warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")

@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from adamab.errors import TaskError, one_line, short
@@ -75,37 +76,21 @@ The sample:
 Answer with the number of that class, in digits, and add nothing. If none of them suits, answer -1."""
 BESIDE = "the image that comes with this message"
 
-# Key in the task file -> attribute of Prompts (`class` is a word that Python keeps for itself).
-KEYS: dict[str, str] = {
-    "query": "query",
-    "class": "described",
-    "generate": "generate",
-    "draw": "draw",
-    "classify": "classify",
-    "rerank_query": "rerank_query",
-    "rerank_class": "rerank_class",
-    "with_examples": "with_examples",
+# Key in the task file -> groups of placeholders of which a template must hold one each, or it would say the
+# same of everything; and those that it may hold besides.
+_NAME = ("name", "description")
+_PLACEHOLDERS: dict[str, tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]] = {
+    "query": ((("text",),), ()),
+    "class": ((_NAME,), ()),
+    "generate": ((("class", *_NAME),), ("examples", "existing", "count")),
+    "draw": ((("class", *_NAME),), ("number", "scene")),
+    "classify": ((("classes",), ("text",)), ()),
+    "rerank_query": ((("text",),), ()),
+    "rerank_class": ((_NAME,), ()),
 }
-# Key -> what a template may hold.
-_ALLOWED: dict[str, tuple[str, ...]] = {
-    "query": ("text",),
-    "class": ("name", "description"),
-    "generate": ("class", "name", "description", "examples", "existing", "count"),
-    "draw": ("class", "name", "description", "number", "scene"),
-    "classify": ("classes", "text"),
-    "rerank_query": ("text",),
-    "rerank_class": ("name", "description"),
-}
-# Key -> groups of which a template must hold at least one each, or it would say the same of everything.
-_NEEDED: dict[str, tuple[tuple[str, ...], ...]] = {
-    "query": (("text",),),
-    "class": (("name", "description"),),
-    "generate": (("class", "name", "description"),),
-    "draw": (("class", "name", "description"),),
-    "classify": (("classes",), ("text",)),
-    "rerank_query": (("text",),),
-    "rerank_class": (("name", "description"),),
-}
+FLAG = "with_examples"
+# Key -> attribute of Prompts (`class` is a word that Python keeps for itself).
+KEYS: dict[str, str] = {key: key for key in (*_PLACEHOLDERS, FLAG)} | {"class": "described"}
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][^{}\s\"']*)\}")
 _BARE_DESCRIPTION = re.compile(r"[\s:;,–—(\[-]*\{description\}[)\]]*")
 
@@ -132,8 +117,8 @@ class Prompts:
     with_examples: bool = False
 
     def __post_init__(self) -> None:
-        for key, allowed in _ALLOWED.items():
-            template = getattr(self, KEYS[key])
+        for key, (needed, others) in _PLACEHOLDERS.items():
+            template, allowed = getattr(self, KEYS[key]), (*chain(*needed), *others)
             where = f"prompts.{key}" if KEYS[key] == key else f"prompts.{key} (Prompts.{KEYS[key]})"
             if not isinstance(template, str):
                 raise TaskError(f"{where} is {short(template)}; write a text in quotes")
@@ -143,7 +128,7 @@ class Prompts:
                     choices = ", ".join(f"{{{each}}}" for each in allowed)
                     shown = one_line(name[:40])
                     raise TaskError(f"{where}: unknown placeholder {{{shown}}}; allowed: {choices}")
-            for group in _NEEDED[key]:
+            for group in needed:
                 if not set(group) & set(placeholders):
                     lacking = " or ".join(f"{{{each}}}" for each in group)
                     raise TaskError(f"{where}: the template lacks {lacking}; add it")
@@ -155,7 +140,7 @@ class Prompts:
         return self.query.replace("{text}", text)
 
     def class_text(self, spec: ClassSpec, examples: Sequence[str] = ()) -> str:
-        """A class as the embedder reads it."""
+        """A class as the embedder reads it, with its examples if the prompts quote them."""
         return self._wording(self.described, spec, examples)
 
     def generate_text(
@@ -167,9 +152,14 @@ class Prompts:
         *,
         apart_from: ClassSpec | None = None,
     ) -> str:
-        """The request for `count` new texts of a class; the answer is an object with an array `texts`.
+        """The request for new texts of a class; the answer is an object with an array `texts`.
 
-        `apart_from` is the class that it is mistaken for, which the texts should not resemble.
+        Args:
+            spec: the class.
+            examples: given texts of the class, for their tone.
+            existing: texts that the new ones must not resemble.
+            count: number of texts to write.
+            apart_from: a class that it is mistaken for, which the texts should not resemble.
         """
         values = {"examples": _block(examples), "existing": _block(existing), "count": str(count)}
         request = _fill(self.generate, _class_values(spec) | values)
@@ -178,7 +168,13 @@ class Prompts:
         return request
 
     def draw_text(self, spec: ClassSpec, number: int, *, seed: int) -> str:
-        """The request for images of a class: the `number`-th of its series, in a scene drawn by `seed`."""
+        """The request for an image of a class.
+
+        Args:
+            spec: the class.
+            number: of the image in a series of the class.
+            seed: draws the scene.
+        """
         chance = random.Random(seed)
         scene = ", ".join(group[int(chance.random() * len(group))] for group in SCENES)
         return _fill(self.draw, _class_values(spec) | {"number": str(number), "scene": scene})
@@ -188,7 +184,10 @@ class Prompts:
     ) -> str:
         """The question which class a sample is of; the answer is a number, counted from 1, or -1 for none.
 
-        Without a text it is about the image that goes with it.
+        Args:
+            specs: the classes.
+            text: the sample; None for an image that is sent with the question.
+            examples_by_class: given texts of each class, quoted if the prompts say so.
         """
         lines: list[dict[str, object]] = []
         for number, spec in enumerate(specs, 1):
@@ -203,7 +202,7 @@ class Prompts:
         return self.rerank_query.replace("{text}", text)
 
     def rerank_class_text(self, spec: ClassSpec, examples: Sequence[str] = ()) -> str:
-        """A class as the reranker reads it."""
+        """A class as the reranker reads it, with its examples if the prompts quote them."""
         return self._wording(self.rerank_class, spec, examples)
 
     def _wording(self, template: str, spec: ClassSpec, examples: Sequence[str]) -> str:
@@ -245,7 +244,7 @@ def _about(spec: ClassSpec) -> dict[str, str]:
 
 
 def _class_values(spec: ClassSpec) -> dict[str, str]:
-    """What a generator is told of a class, in each of the forms that a template may ask for."""
+    """What a generator learns of a class, for each placeholder of a template."""
     about = _about(spec)
     return {
         "class": _block([about]),

@@ -83,7 +83,7 @@ class Task:
             if not isinstance(spec.name, str) or not spec.name.strip():
                 raise TaskError(f"class {number} has no name; give it one")
             if spec.name in seen:
-                raise listed_twice(spec)
+                raise TaskError(f"class {short(spec.name)} is listed twice; merge the two or rename one")
             seen.add(spec.name)
             if spec.description is not None:
                 _check_text(spec.description, f"the description of class {short(spec.name)}")
@@ -97,10 +97,11 @@ class Task:
             distinct.setdefault((normalised_text(sample.text), sample.id), sample)
         object.__setattr__(self, "repeats", len(self.samples) - len(distinct))
         object.__setattr__(self, "samples", tuple(distinct.values()))
-        shown = {sample.class_name for sample in self.samples}
+        with_samples = {sample.class_name for sample in self.samples}
         for spec in self.classes:
-            if spec.description is None and spec.name not in shown:
-                raise unexplained(spec)
+            if spec.description is None and spec.name not in with_samples:
+                name = short(spec.name)
+                raise TaskError(f"class {name} has neither a description nor an example; add one of them")
 
     def _check_samples(self) -> None:
         names, owner = frozenset(self.class_names), dict[str, str]()
@@ -134,7 +135,14 @@ class Task:
         prompts: Prompts | None = None,
         name: str = "task",
     ) -> Task:
-        """Build a task from `{class: [examples]}` and, if there are any, descriptions."""
+        """A task of texts.
+
+        Args:
+            examples: texts by class; a class may have none if it has a description.
+            descriptions: sentences by class.
+            prompts: wording for embedder and generator.
+            name: of the task.
+        """
         described = dict(descriptions or {})
         unknown = [c for c in described if c not in examples]
         if unknown:
@@ -178,16 +186,6 @@ class Task:
         )
 
 
-def listed_twice(spec: ClassSpec) -> TaskError:
-    """The error for a second class of the same name."""
-    return TaskError(f"class {short(spec.name)} is listed twice; merge the two or rename one")
-
-
-def unexplained(spec: ClassSpec) -> TaskError:
-    """The error for a class of which nothing but the name is known."""
-    return TaskError(f"class {short(spec.name)} has neither a description nor an example; add one of them")
-
-
 def _check_text(text: object, what: str) -> None:
     if not isinstance(text, str):
         raise TaskError(f"{what} is {short(text)}; write a text")
@@ -203,21 +201,25 @@ def notebook_html(
     left_out: int,
     noun: str,
 ) -> str:
-    """A heading with what is known (None is not), a table, and how many rows it leaves out."""
+    """What a notebook shows of an object.
+
+    Args:
+        title: the heading.
+        facts: values by name, in one line; None is left out.
+        columns: header of the table.
+        rows: its cells.
+        left_out: number of rows that are not shown.
+        noun: what the rows are.
+    """
     known = [f"{escape(name)}: {_cell(value)}" for name, value in facts.items() if value is not None]
     parts = [f"<p><strong>{_cell(title)}</strong><br>{'; '.join(known)}</p>"]
     if rows:
         head = "".join(f"<th>{escape(column)}</th>" for column in columns)
-        body = "".join(f"<tr>{''.join(map(_data, row))}</tr>" for row in rows)
+        body = "".join(f"<tr>{''.join(f'<td>{_cell(v)}</td>' for v in row)}</tr>" for row in rows)
         parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
     if left_out > 0:
         parts.append(f"<p>and {left_out:,} more {escape(noun)}</p>")
     return "".join(parts)
-
-
-def _data(value: object) -> str:
-    side = "right" if isinstance(value, int | float) else "left"
-    return f'<td style="text-align:{side}">{_cell(value)}</td>'
 
 
 def _cell(value: object) -> str:

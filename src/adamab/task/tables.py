@@ -107,15 +107,15 @@ def _decoded(path: Path, number: int, offset: int, raw: bytes | None) -> str:
     return text.removeprefix("\ufeff") if number == 1 else text
 
 
-def read_rows(
-    path: Path, *, plain_text: bool = False, kind: str | None = None, columns: Sequence[str] = _TEXT
-) -> Iterator[Row]:
-    """Rows of a JSONL, CSV or TSV file, by its ending; with `plain_text` also of a `.txt` file.
+def read_rows(path: Path, *, plain_text: bool = False, columns: Sequence[str] = _TEXT) -> Iterator[Row]:
+    """Rows of a JSONL, CSV or TSV file, by its ending; blank lines are skipped.
 
-    `kind` (csv, tsv, jsonl, txt) says how the file is written whatever its ending is. One of `columns`
-    must be in a table's header. Blank lines are skipped; a file without any row is refused.
+    Args:
+        path: a file with one row or more.
+        plain_text: also take a `.txt` file, with one text per line.
+        columns: names of which one must be in a table's header.
     """
-    kind, row = kind or _kind(path, plain_text), None
+    kind, row = _kind(path, plain_text), None
     with opened(path) as handle:
         for row in scan_rows(path, handle, kind, columns):
             if row.error is not None:
@@ -176,7 +176,7 @@ def json_object(where: str, line: str) -> dict[str, object]:
         raise TaskError(f"{where}: {exc}") from None
     except json.JSONDecodeError as exc:
         raise TaskError(
-            f"{where}: not valid JSON ({exc.msg}, column {exc.colno}); write one object a line"
+            f"{where}: not valid JSON ({exc.msg}, column {exc.colno}); write one object per line"
         ) from None
     except (ValueError, RecursionError):
         raise TaskError(f"{where}: a number too long or nesting too deep; simplify the line") from None
@@ -235,22 +235,16 @@ def _csv_rows(path: Path, handle: BinaryIO, kind: str) -> Iterator[_CsvRow]:
             cells = next(reader)
         except StopIteration:
             return
-        except _TooLongError:
-            yield line, [], f"{place(path, line)}: the line is longer than 16 MB; is this a text file?"
         except csv.Error as exc:
             problem = f"not valid CSV ({one_line(exc)}); check the quotes, double those inside"
             yield line, [], lines.problem or f"{place(path, line)}: {problem}"
         else:
-            if cells:
+            if cells or lines.problem:
                 yield line, cells, lines.problem
 
 
-class _TooLongError(Exception):
-    """A line that is not held in memory: the CSV reader forgets the row and goes on with the next line."""
-
-
 class _CsvLines:
-    """Lines as the CSV reader wants them; it does not count those that raise, so they are counted here."""
+    """Lines as the CSV reader wants them; what is wrong with one is carried past the reader."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.number = path, 0
@@ -258,14 +252,12 @@ class _CsvLines:
 
     def __call__(self, line: tuple[int, int, bytes | None]) -> str:
         self.number, _, raw = line
-        if raw is None:
-            raise _TooLongError
         try:
             return _decoded(self.path, *line)
         except TaskError as error:
             # Carried through the reader, so that it costs its own row and no other.
             self.problem = self.problem or str(error)
-            return raw.decode("utf-8", "surrogateescape")
+            return "\n" if raw is None else raw.decode("utf-8", "surrogateescape")
 
 
 def table_header(where: str, cells: list[str], columns: Sequence[str]) -> list[str]:
@@ -299,19 +291,19 @@ class TextRow:
 def read_samples(path: str | PathLike[str], class_names: Collection[str] | None = None) -> list[Sample]:
     """Samples of a JSONL, CSV or TSV file with `text`, `label` (or `class`) and perhaps `id`.
 
-    Rows are kept as they are, repeats included; with `class_names` a row of another class is refused.
+    Args:
+        path: the file; rows are kept as they are, repeats included.
+        class_names: those that are allowed; None allows all.
     """
     return [sample for _, sample in placed_samples(Path(path), class_names)]
 
 
-def read_texts(path: str | PathLike[str], *, kind: str | None = None) -> Iterator[TextRow]:
-    """Texts of a JSONL, CSV or TSV file with `text` and perhaps `id`, or a `.txt` file with one a line.
+def read_texts(path: str | PathLike[str]) -> Iterator[TextRow]:
+    """Texts of a JSONL, CSV or TSV file with `text` and perhaps `id`, or a `.txt` file with one per line.
 
-    `kind` (csv, tsv, jsonl, txt) takes the place of the file's ending. A stream: the file is never in
-    memory as a whole. Blank lines are skipped.
+    A stream: the file is never in memory as a whole. Blank lines are skipped.
     """
-    for row in read_rows(Path(path), plain_text=True, kind=kind):
-        yield text_row(row)
+    return map(text_row, read_rows(Path(path), plain_text=True))
 
 
 def text_row(row: Row) -> TextRow:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from itertools import chain
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, cast, get_args
@@ -18,29 +17,20 @@ from typing import TYPE_CHECKING, NoReturn, cast, get_args
 from adamab.errors import ImageError, TaskError, one_line, place, short, suggestion
 from adamab.task.image_folders import image_at, placed_image_samples, resolved
 from adamab.task.images import is_url
-from adamab.task.prompts import KEYS, Prompts
-from adamab.task.spec import ClassSpec, Modality, Sample, Task, listed_twice, unexplained
-from adamab.task.tables import (
-    TextRow,
-    placed_samples,
-    read_lines,
-    read_samples,
-    read_texts,
-    unknown_class,
-)
+from adamab.task.prompts import FLAG, KEYS, Prompts
+from adamab.task.spec import ClassSpec, Modality, Sample, Task
+from adamab.task.tables import placed_samples, read_lines, unknown_class
 from adamab.task.words import checked, normalised_text
 
 if TYPE_CHECKING:
     import yaml
 
-__all__ = ["TextRow", "load_task", "read_samples", "read_texts"]
-
 _TASK_KEYS = ("name", "modality", "classes", "examples", "prompts")
 _CLASS_KEYS = ("name", "description", "examples")
 _EXAMPLE_KEYS: dict[Modality, tuple[str, ...]] = {"text": ("text", "id"), "image": ("image", "id")}
-_FLAG = "with_examples"
 
 Placed = tuple[str, Sample]  # file:line and the sample that stands there
+_Parts = tuple[list[ClassSpec], list[Placed], Prompts, str, Modality]  # what a task is made of, as in `Task`
 
 _DEEPEST = 16  # a task file needs five levels
 _LARGEST = 64 * 2**20
@@ -75,19 +65,10 @@ def load_task(path: str | PathLike[str]) -> Task:
     root = read_tree(path)
     fields = root.fields("the file")
     parts = _full(root) if "classes" in fields or "modality" in fields else _plain(path, fields)
-    seen: set[str] = set()
-    for spec, where in zip(parts.classes, parts.places, strict=True):
-        if spec.name in seen:
-            raise TaskError(f"{where}: {listed_twice(spec)}")
-        seen.add(spec.name)
-    samples = tuple(_of_one_class(parts.placed))
-    shown = {sample.class_name for sample in samples}
-    for spec, where in zip(parts.classes, parts.places, strict=True):
-        # Of a single class the task itself has something more important to say.
-        if len(seen) > 1 and spec.description is None and spec.name not in shown:
-            raise TaskError(f"{where}: {unexplained(spec)}")
+    classes, placed, prompts, name, modality = parts
+    samples = tuple(_of_one_class(placed))
     try:
-        return Task(tuple(parts.classes), samples, parts.prompts, parts.name, parts.modality)
+        return Task(tuple(classes), samples, prompts, name, modality)
     except TaskError as exc:
         raise TaskError(f"{place(path)}: {exc}") from None
 
@@ -97,35 +78,22 @@ def _of_folder(source: str) -> Task:
         if os.path.isfile(os.path.join(source, file)):
             raise TaskError(f"{place(source)}: is a directory; name {file} in it")
     samples = tuple(_of_one_class(placed_image_samples(source)))
-    shown = dict.fromkeys(sample.class_name for sample in samples)
-    classes = tuple(ClassSpec(name) for name in shown)
+    names = dict.fromkeys(sample.class_name for sample in samples)
+    classes = tuple(ClassSpec(name) for name in names)
     return Task(classes, samples, name=Path(source).resolve().name, modality="image")
-
-
-@dataclass(frozen=True)
-class _Parts:
-    """What a file says, before it is checked as a whole."""
-
-    name: str
-    classes: list[ClassSpec]
-    places: list[str]  # file:line of each class
-    placed: Iterable[Placed]
-    prompts: Prompts = field(default_factory=Prompts)
-    modality: Modality = "text"
 
 
 def _plain(path: Path, fields: dict[str, Node]) -> _Parts:
     """The short form: each key is a class, each value its list of texts."""
-    classes, places, placed = list[ClassSpec](), list[str](), list[Placed]()
+    classes, placed = list[ClassSpec](), list[Placed]()
     for key, node in fields.items():
         if node.kind not in ("list", "null"):
             remedy = suggestion(key, _TASK_KEYS) if key not in _TASK_KEYS else "add 'classes' beside it"
             node.refuse(f"class {short(key)}", f"write a list of its texts, or a 'classes' list ({remedy})")
         name = checked(key, node.place, "class name")
         classes.append(ClassSpec(name))
-        places.append(node.place)
         placed.extend(_inline(node, name))
-    return _Parts(path.stem, classes, places, placed)
+    return classes, placed, Prompts(), path.stem, "text"
 
 
 def _full(root: Node) -> _Parts:
@@ -136,48 +104,41 @@ def _full(root: Node) -> _Parts:
         modality = cast(Modality, node.text("modality"))
         if modality not in get_args(Modality):
             raise TaskError(f"{node.place}: modality is {short(modality)}; write text or image")
-    classes, places, placed = list[ClassSpec](), list[str](), list[Placed]()
-    for where, spec, examples in _classes(fields["classes"]) if "classes" in fields else ():
+    classes, placed = list[ClassSpec](), list[Placed]()
+    for spec, examples in _classes(fields["classes"]) if "classes" in fields else ():
         classes.append(spec)
-        places.append(where)
         placed.extend(_inline(examples, spec.name, modality))
     by_files = "classes" not in fields and modality == "image"  # folders and files name the classes as well
-    names = None if by_files else [spec.name for spec in classes]
-    others = _examples(fields["examples"], names, modality) if "examples" in fields else iter(())
+    if "examples" in fields:
+        names = None if by_files else [spec.name for spec in classes]
+        placed.extend(_examples(fields["examples"], names, modality))
     if by_files:
-        placed, others = list(others), iter(())
-        shown = {sample.class_name: where for where, sample in reversed(placed)}
-        classes, places = [ClassSpec(name) for name in sorted(shown)], [shown[name] for name in sorted(shown)]
-    return _Parts(
-        name=fields["name"].text("the task's name") if "name" in fields else root.path.stem,
-        classes=classes,
-        places=places,
-        placed=chain(placed, others),
-        prompts=_prompts(fields["prompts"]) if "prompts" in fields else Prompts(),
-        modality=modality,
-    )
+        classes = [ClassSpec(name) for name in sorted({sample.class_name for _, sample in placed})]
+    prompts = _prompts(fields["prompts"]) if "prompts" in fields else Prompts()
+    name = fields["name"].text("the task's name") if "name" in fields else root.path.stem
+    return classes, placed, prompts, name, modality
 
 
-def _classes(node: Node) -> Iterator[tuple[str, ClassSpec, Node | None]]:
-    """Classes in file order, each with its place and the node of its inline examples."""
+def _classes(node: Node) -> Iterator[tuple[ClassSpec, Node | None]]:
+    """Classes in file order, each with the node of its inline examples."""
     for item in node.fields("'classes'").items() if node.kind == "mapping" else node.items("'classes'"):
         description: Node | None = None
         examples: Node | None = None
         if isinstance(item, tuple):
             key, description = item
-            where, name = description.place, checked(key, description.place, "class name")
+            name = checked(key, description.place, "class name")
         elif item.kind == "mapping":
             fields = item.fields("a class", _CLASS_KEYS, "key of a class")
             if "name" not in fields:
                 raise TaskError(f"{item.place}: a class without 'name'; give it one")
-            where, name = item.place, fields["name"].text("class name")
+            name = fields["name"].text("class name")
             description, examples = fields.get("description"), fields.get("examples")
         else:
-            where, name = item.place, item.text("class name")
+            name = item.text("class name")
         sentence = None
         if description is not None and description.kind != "null":
             sentence = description.text(f"description of class {short(name)}")
-        yield where, ClassSpec(name, sentence), examples
+        yield ClassSpec(name, sentence), examples
 
 
 def _inline(node: Node | None, class_name: str, modality: Modality = "text") -> Iterator[Placed]:
@@ -231,7 +192,7 @@ def _prompts(node: Node) -> Prompts:
     given: dict[str, str | bool] = {}
     for key, value in fields.items():
         what = f"prompt {key!r}"
-        if key == _FLAG:
+        if key == FLAG:
             if value.kind != "truth value":
                 value.refuse(what, "write true or false")
             given[KEYS[key]] = str(value.value).lower() in _TRUE

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from adamab.errors import ModelFileError, TaskError, short
 
@@ -220,26 +220,12 @@ class Vocabulary:
         return {"terms": list(self.terms), "idf": [float(x) for x in self.idf]}
 
     @classmethod
-    def from_json(cls, data: object) -> Vocabulary:
-        """Take back what `to_json` gave, and nothing else."""
+    def from_json(cls, data: dict[str, Any]) -> Vocabulary:
+        """Take back what `to_json` gave."""
         import numpy as np
 
-        if not isinstance(data, dict) or set(data) != {"terms", "idf"}:
-            raise ModelFileError("vocabulary: expected exactly 'terms' and 'idf'; save the model again")
-        names, idf = data["terms"], data["idf"]
-        if not isinstance(names, list) or not all(isinstance(t, str) for t in names):
-            raise ModelFileError("vocabulary: 'terms' is not a list of texts; save the model again")
-        if len(set(names)) != len(names):
-            raise ModelFileError("vocabulary: a term stands there twice; save the model again")
-        if not isinstance(idf, list) or not all(_is_idf(x) for x in idf):
-            raise ModelFileError("vocabulary: 'idf' is not a list of positive numbers; save the model again")
-        if len(idf) != len(names):
-            raise ModelFileError(
-                f"vocabulary: {len(names)} terms but {len(idf)} idf values; save the model again"
-            )
+        names, idf, (low, high) = data["terms"], data["idf"], _IDF_RANGE
+        whole = all(isinstance(term, str) for term in names) and len(set(names)) == len(names) == len(idf)
+        if not whole or not all(type(x) in (int, float) and low <= x <= high for x in idf):
+            raise ModelFileError("the vocabulary is damaged; save the model again")
         return cls(tuple(names), np.array(idf, dtype=np.float64))
-
-
-def _is_idf(value: object) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and _IDF_RANGE[0] <= value <= _IDF_RANGE[1]  # type: ignore[operator]
