@@ -251,7 +251,7 @@ def test_priors_unknown_and_sets_of_arrays_with_numbers_for_labels():
 
 def test_one_example_a_class_has_no_confidence_but_priors():
     clf = texts_classifier().fit(TEXTS[::6], LABELS[::6])
-    with pytest.raises(TaskError, match="two or more examples a class"):
+    with pytest.raises(TaskError, match="two or more examples per class"):
         clf.predict_sets(["money please"])
     assert clf.predict(["money please"], priors={"praise": 1.0})[0] == "praise"
 

@@ -184,16 +184,19 @@ def test_a_damaged_file_is_one_clear_line(tmp_path):
         assert "\n" not in str(caught.value)
 
 
-def test_parts_that_do_not_fit_are_refused():
+def test_parts_that_do_not_fit_are_refused(tmp_path):
     classifier, side = made()
-    with pytest.raises(ValueError, match="1 heads where the classifier has 2"):
-        replace(side, heads=side.heads[:1], reference=None).check(classifier)
-    narrow = Scatter(scale=1.0, inverse=np.eye(2, dtype=np.float32))
-    with pytest.raises(ValueError, match="inverse scatter is 2 wide where 6 is needed"):
-        replace(side, heads=(side.heads[0], narrow)).check(classifier)
-    all_inputs = replace(side.heads[0], class_input="all")
-    with pytest.raises(ValueError, match="class input 'all' is unknown"):
-        replace(side, heads=(all_inputs, side.heads[1])).check(classifier)
-    lone = replace(side.heads[0], last=np.eye(2, dtype=np.float32))
-    with pytest.raises(ValueError, match="go together"):
-        replace(side, heads=(lone, side.heads[1])).check(classifier)
+    first, second = side.heads
+    reference = side.reference
+    for changes in (
+        {"heads": (first,), "reference": None},
+        {"heads": (first, Scatter(scale=1.0, inverse=np.eye(2, dtype=np.float32)))},
+        {"heads": (first, replace(second, inverse=np.full((D, D), np.nan, np.float32)))},
+        {"heads": (replace(first, last=np.eye(2, dtype=np.float32)), second)},
+        {"wording": "no placeholder"},
+        {"reference": replace(reference, queries=(X[:3], X[:3]))},
+        {"reference": replace(reference, logits=np.ones((N, K + 1), np.float32))},
+    ):
+        save_new_class_model(replace(side, **changes), tmp_path, classifier)
+        with pytest.raises(ModelFileError, match=r"classes\.safetensors: .*; fit again to add classes"):
+            load_new_class_model(tmp_path, classifier)

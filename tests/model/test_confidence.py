@@ -24,10 +24,9 @@ def confidence(scores: list[float], **options: Any) -> Confidence:
 def test_the_threshold_is_the_finite_sample_quantile(n: int, share: float) -> None:
     rank = math.ceil((n + 1) * Fraction(str(share)))
     expected = math.inf if rank > n else float(max(rank, 1))
-    found = confidence([float(i) for i in range(1, n + 1)])
-    assert found.threshold("surprise", share) == expected
-    assert found.threshold("strangeness", share) == expected
-    assert found.enough_for(share) == (expected < math.inf)
+    held_out = confidence([float(i) for i in range(1, n + 1)])
+    assert held_out.threshold("surprise", share) == expected
+    assert held_out.threshold("strangeness", share) == expected
 
 
 def test_thinned_scores_never_promise_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +64,7 @@ def test_held_out_logits_are_taken_as_prediction_makes_them() -> None:
     assert steep.surprise == found.surprise
     np.testing.assert_allclose(steep.strangeness, np.sort(strangeness(8 * logits.astype(np.float64))))
     nothing = confidence_of(logits[:0], truth[:0], np.ones(3), 1.0, prior_exponent=1.0)
-    assert (nothing.n, nothing.surprise, nothing.enough_for(0.5)) == (0, (), False)
+    assert (nothing.n, nothing.surprise, nothing.threshold("surprise", 0.5)) == (0, (), math.inf)
 
 
 @pytest.mark.parametrize(

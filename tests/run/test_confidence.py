@@ -79,7 +79,7 @@ def test_without_folds_there_are_shares_only(given, recipe):
     confidence = result.classifier.confidence
     assert (result.held_out, confidence.n, confidence.temperature) == (None, 0, 1.0)
     assert confidence.seen == (float(len(given["refund"])),) * 3
-    with pytest.raises(TaskError, match="two or more examples a class"):
+    with pytest.raises(TaskError, match="two or more examples per class"):
         result.classifier.predict_sets({"pooled": np.zeros((1, 64), np.float32)}, ["x"])
 
 

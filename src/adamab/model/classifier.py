@@ -111,7 +111,11 @@ def too_few(confidence: Confidence | None, asked: Asked) -> Iterator[tuple[float
     """Shares that so few held-out samples cannot vouch for, and what is answered then."""
     shares = ((asked.unknown, "no answer is unknown"), (asked.coverage, "every set holds all classes"))
     for share, result in shares:
-        if share is not None and confidence is not None and not confidence.enough_for(share):
+        if (
+            share is not None
+            and confidence is not None
+            and math.isinf(confidence.threshold("surprise", share))
+        ):
             yield share, result
 
 
@@ -242,8 +246,6 @@ class Classifier:
             if len(head.linear) != len(self.classes):
                 made_for = f"{len(head.linear)} classes, not {len(self.classes)}"
                 raise ValueError(f"head {short(head.view)} is made for {made_for}")
-        if not isinstance(self.confidence, Confidence | None):
-            raise ValueError(f"confidence is of type {type(self.confidence).__name__}")
         if self.confidence is not None and len(self.confidence.seen) != len(self.classes):
             raise ValueError(f"'seen' is of {len(self.confidence.seen)} classes, not {len(self.classes)}")
         lexical = [head for head in self.heads if head.view == WORDS]

@@ -53,11 +53,10 @@ class Confidence:
     prior_exponent: float = 1.0  # how far logits follow `seen`: 0 not at all, 1 by the shares
 
     def __post_init__(self) -> None:
-        for what, values in (("'seen'", self.seen), ("the temperature", (self.temperature,))):
-            if not isinstance(values, tuple) or not values:
-                raise ValueError(f"{what} is not a list of numbers")
-            if not all(type(value) is float and 0 < value < math.inf for value in values):
-                raise ValueError(f"{what} holds something other than a finite number above 0")
+        if not isinstance(self.seen, tuple) or not self.seen:
+            raise ValueError("'seen' is not a list of numbers")
+        if not all(type(value) is float and 0 < value < math.inf for value in (*self.seen, self.temperature)):
+            raise ValueError("'seen' or the temperature holds something other than a finite number above 0")
         if type(self.prior_exponent) is not float or not 0 <= self.prior_exponent <= 1:
             raise ValueError("'prior_exponent' is not a number from 0 to 1")
         if type(self.n) is not int or self.n < 0:
@@ -93,10 +92,6 @@ class Confidence:
         if rank > self.n:
             return math.inf
         return scores[_ceiling(max(rank, 1) * len(scores), self.n) - 1]
-
-    def enough_for(self, share: float) -> bool:
-        """Whether there are enough held-out samples for that share."""
-        return self.threshold("surprise", share) < math.inf
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Confidence:
@@ -142,13 +137,16 @@ def confidence_of(
 
 def strangeness(logits: Numbers) -> Numbers:
     """(n,) mean logarithm of the probabilities of each row (n, K)."""
-    scores: Numbers = logits.mean(axis=1) - log_sum(logits)
+    scores: Numbers = -surprise(logits).mean(axis=1)
     return scores
 
 
 def surprise(logits: Numbers) -> Numbers:
     """(n, K) minus the logarithms of the probabilities."""
-    return log_sum(logits)[:, None] - logits
+    below = logits.max(axis=1, keepdims=True) - logits
+    with np.errstate(under="ignore"):
+        scores: Numbers = below + np.log(np.exp(-below).sum(axis=1, keepdims=True))
+    return scores
 
 
 def softmax(block: Array) -> Array:
@@ -158,14 +156,6 @@ def softmax(block: Array) -> Array:
         np.exp(block, out=block)
     block /= block.sum(axis=1, keepdims=True)
     return block
-
-
-def log_sum(logits: Numbers) -> Numbers:
-    """(n,) logarithm of the sum of each row's exponentials."""
-    highest = logits.max(axis=1)
-    with np.errstate(under="ignore"):
-        summed: Numbers = highest + np.log(np.exp(logits - highest[:, None]).sum(axis=1))
-    return summed
 
 
 def _thinned(scores: Numbers) -> tuple[float, ...]:

@@ -29,19 +29,19 @@ import json
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import safetensors
 import safetensors.numpy
-from scipy.special import expit
+from scipy.special import expit, logsumexp
 
 from adamab.errors import AdamabError, ModelFileError, TaskError, one_line, place, short
 from adamab.method.discriminant import MeanLengthCorrection, discriminant_rows
 from adamab.method.views import ViewTransform, class_inputs, evenly_spread, unit
 from adamab.model.classifier import WORDS
-from adamab.model.confidence import log_sum, softmax
-from adamab.model.heads import ArrayParts, check_array, check_text, check_width, through
+from adamab.model.confidence import softmax
+from adamab.model.heads import ArrayParts, check_array, through
 from adamab.model.storage import CLASSES, read_file, replace_file, tensors_of, weights_of, writing
 from adamab.task.prompts import Prompts
 from adamab.task.spec import ClassSpec
@@ -104,27 +104,6 @@ class Matching(ArrayParts):
     free: Array | None = None  # (R,) with R >= r: a trained tower may be wider than the view
     last: Array | None = None  # (R, h) the query tower's last layer
 
-    def check(self, head: Head) -> None:
-        """Refuse what is damaged, and a head that this was not made for."""
-        self.check_arrays()
-        if self.class_input not in get_args(ClassInput):
-            raise ValueError(f"class input {short(self.class_input)} is unknown")
-        if bool(self.tower) != (self.last is not None):
-            raise ValueError("a class tower and the query tower's last layer go together")
-        if self.described_centre is not None:
-            check_width("the centre of the wordings", len(self.described_centre), head.width)
-        if self.last is None:
-            return
-        width = head.linear.shape[1]
-        for number, layer in enumerate(self.tower):
-            check_width(f"class tower, layer {number}", layer.shape[1], width)
-            width = len(layer)
-        check_width("the class tower", width, len(self.last))
-        if self.free is not None:
-            check_width("the free vector", len(self.free), width)
-        if head.hidden is not None:
-            check_width("the query tower's last layer", self.last.shape[1], head.hidden.shape[1])
-
     def row(self, head: Head, described: Rows | None, examples: Array) -> Row:
         """The row of a class with that wording (1, d) and those prepared examples (n, r)."""
         wording, vectors = None, None
@@ -169,12 +148,6 @@ class Scatter(ArrayParts):
     scale: float  # c: weight of the head times what brings all its rows to one length
     inverse: Array | None = None  # (r, r) S⁻¹; None where all directions count alike
     lengths: MeanLengthCorrection | None = None  # None where counts were alike
-
-    def check(self, head: Head) -> None:
-        """Refuse what is damaged, and a head that this was not made for."""
-        self.check_arrays()
-        for width in () if self.inverse is None else self.inverse.shape:
-            check_width("the inverse scatter", width, head.linear.shape[1])
 
     def row(self, head: Head, described: Rows | None, examples: Array) -> Row:
         """The row of a class with those prepared examples (n, r); its wording has no part in it."""
@@ -236,8 +209,8 @@ class Reference:
 
     def shift(self, new: Array, own: tuple[Array, Array]) -> float:
         """b of a class with logits d' `new` (m,) here and `own` (j,), (j, K): d' and z of its own samples."""
-        room = log_sum(self.logits.astype(np.float64)) - new  # (m,) p is one half where b is this
-        own_room = log_sum(own[1].astype(np.float64)) - own[0]  # (j,)
+        room = logsumexp(self.logits.astype(np.float64), axis=1) - new  # (m,) p is one half where b is this
+        own_room = logsumexp(own[1].astype(np.float64), axis=1) - own[0]  # (j,)
         per_class = len(room) / (self.logits.shape[1] - 1)
         rooms = np.concatenate([room, own_room])
         low, high = float(rooms.min()) - _FAR, float(rooms.max()) + _FAR
@@ -281,24 +254,19 @@ class NewClassModel:
         return tuple(dict.fromkeys(view for view in views if view != WORDS))
 
     def check(self, classifier: Classifier) -> None:
-        """Refuse what is damaged, and a classifier that this was not made for, with a `ValueError`."""
-        check_text(self.wording, "the wording of the classes")
-        if len(self.heads) != len(classifier.heads):
-            raise ValueError(f"{len(self.heads)} heads where the classifier has {len(classifier.heads)}")
-        for head, part in zip(classifier.heads, self.heads, strict=True):
-            part.check(head)
-        if self.reference is None:
-            return
-        logits, lack = self.reference.logits, self.reference.lack
-        check_array(logits, "logits", 2)
-        for head, queries in zip(classifier.heads, self.reference.queries, strict=True):
-            check_array(queries, "queries", 2)
-            check_width("queries: number of samples", len(queries), len(logits))
-            check_width("queries", queries.shape[1], head.linear.shape[1])
-        if logits.shape[1] > len(classifier.classes):
-            raise ValueError("it is of more classes than the classifier has")
-        if not isinstance(lack, float) or not 0 < lack < 1:
-            raise ValueError("the lack of probability is none")
+        """Refuse, with some exception, what no class could be added with: by adding one on trial."""
+        for part in self.heads:
+            part.check_arrays()
+        if self.reference is not None:
+            for array in (self.reference.logits, *self.reference.queries):
+                check_array(array, "the reference", 2)
+            if self.reference.logits.shape[1] > len(classifier.classes):
+                raise ValueError("made for more classes than the classifier has")
+        trial = max(classifier.classes, key=len) + "+"
+        vectors = {head.view: np.eye(2, head.width, dtype=np.float32) for head in classifier.heads}
+        described = {view: rows[:1] for view, rows in vectors.items()}
+        self.class_text(trial, None, [trial])
+        self.extended(classifier, NewClass(name=trial, described=described, examples=vectors, n=2))
 
     def extended(self, classifier: Classifier, new: NewClass) -> Classifier:
         """The classifier with one more class, the last.
@@ -449,7 +417,7 @@ def load_new_class_model(directory: str | PathLike[str], classifier: Classifier)
         side = _new_class_model(document, tensors)
         side.check(classifier)
     except (
-        ValueError, KeyError, TypeError, AttributeError, RecursionError, AdamabError,
+        ValueError, LookupError, TypeError, AttributeError, RecursionError, AdamabError,
         safetensors.SafetensorError,
     ) as error:  # fmt: skip
         why = one_line(error) if isinstance(error, ValueError) else "damaged"

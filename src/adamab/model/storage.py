@@ -254,9 +254,8 @@ def _parsed(content: bytes) -> dict[str, Any]:
 def _heads(documents: Sequence[Mapping[str, Any]], stored: Mapping[str, Any]) -> tuple[Head, ...]:
     """Heads of checked documents and of tensors as the file has them, which may be anything."""
     expected = {f"{number}.{name}" for number, head in enumerate(documents) for name in head["arrays"]}
-    if set(stored) != expected:
-        odd = min(set(stored) ^ expected)
-        raise ValueError(f"tensor {short(odd)} is {'not expected' if odd in stored else 'missing'}")
+    if odd := set(stored) ^ expected:
+        raise ValueError(f"tensor {short(min(odd))} is missing or not expected")
     heads = []
     for number, head in enumerate(documents):
         arrays: dict[str, Any] = {}

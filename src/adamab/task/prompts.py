@@ -6,7 +6,7 @@ import json
 import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -141,7 +141,19 @@ class Prompts:
 
     def class_text(self, spec: ClassSpec, examples: Sequence[str] = ()) -> str:
         """A class as the embedder reads it, with its examples if the prompts quote them."""
-        return self._wording(self.described, spec, examples)
+        name, template = spoken(spec.name), self.described
+        if spec.description is not None:
+            text = _fill(template, {"name": name, "description": spec.description.strip()})
+        elif "{name}" not in template:
+            text = _fill(template, {"description": name})
+        else:
+            # Without `{description}` and its separator, or its line where the name is elsewhere.
+            lines = template.split("\n")
+            kept = [line for line in lines if "{name}" in line or "{description}" not in line]
+            text = _fill(_BARE_DESCRIPTION.sub("", "\n".join(kept)), {"name": name}).strip(" \n:;,")
+        if self.with_examples and examples:
+            text += "\nFor example:" + "".join(f"\n- {example}" for example in examples)
+        return text
 
     def generate_text(
         self,
@@ -203,22 +215,7 @@ class Prompts:
 
     def rerank_class_text(self, spec: ClassSpec, examples: Sequence[str] = ()) -> str:
         """A class as the reranker reads it, with its examples if the prompts quote them."""
-        return self._wording(self.rerank_class, spec, examples)
-
-    def _wording(self, template: str, spec: ClassSpec, examples: Sequence[str]) -> str:
-        name = spoken(spec.name)
-        if spec.description is not None:
-            text = _fill(template, {"name": name, "description": spec.description.strip()})
-        elif "{name}" not in template:
-            text = _fill(template, {"description": name})
-        else:
-            # Without `{description}` and its separator, or its line where the name is elsewhere.
-            lines = template.split("\n")
-            kept = [line for line in lines if "{name}" in line or "{description}" not in line]
-            text = _fill(_BARE_DESCRIPTION.sub("", "\n".join(kept)), {"name": name}).strip(" \n:;,")
-        if self.with_examples and examples:
-            text += "\nFor example:" + "".join(f"\n- {example}" for example in examples)
-        return text
+        return replace(self, described=self.rerank_class).class_text(spec, examples)
 
 
 def spoken(name: str) -> str:

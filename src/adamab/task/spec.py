@@ -89,7 +89,26 @@ class Task:
                 _check_text(spec.description, f"the description of class {short(spec.name)}")
         if len(seen) < 2:
             raise TaskError(f"a classifier needs at least two classes, found {len(seen)}; add more")
-        self._check_samples()
+        owner: dict[str, str] = {}
+        for sample in self.samples:
+            if sample.class_name not in seen:
+                raise TaskError(
+                    f"example {short(str(sample))} is of unknown class {short(sample.class_name)}; "
+                    f"{suggestion(sample.class_name, self.class_names)}"
+                )
+            _check_text(sample.text, f"an example of class {short(sample.class_name)}")
+            first = owner.setdefault(normalised_text(sample.text), sample.class_name)
+            if first != sample.class_name:
+                raise TaskError(
+                    f"example {short(str(sample))} stands under both {short(first)} and "
+                    f"{short(sample.class_name)}; keep it in one class"
+                )
+            if (sample.image is not None) != (self.modality == "image"):
+                kind = "an image" if sample.image is not None else "a text"
+                raise TaskError(
+                    f"example {short(str(sample))} is {kind} in a task of {self.modality}s; "
+                    f"set modality: {'image' if self.modality == 'text' else 'text'}, or take it out"
+                )
         if self.modality == "image" and self.prompts.with_examples:
             raise TaskError("prompts.with_examples: a wording cannot quote an image; leave it out")
         distinct: dict[tuple[str, str | None], Sample] = {}
@@ -102,29 +121,6 @@ class Task:
             if spec.description is None and spec.name not in with_samples:
                 name = short(spec.name)
                 raise TaskError(f"class {name} has neither a description nor an example; add one of them")
-
-    def _check_samples(self) -> None:
-        names, owner = frozenset(self.class_names), dict[str, str]()
-        for sample in self.samples:
-            if sample.class_name not in names:
-                raise TaskError(
-                    f"example {short(str(sample))} is of unknown class {short(sample.class_name)}; "
-                    f"{suggestion(sample.class_name, self.class_names)}"
-                )
-            _check_text(sample.text, f"an example of class {short(sample.class_name)}")
-            first = owner.setdefault(normalised_text(sample.text), sample.class_name)
-            if first != sample.class_name:
-                raise TaskError(
-                    f"example {short(str(sample))} stands under both {short(first)} and "
-                    f"{short(sample.class_name)}; keep it in one class"
-                )
-        for sample in self.samples:
-            if (sample.image is not None) != (self.modality == "image"):
-                kind = "an image" if sample.image is not None else "a text"
-                raise TaskError(
-                    f"example {short(str(sample))} is {kind} in a task of {self.modality}s; "
-                    f"set modality: {'image' if self.modality == 'text' else 'text'}, or take it out"
-                )
 
     @classmethod
     def from_mapping(
