@@ -83,15 +83,6 @@ def test_the_paired_test_keeps_its_size_far_in_the_tail(of_seeds, of_samples):
     assert wrong / 10_000 <= 0.0015
 
 
-@pytest.mark.parametrize("share", [0.15, 0.3, 0.6])
-def test_the_paired_test_is_seldom_wrong_where_seeds_share_some_samples(share):
-    rng = np.random.default_rng(7)
-    tries = [_with_gaps(rng, _differences(rng, 5, 300), share) for _ in range(600)]
-    assert 0.02 < np.mean([paired_p(values) < 0.05 for values in tries]) < 0.08
-    as_if_apart = [ttest_1samp(np.nanmean(values, axis=1), 0).pvalue < 0.05 for values in tries]
-    assert np.mean(as_if_apart) > 0.1
-
-
 def test_the_paired_test_of_seeds_alone_is_students():
     rng = np.random.default_rng(3)
     values = _differences(rng, 6, 40)

@@ -52,15 +52,3 @@ def test_copies_are_held_out_together_and_scored_once():
     assert (samples.folds >= 0).all()
     np.testing.assert_array_equal(samples.folds, samples.folds[repeated])
     assert samples.scored.sum() == 12
-
-
-def test_copies_of_synthetic_samples_count_as_one():
-    vectors = np.concatenate([drawn(6, 10), np.repeat(drawn(4, 10, 1), 3, axis=0)])
-    y, given = np.array([0, 1] * 3 + [0] * 6 + [1] * 6), np.arange(18) < 6
-    repeated = originals(vectors, y, given)
-    samples = split_samples(y, given, 2, Recipe(folds=2), seed=0, originals=repeated)
-    np.testing.assert_array_equal(samples.folds, samples.folds[repeated])
-    assert samples.scored.sum() == 10
-    few = split_samples(y, given, 2, Recipe(folds=5, evidence=2), seed=0, originals=repeated).folds
-    np.testing.assert_array_equal(few, few[repeated])
-    assert 0 < (few >= 0).sum() < 18

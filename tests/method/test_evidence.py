@@ -7,7 +7,6 @@ from adamab.method.stacking import (
     Component,
     EvaluationSet,
     HeldOut,
-    best_scale,
     choose_shares,
     honest_logits,
     stack_weights,
@@ -64,18 +63,6 @@ def test_stacking_finds_the_view_that_knows_and_silences_noise():
         for b in np.linspace(0, 1, 11)
     )
     assert cross_entropy(np.tensordot(weights, logits, 1), y) <= best + 1e-3
-
-
-def test_the_pull_counts_in_samples():
-    y, rng = np.arange(40) % 4, np.random.default_rng(0)  # of one draw in twenty both pulls say the same
-    logits = [informative(y, 4, 3, rng), informative(y, 4, 1, rng)]
-    components = [Component(v, "similarity", (0,), rows[None]) for v, rows in zip("ab", logits, strict=True)]
-    scales = [best_scale(rows, given(y))[1] for rows in logits]
-    scaled = np.stack([scale * rows for scale, rows in zip(scales, logits, strict=True)])
-    expected = stack_weights(scaled, given(y), 8 / 40) * scales
-    found = [share.weight for share in choose_shares(components, given(y), ridge(8.0))]
-    np.testing.assert_allclose(found, expected)
-    assert not np.allclose(found, stack_weights(scaled, given(y), 8.0) * scales, rtol=1e-2)
 
 
 def test_steps_and_scale_come_from_held_out_loss():
@@ -137,22 +124,6 @@ def test_synthetic_samples_weigh_views_and_are_not_estimated():
     assert weights["pooled"] > 3 * weights["layers"]
     is_given[:6] = True
     assert fit_on(views, y, is_given, 3, FAST, seed=0).held_out.estimate().n == 6
-
-
-def test_a_sample_of_weight_three_counts_as_three():
-    y = np.arange(30) % 3
-    logits = np.stack([informative(y, 3, 2), informative(y, 3, 1)])
-    weight = np.where(y == 0, 3, 1).astype(np.float32)
-    times = weight.astype(int)
-    often = np.repeat(logits, times, axis=1)
-    assert best_scale(logits[0], given(y, weight)) == pytest.approx(
-        best_scale(often[0], given(np.repeat(y, times)))
-    )
-    np.testing.assert_allclose(
-        stack_weights(logits, given(y, weight), 0.1),
-        stack_weights(often, given(np.repeat(y, times)), 0.1),
-        rtol=1e-3,
-    )
 
 
 @pytest.mark.parametrize("n", [12, 60, 600])

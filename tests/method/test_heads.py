@@ -78,18 +78,6 @@ def test_where_one_sample_a_class_is_all_nothing_is_trained(described, options, 
     assert (logits.argmax(axis=1) == Y[:3]).all()
 
 
-def test_one_described_view_is_enough_to_train_on():
-    """The layers of texts have no descriptions of their own: they keep cosines with the class means."""
-    views = [
-        view_of(X[:3], np.eye(3, 20, dtype=np.float32)),
-        view_of(X[:3], name="layers", is_wide=True),
-    ]
-    fitted = fit_on(views, Y[:3], GIVEN[:3], 3, FAST, seed=0)
-    assert [s.kind for s in fitted.shares if s.weight] == ["calibrator", "similarity", "discriminant"]
-    (layers,) = fitted.discriminants
-    assert not any(state.bias.any() for state in layers.states.values())
-
-
 def test_descriptions_alone_give_a_zero_shot_classifier():
     vectors = np.eye(3, 20, dtype=np.float32)
     recipe = Recipe(checkpoints=(0,))

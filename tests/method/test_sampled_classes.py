@@ -39,15 +39,6 @@ def test_every_sample_meets_its_own_class_and_some_others(monkeypatch):
     ]
 
 
-def test_a_class_of_many_samples_does_not_make_a_group_too_large(monkeypatch):
-    monkeypatch.setattr(sampled_classes, "MOST_LOGITS", 2000)
-    skewed = torch.cat([torch.zeros(500, dtype=torch.int64), torch.arange(100)])
-    groups = class_groups(skewed, 100, generator(), members=2)
-    assert sorted(torch.cat([group.rows for group in groups]).tolist()) == list(range(len(skewed)))
-    assert all(2 * len(group.rows) * len(group.classes) <= 2000 for group in groups)
-    assert all(torch.equal(group.classes[group.own], skewed[group.rows]) for group in groups)
-
-
 def test_the_sum_over_classes_is_right_on_average(monkeypatch):
     monkeypatch.setattr(sampled_classes, "MOST_LOGITS", 15)
     logits, sums = torch.randn(len(Y), 7, generator=generator()), torch.zeros(len(Y))

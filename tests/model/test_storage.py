@@ -85,12 +85,6 @@ def test_a_linear_head_without_words_and_confidence_comes_back(tmp_path: Path) -
     assert same(load(tmp_path), model)
 
 
-def test_a_document_laid_out_otherwise_is_the_same(model: Classifier, saved: Path) -> None:
-    document = json.loads((saved / "model.json").read_text("utf-8"))
-    (saved / "model.json").write_text(json.dumps(dict(reversed(document.items()))), "utf-8")
-    assert same(load(saved), model)
-
-
 class Killed(BaseException):
     pass
 

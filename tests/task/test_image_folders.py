@@ -122,16 +122,6 @@ class TestImageFiles:
         (tmp_path / "top/c.jpg").symlink_to("../real/a.jpg")
         assert names_below(tmp_path / "top") == ["b.jpg", "c.jpg", "up/real/a.jpg"]
 
-    def test_a_name_of_strange_bytes(self, tmp_path):
-        try:
-            Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\n.jpg")).write_bytes(b"x")
-        except OSError:
-            pytest.skip("this file system takes only UTF-8")
-        [path] = image_files(tmp_path)
-        assert image_at(path).digest == hashlib.sha256(b"x").hexdigest()
-        path.unlink()
-        assert refusal(lambda: image_at(path)).isprintable()
-
     def test_what_is_no_folder(self, tmp_path):
         fill(tmp_path, "a.jpg")
         (tmp_path / "loop").symlink_to("loop")
@@ -290,9 +280,3 @@ def test_rows_of_images_stream_and_keep_their_fields(sample_images: Path) -> Non
     assert next(stream).fields == {"image": "blue/0-0.png"}  # the empty one is met later
     with pytest.raises(TaskError, match=r"0-1\.png"):
         list(stream)
-
-
-def test_a_row_without_a_path_is_named(sample_images: Path) -> None:
-    file = write(sample_images, '{"text": "x", "label": "red"}\n', "rows.jsonl")
-    with pytest.raises(TaskError, match=r"rows\.jsonl:1: no 'image' with a path"):
-        read_image_samples(file)

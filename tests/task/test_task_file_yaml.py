@@ -79,12 +79,7 @@ def test_what_is_not_a_text_should_be_quoted(tmp_path: Path, text: str, kind: st
         ("a: b\nc: \x07", "t.yaml:2: YAML allows no character '\\x07'", "remove it"),
         ("a: 1\nb: 2\na: 3", "t.yaml:3: key 'a' stands twice, first at line 1", "keep one"),
         ("a: &x [1]\nb: *x", "t.yaml:2: alias *x", "write the value out"),
-        (
-            "a: !!python/object:os.system x",
-            "t.yaml:1: tag tag:yaml.org,2002:python/object:os.system",
-            "remove",
-        ),
-        ("a: !mine [x]", "t.yaml:1: tag !mine", "remove it"),
+        ("a: !!python/object:os.system x", "t.yaml:1: tag tag:yaml.org,2002:python/object", "remove"),
         ("a: ! 12", "t.yaml:1: tag !", "remove it"),
         ("a: !!int 'x'", "t.yaml:1: tag tag:yaml.org,2002:int", "remove it"),
         ("? [a]\n: b", "t.yaml:1: the key is a list", "write a text"),

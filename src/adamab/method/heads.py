@@ -14,15 +14,7 @@ from adamab.method.calibrator import Calibrator
 from adamab.method.cross_validation import CrossValidatedView, FitSamples, without_misleading_descriptions
 from adamab.method.discriminant import LinearState, discriminants, one_shot_discriminant
 from adamab.method.numerics import as_array, as_tensor, flush_denormals
-from adamab.method.stacking import (
-    Component,
-    HeldOut,
-    Kind,
-    Share,
-    best_scale,
-    choose_shares,
-    honest_logits,
-)
+from adamab.method.stacking import Component, HeldOut, Kind, Share, best_scale, choose_shares, honest_logits
 from adamab.method.training import train_heads
 from adamab.method.views import PreparedView, View
 from adamab.task.recipe import Recipe

@@ -5,14 +5,4 @@ from adamab.model.confidence import Confidence
 from adamab.model.heads import Head
 from adamab.model.storage import load, save
 
-__all__ = [
-    "UNKNOWN",
-    "Answerer",
-    "Answers",
-    "Asked",
-    "Classifier",
-    "Confidence",
-    "Head",
-    "load",
-    "save",
-]
+__all__ = ["UNKNOWN", "Answerer", "Answers", "Asked", "Classifier", "Confidence", "Head", "load", "save"]

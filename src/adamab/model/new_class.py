@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 import numpy as np
 import safetensors
 import safetensors.numpy
+from scipy.optimize import brentq
 from scipy.special import expit, logsumexp
 
 from adamab.errors import AdamabError, ModelFileError, TaskError, one_line, place, short
@@ -174,7 +175,6 @@ def _mean(examples: Array) -> Array:  # (n, r) -> (1, r)
 
 MOST = 256  # samples that a class is settled against; of more, evenly spread ones
 _MOST_OWN = 32  # the same of its own examples
-_HALVINGS = 60
 _FAR = 50.0  # logits beyond which a probability is none
 
 
@@ -213,13 +213,12 @@ class Reference:
         own_room = logsumexp(own[1].astype(np.float64), axis=1) - own[0]  # (j,)
         per_class = len(room) / (self.logits.shape[1] - 1)
         rooms = np.concatenate([room, own_room])
-        low, high = float(rooms.min()) - _FAR, float(rooms.max()) + _FAR
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            lacking = (expit(own_room - middle).sum() + self.lack) / (len(own_room) + 1)
-            enough = expit(middle - room).sum() >= per_class * lacking
-            low, high = (low, middle) if enough else (middle, high)
-        return middle
+
+        def excess(b: float) -> float:
+            lacking = (expit(own_room - b).sum() + self.lack) / (len(own_room) + 1)
+            return float(expit(b - room).sum() - per_class * lacking)
+
+        return float(brentq(excess, rooms.min() - _FAR, rooms.max() + _FAR))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO
 
-from adamab.errors import ImageError, MissingExtraError, one_line, place, short
+from adamab.errors import ImageError, MissingExtraError, TaskError, one_line, place, short
 
 if TYPE_CHECKING:
     import PIL.Image
@@ -88,20 +88,33 @@ def is_url(text: str | os.PathLike[str]) -> bool:
     return _URL.search(os.fspath(text)[:1000].replace("\\", "/")) is not None
 
 
-def open_image(path: Path) -> BinaryIO:
-    """The open file, if it is one that may hold an image; raises `ImageError`, and fetches nothing."""
+def open_regular(path: Path, refused: type[TaskError] = TaskError) -> BinaryIO:
+    """An open file; nothing is fetched.
+
+    Args:
+        path: of a regular file: a named pipe or a device would block or never end.
+        refused: the error for anything else.
+    """
     try:
-        status = os.stat(path)
-        if stat.S_ISDIR(status.st_mode):
-            raise ImageError(f"{place(path)}: is a directory; name an image in it")
-        if not stat.S_ISREG(status.st_mode):  # a named pipe or a device would block or never end
-            raise ImageError(f"{place(path)}: is not a regular file; save the image as a file first")
-        check_length(status.st_size, place(path))
-        return open(path, "rb")
-    except ImageError:
-        raise
+        mode = os.stat(path).st_mode
+        if stat.S_ISREG(mode):
+            return open(path, "rb")
     except (OSError, ValueError) as error:  # ValueError: a path that holds a NUL
-        raise ImageError(_why_not(path, error)) from None
+        raise refused(_why_not(path, error)) from None
+    if stat.S_ISDIR(mode):
+        raise refused(f"{place(path)}: is a directory; name a file in it")
+    raise refused(f"{place(path)}: is not a regular file; save the content as a file first")
+
+
+def open_image(path: Path) -> BinaryIO:
+    """The open file, if it is one that may hold an image; raises `ImageError`."""
+    stream = open_regular(path, ImageError)
+    try:
+        check_length(os.stat(path).st_size, place(path))
+    except ImageError:
+        stream.close()
+        raise
+    return stream
 
 
 def check_length(length: int, name: str) -> None:

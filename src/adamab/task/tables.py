@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import stat
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 from adamab.errors import TaskError, one_line, place, short, suggestion
-from adamab.task.images import Image, is_url
+from adamab.task.images import Image, is_url, open_regular
 from adamab.task.spec import Sample
 from adamab.task.words import checked
 
@@ -59,21 +57,12 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
     """An open file that is read to its end; what is wrong with it is one line."""
-    try:
-        mode = os.stat(path).st_mode
-        if stat.S_ISDIR(mode):
-            raise TaskError(f"{place(path)}: is a directory; name a file in it")
-        if not stat.S_ISREG(mode):  # a named pipe or a device would block or never end
-            raise TaskError(f"{place(path)}: is not a regular file; save the data as a file first")
-        with open(path, "rb") as handle:
+    with open_regular(path) as handle:
+        try:
             yield handle
-    except TaskError:
-        raise
-    except FileNotFoundError:
-        raise TaskError(f"{place(path)}: no such file; check the path") from None
-    except (OSError, ValueError) as exc:  # ValueError: a path that holds a NUL
-        reason = exc.strerror if isinstance(exc, OSError) else exc
-        raise TaskError(f"{place(path)}: cannot be read ({one_line(reason)}); check the path") from None
+        except OSError as exc:
+            reason = one_line(exc.strerror)
+            raise TaskError(f"{place(path)}: cannot be read ({reason}); check the path") from None
 
 
 def _raw_lines(handle: BinaryIO) -> Iterator[tuple[int, int, bytes | None]]:
