@@ -35,7 +35,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffe\uffff]")  # a file of 
 
 
 class AdamabError(Exception):
-    """Base of all errors that a user can cause and mend."""
+    """Base of all errors that a user can cause and fix."""
 
 
 class TaskError(AdamabError, ValueError):
@@ -150,7 +150,12 @@ def place(path: str | PathLike[str], line: int | None = None) -> str:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """The nearest known word, or the first few if none is near."""
+    """The nearest known word, or the first few if none is near.
+
+    Args:
+        word: as somebody wrote it.
+        known: words that would be right.
+    """
     names = list(known)
     near = difflib.get_close_matches(word[:80], names, n=1)
     if near:

@@ -47,8 +47,8 @@ def test_the_interval_of_samples_that_all_seeds_share_by_hand():
     seeds = rng.multinomial(4, np.full(4, 0.25), 2000) / 4
     samples = rng.multinomial(50, np.full(50, 0.02), 2000) / 50
     low, high = np.quantile(np.einsum("ds,si,di->d", seeds, hits, samples), [0.025, 0.975])
-    found = Bootstrap(4, 50)(hits)
-    assert (found.mean, found.low, found.high) == pytest.approx((hits.mean(), low, high))
+    interval = Bootstrap(4, 50)(hits)
+    assert (interval.mean, interval.low, interval.high) == pytest.approx((hits.mean(), low, high))
 
 
 def _differences(rng, n_seeds, n_test, lead=0.0):

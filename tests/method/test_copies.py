@@ -20,10 +20,10 @@ def originals(vectors, class_index=None, given=None):
 def test_copies_have_one_original(n, noise, offset):
     once = drawn(n, 8)
     vectors = np.concatenate([once, once + noise * drawn(n, 8, 1)]) + np.float32(offset)
-    found = originals(vectors)
-    np.testing.assert_array_equal(found[:n], found[n:])
-    assert len(np.unique(found)) == n
-    np.testing.assert_array_equal(found[found], found)
+    copied_from = originals(vectors)
+    np.testing.assert_array_equal(copied_from[:n], copied_from[n:])
+    assert len(np.unique(copied_from)) == n
+    np.testing.assert_array_equal(copied_from[copied_from], copied_from)
 
 
 @pytest.mark.parametrize("factor", [1e4, 1e6])
@@ -35,9 +35,9 @@ def test_a_sample_far_away_does_not_make_the_others_copies(factor):
 
 def test_another_class_or_source_has_no_copies_of_this_one():
     vectors = np.repeat(drawn(1, 5), 4, axis=0)
-    found = originals(vectors, [0, 0, 1, 1], [True, False, True, True])
-    assert len({found[0], found[1], found[2]}) == 3
-    assert found[2] == found[3]
+    copied_from = originals(vectors, [0, 0, 1, 1], [True, False, True, True])
+    assert len({copied_from[0], copied_from[1], copied_from[2]}) == 3
+    assert copied_from[2] == copied_from[3]
 
 
 def test_a_crowd_of_neighbours_is_not_one_sample():

@@ -23,11 +23,11 @@ def samples():
     rng = np.random.default_rng(0)
     means = rng.normal(size=(6, 24)).astype(np.float32)
     described = DescribedClasses(tuple("abcdef"), {"pooled": means})
-    found = TrainingSet(6, lambda learned: described)
+    training = TrainingSet(6, lambda learned: described)
     y = np.repeat(np.arange(6), [3, 4, 5, 3, 4, 5])
     rows = means[y] + rng.normal(size=(len(y), 24)).astype(np.float32)
-    found.add(y.tolist(), {"pooled": rows}, given=True, texts=[f"text {i}" for i in range(len(y))])
-    return found
+    training.add(y.tolist(), {"pooled": rows}, given=True, texts=[f"text {i}" for i in range(len(y))])
+    return training
 
 
 def fitted_on(device, samples):
@@ -49,11 +49,11 @@ def fitted_on(device, samples):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_training_and_scoring_are_those_of_the_processor(device, samples):
-    expected, found = fitted_on("cpu", samples), fitted_on(device, samples)
-    for a, b in zip(expected[:3], found[:3], strict=True):
+    expected, other = fitted_on("cpu", samples), fitted_on(device, samples)
+    for a, b in zip(expected[:3], other[:3], strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-3, atol=1e-4)
-    assert found[3] == expected[3]
-    np.testing.assert_allclose(found[4], expected[4], rtol=1e-3, atol=1e-4)
+    assert other[3] == expected[3]
+    np.testing.assert_allclose(other[4], expected[4], rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["quantum", "meta", "cuda:99", ""])

@@ -25,9 +25,9 @@ def test_it_is_the_textbooks_discriminant():
     means = np.stack([X[c == Y].mean(axis=0) for c in range(3)])
     vectors = np.linalg.solve(shrunk, means.T).T
     expected = X @ vectors.T - 0.5 * (vectors * means).sum(axis=1)
-    found = around(state.logits(X))  # with as many samples of each class all biases may be off by the same
+    logits = around(state.logits(X))  # with as many samples of each class all biases may be off by the same
     np.testing.assert_allclose(
-        found, found.std() / around(expected).std() * around(expected), rtol=1e-3, atol=1e-3
+        logits, logits.std() / around(expected).std() * around(expected), rtol=1e-3, atol=1e-3
     )
     library = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.3).fit(X, Y)
     assert (state.logits(X).argmax(axis=1) == library.predict(X)).mean() > 0.98
@@ -168,11 +168,11 @@ def test_a_sample_that_is_close_to_all_is_not_the_answer_to_all():
     samples /= np.linalg.norm(samples, axis=1, keepdims=True)
     queries = queries[1:]
     by_cosine = (queries @ samples.T).argmax(axis=1)
-    found = (
+    predicted = (
         one_shot_discriminant(prepared(samples), np.arange(60), 60, Recipe()).logits(queries).argmax(axis=1)
     )
-    assert (found == 0).sum() < (by_cosine == 0).sum() / 2
-    assert (found == np.arange(1, 60)).sum() > (by_cosine == np.arange(1, 60)).sum()
+    assert (predicted == 0).sum() < (by_cosine == 0).sum() / 2
+    assert (predicted == np.arange(1, 60)).sum() > (by_cosine == np.arange(1, 60)).sum()
 
 
 def test_many_lone_samples_are_looked_at_in_parts(monkeypatch):

@@ -225,5 +225,5 @@ def test_how_far_logits_follow_the_shares_in_training(true):
     y = np.repeat(np.arange(4), counts)
     fair = 2 * np.eye(4)[y] + rng.standard_normal((len(y), 4))  # log-likelihoods, up to a constant
     logits = (2 * fair + true * np.log(seen)).astype(np.float32)
-    found = HeldOut(logits / 3, y, np.arange(len(y))).prior_exponent(seen, 3.0)
-    assert found == pytest.approx(true, abs=0.06)
+    exponent = HeldOut(logits / 3, y, np.arange(len(y))).prior_exponent(seen, 3.0)
+    assert exponent == pytest.approx(true, abs=0.06)

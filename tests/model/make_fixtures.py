@@ -40,7 +40,7 @@ def expected(classifier: Classifier, asked: bool) -> dict[str, Any]:
     views = {
         view: rng.standard_normal((len(TEXTS), width)).astype(np.float32) for view, width in widths.items()
     }
-    told: dict[str, Any] = {
+    answers: dict[str, Any] = {
         "texts": TEXTS,
         "views": {view: rows.tolist() for view, rows in views.items()},
         "classes": list(classifier.classes),
@@ -50,10 +50,10 @@ def expected(classifier: Classifier, asked: bool) -> dict[str, Any]:
         "predicted": classifier.predict(views, TEXTS),
     }
     if asked:
-        told["with_unknown"] = classifier.predict(views, TEXTS, unknown=0.5)
-        told["sets"] = [list(names) for names in classifier.predict_sets(views, TEXTS, coverage=0.5)]
-        told["with_priors"] = classifier.predict_proba(views, TEXTS, priors={"délai": 0.8}).tolist()
-    return told
+        answers["with_unknown"] = classifier.predict(views, TEXTS, unknown=0.5)
+        answers["sets"] = [list(names) for names in classifier.predict_sets(views, TEXTS, coverage=0.5)]
+        answers["with_priors"] = classifier.predict_proba(views, TEXTS, priors={"délai": 0.8}).tolist()
+    return answers
 
 
 def cases() -> dict[str, tuple[Classifier, bool]]:
@@ -68,13 +68,13 @@ def cases() -> dict[str, tuple[Classifier, bool]]:
         ),
         metadata={"modality": "image", "labels": [1, 2, 3]},
     )
-    found: dict[str, tuple[Classifier, bool]] = {"plain": (plain, False), "hidden": (hidden, False)}
-    found["words"] = (with_words(rng), False)
+    all_cases: dict[str, tuple[Classifier, bool]] = {"plain": (plain, False), "hidden": (hidden, False)}
+    all_cases["words"] = (with_words(rng), False)
     confidence = Confidence(
         seen=(5.0, 3.5, 1.0), temperature=1.25, n=3, strangeness=(-4.5, -2.2, -1.2), surprise=(0.25, 2.0, 3.0)
     )
-    found["confidence"] = (with_words(rng, confidence=confidence), True)
-    return found
+    all_cases["confidence"] = (with_words(rng, confidence=confidence), True)
+    return all_cases
 
 
 def with_words(rng: np.random.Generator, **more: Any) -> Classifier:

@@ -56,12 +56,12 @@ def test_scores_by_hand_and_without_a_common_number() -> None:
 
 def test_held_out_logits_are_taken_as_prediction_makes_them() -> None:
     logits, truth = RNG.standard_normal((5, 3)).astype(np.float32), np.array([0, 1, 2, 0, 1])
-    found = confidence_of(logits, truth, np.array([2.0, 0.0, 1.5]), 4.0, prior_exponent=1.0)
-    assert (found.temperature, found.seen, found.n) == (0.25, (2.0, 1.0, 1.5), 5)
+    made = confidence_of(logits, truth, np.array([2.0, 0.0, 1.5]), 4.0, prior_exponent=1.0)
+    assert (made.temperature, made.seen, made.n) == (0.25, (2.0, 1.0, 1.5), 5)
     expected = np.sort(surprise(4 * logits.astype(np.float64))[np.arange(5), truth])
-    np.testing.assert_allclose(found.surprise, expected)
+    np.testing.assert_allclose(made.surprise, expected)
     steep = confidence_of(logits, truth, np.ones(3), 4.0, final=2 * logits, prior_exponent=1.0)
-    assert steep.surprise == found.surprise
+    assert steep.surprise == made.surprise
     np.testing.assert_allclose(steep.strangeness, np.sort(strangeness(8 * logits.astype(np.float64))))
     nothing = confidence_of(logits[:0], truth[:0], np.ones(3), 1.0, prior_exponent=1.0)
     assert (nothing.n, nothing.surprise, nothing.threshold("surprise", 0.5)) == (0, (), math.inf)

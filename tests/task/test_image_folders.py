@@ -149,8 +149,8 @@ class TestImageFiles:
 class TestClassFolders:
     def test_one_folder_a_class_with_all_below_it(self, tmp_path):
         fill(tmp_path, "dog/b.jpg", "dog/a.jpg", "cat/deep/c.png", "cat/x.txt", "notes.txt", ".git/a.jpg")
-        found = [(name, path.relative_to(tmp_path).as_posix()) for name, path in class_folders(tmp_path)]
-        assert found == [("cat", "cat/deep/c.png"), ("dog", "dog/a.jpg"), ("dog", "dog/b.jpg")]
+        listed = [(name, path.relative_to(tmp_path).as_posix()) for name, path in class_folders(tmp_path)]
+        assert listed == [("cat", "cat/deep/c.png"), ("dog", "dog/a.jpg"), ("dog", "dog/b.jpg")]
 
     def test_a_class_without_images(self, tmp_path):
         fill(tmp_path, "cat/a.jpg", "dog/a.txt")

@@ -17,16 +17,16 @@ BARE = ClassSpec("account/log_in")
 
 def blocks(prompt: str) -> list[list[object]]:
     """The values of each data block, read as a strict line-based reader would."""
-    found: list[list[object]] = []
+    parsed: list[list[object]] = []
     inside = False
     for line in prompt.split("\n"):
         if line in ("<data>", "</data>"):
             inside = line == "<data>"
             if inside:
-                found.append([])
+                parsed.append([])
         elif inside:
-            found[-1].append(json.loads(line))
-    return found
+            parsed[-1].append(json.loads(line))
+    return parsed
 
 
 def test_the_defaults_word_a_query_and_a_class() -> None:

@@ -103,7 +103,13 @@ def evaluate(
 
 
 def confusion_matrix(class_index: Ints, predicted: Ints, n_classes: int) -> Ints:
-    """(K, K) counts, a row per true class and a column per predicted one."""
+    """(K, K) counts, a row per true class and a column per predicted one.
+
+    Args:
+        class_index: (n,) the true classes.
+        predicted: (n,) the predicted ones.
+        n_classes: K.
+    """
     cells = np.bincount(class_index * n_classes + predicted, minlength=n_classes * n_classes)
     return cells.reshape(n_classes, n_classes).astype(np.int64)
 

@@ -50,7 +50,12 @@ class SetFigures:
 
 
 def judge_probabilities(logits: Logits, class_index: Ints) -> ProbabilityFigures:
-    """Figures of the softmax of logits (n, K), by the true classes (n,)."""
+    """Figures of the softmax of logits (n, K), by the true classes (n,).
+
+    Args:
+        logits: (n, K).
+        class_index: (n,) the true classes.
+    """
     p = softmax(logits.copy())
     rows = np.arange(len(p))
     error = p.astype(np.float64)
@@ -101,6 +106,10 @@ def judge_sets(
 
 def auroc(known: NDArray[np.floating], others: NDArray[np.floating]) -> float:
     """Probability that one of the others scores higher than a known one; ties count half.
+
+    Args:
+        known: (n,) scores of inputs of known classes.
+        others: (m,) scores of the others.
 
     Example:
         >>> auroc(np.array([0.0, 1.0]), np.array([1.0, 2.0]))

@@ -94,7 +94,12 @@ class Bootstrap:
 
 
 def interval_of(mean: float, draws: NDArray[np.float64]) -> Interval:
-    """A mean and the range of the middle 95 % of its draws."""
+    """A mean and the range of the middle 95 % of its draws.
+
+    Args:
+        mean: of the data.
+        draws: (draws,) the mean in each draw of a bootstrap.
+    """
     low, high = np.quantile(draws, [0.025, 0.975])
     return Interval(mean, float(low), float(high))
 

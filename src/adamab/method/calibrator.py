@@ -24,8 +24,12 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 def dropout_mask(shape: torch.Size, share: float) -> Tensor:
     """Zeros for `share` of the places, to the nearest 256th, and what keeps the mean for the others.
 
-    Eight places from each random number: torch's own dropout draws one a place, which took a quarter
+    Eight places from each random number: torch's own dropout draws one per place, which took a quarter
     of a fit.
+
+    Args:
+        shape: of the mask.
+        share: of the places that are zero.
     """
     dropped = round(256 * share)
     draws = torch.empty((shape.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
@@ -96,7 +100,12 @@ class Calibrator(nn.Module):
         self.free = nn.Parameter(torch.zeros(*members, n_classes, width)) if recipe.free_vectors else None
 
     def class_vectors(self, classes: Tensor, chosen: Tensor | None = None) -> Tensor:
-        """Calibrated class inputs (*members, K, width), free vectors included; or those of some classes."""
+        """Calibrated class inputs (*members, K, width), free vectors included; or those of some classes.
+
+        Args:
+            classes: (*members, K, width) inputs of the class tower.
+            chosen: (g,) numbers of some classes; None for all.
+        """
         calibrated: Tensor = self.class_tower(classes if chosen is None else classes[..., chosen, :])
         if self.free is None:
             return calibrated
@@ -105,7 +114,13 @@ class Calibrator(nn.Module):
     def forward(  # (*members, n|K, width)
         self, queries: Tensor, classes: Tensor, chosen: Tensor | None = None
     ) -> Tensor:
-        """Logits (*members, n, K), or (*members, n, g) for some classes."""
+        """Logits (*members, n, K), or (*members, n, g) for some classes.
+
+        Args:
+            queries: (*members, n, width).
+            classes: (*members, K, width) inputs of the class tower.
+            chosen: (g,) numbers of some classes; None for all.
+        """
         logits: Tensor = self.scale * self.query_tower(queries) @ self.class_vectors(classes, chosen).mT
         return logits
 

@@ -230,6 +230,11 @@ def without_misleading_descriptions(view: View, samples: FitSamples, recipe: Rec
     Without folds they are trusted for what names and sentences usually say. But similarity is untrained, so
     it can be scored by samples that it has not seen: by the odds at which it foretells their classes,
     against those of a guess. Codes and numbers as names foretell worse than that.
+
+    Args:
+        view: with or without descriptions.
+        samples: classes, and which samples are given.
+        recipe: how much descriptions are trusted.
     """
     rows, n_classes = np.flatnonzero(samples.given), samples.n_classes
     if view.rows[-1][1] is None or not len(rows):

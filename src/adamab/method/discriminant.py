@@ -38,7 +38,14 @@ class MeanLengthCorrection:
 
     @classmethod
     def of(cls, squares: Numbers, inverses: Numbers, noise: float, recipe: Recipe) -> MeanLengthCorrection:
-        """Of classes with these squared lengths and 1 / n, by the noise of one sample."""
+        """Of classes with these squared lengths and 1 / n, by the noise of one sample.
+
+        Args:
+            squares: (K,) squared lengths of the class means.
+            inverses: (K,) 1 / n of each class.
+            noise: squared length that chance adds to one sample.
+            recipe: how far the correction goes.
+        """
         least, middle = float(inverses.min()), float(squares.mean())
         apart = float(inverses.mean()) - least
         noise = min(noise, (1 - recipe.least_mean_square) * middle / max(apart, 1e-12))
@@ -56,6 +63,12 @@ def discriminant_rows(
     The mean of few samples is longer than the true one: by r / n on average, which a two-covariance model
     (Ioffe, Probabilistic linear discriminant analysis, ECCV 2006) takes off. Where classes differ in n, the
     excess is measured instead (`lengths`), and all go by the length of the class with most samples.
+
+    Args:
+        turned: (K, r) S⁻¹m, in any coordinates.
+        squares: (K,) mᵀS⁻¹m.
+        inverses: (K,) 1 / n.
+        lengths: of means of different n; None where all classes have as many samples.
 
     Returns:
         Vectors (K, r) and biases (K,), before they are brought to a common scale.
@@ -103,6 +116,13 @@ def discriminants(
 
     How much too long a mean is (`discriminant_rows`) is not learned from classes with many and with few
     samples: a bandit asks for more samples of difficult classes, whose means are shorter for that.
+
+    Args:
+        prepared: the view, in the coordinates of the head.
+        class_index: (n,) class of each sample.
+        weight: (n,) 0 for samples that may not be learned from.
+        n_classes: K.
+        recipe: shrinkages and scales.
     """
     means = class_means(prepared.queries, class_index, weight, n_classes)
     scatter = _Scatter.of(prepared.queries, class_index, weight, means)
@@ -141,6 +161,12 @@ def one_shot_discriminant(
     close to a great many others, so that their classes would be the answer too often. As in cross-domain
     similarity local scaling (CSLS; Lample et al., Word translation without parallel data, ICLR 2018), what a
     class scores on the samples of those classes that it is closest to is taken off.
+
+    Args:
+        prepared: the view, in the coordinates of the head.
+        class_index: (n,) no class twice.
+        n_classes: K.
+        recipe: ridge and weight of hubness.
     """
     samples = prepared.queries
     means = class_means(samples, class_index, np.ones(len(samples), np.bool_), n_classes)

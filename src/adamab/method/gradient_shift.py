@@ -53,7 +53,7 @@ class ClassGroups:
     is a view (classes, size, width) of the samples: nothing is gathered and nothing padded. Every
     method takes arrays that are already in this order.
 
-    What has one number a sample or a class (weights, sums) is in double precision and on the processor;
+    What has one number per sample or class (weights, sums) is in double precision and on the processor;
     `order` and `class_index` are where the samples are.
     """
 
@@ -79,7 +79,7 @@ class ClassGroups:
         self._sorted_classes = sorted_classes[counts[sorted_classes] > 0]
 
     def mean(self, values: Tensor) -> Tensor:  # (n,) float64 -> (K,)
-        """Mean of one number a sample, by class; 0 where a class has no sample."""
+        """Mean of one number per sample, by class; 0 where a class has no sample."""
         return torch.zeros_like(self.totals).index_add_(0, self._class_index, self.share * values)
 
     def spans(self, most: int) -> Iterator[slice]:
@@ -95,7 +95,7 @@ class ClassGroups:
             yield slice(start, last)
 
     def _blocks(self, numbers_a_sample: int, within: slice) -> Iterator[tuple[Tensor, slice, int]]:
-        """(classes, their samples, samples a class) for classes of one size, memory bounded."""
+        """(classes, their samples, samples per class) for classes of one size, memory bounded."""
         starts = self._starts[self._sorted_classes]
         inside = self._sorted_classes[(starts >= within.start) & (starts < within.stop)]
         sizes, runs = torch.unique_consecutive(self._counts[inside], return_counts=True)
@@ -245,6 +245,10 @@ class GradientShift:
 
         Returns the values and whether each is exact; one that is not is a lower bound above its
         cutoff.
+
+        Args:
+            classes: (c,) numbers of classes, each of them present.
+            cutoffs: (c,) values of δ² above which it need not be exact.
         """
         values = self.lower[classes].copy()
         exact = np.ones(len(classes), dtype=np.bool_)

@@ -36,7 +36,13 @@ class HeadState:
 
     @classmethod
     def of(cls, model: Calibrator, classes: torch.Tensor, member: int | EllipsisType = ...) -> HeadState:
-        """A copy of one member's arrays; by default of a calibrator without members."""
+        """A copy of one member's arrays; by default of a calibrator without members.
+
+        Args:
+            model: the trained calibrator.
+            classes: inputs of its class tower.
+            member: which of its members.
+        """
         return cls(
             tuple(as_array(w[member]).copy() for w in model.query_tower.weights),
             as_array(model.scale * model.class_vectors(classes)[member]),
@@ -76,7 +82,12 @@ class FittedViews:
     held_out: HeldOut | None
 
     def share(self, view: str, kind: Kind) -> Share | None:
-        """What a view counts by its calibrator, discriminant or similarity; None if nothing."""
+        """What a view counts by its calibrator, discriminant or similarity; None if nothing.
+
+        Args:
+            view: its name.
+            kind: of the component.
+        """
         return next((s for s in self.shares if (s.view, s.kind) == (view, kind) and s.weight), None)
 
     def weights(self, kind: Kind) -> dict[str, float]:
@@ -111,7 +122,7 @@ def fit_views(views: Sequence[View], samples: FitSamples, recipe: Recipe, *, see
             heads.append(head)
             components += of_view
         if recipe.discriminants and len(samples.class_index) and (samples.scored_rows or not trained):
-            if not one_shot:  # without evidence nobody can say what it counts beside a calibrator
+            if not one_shot:  # without evidence it has no weight beside a calibrator
                 prior_scale = 0.0 if trained else recipe.prior_scale_wide
             discriminant, component = _discriminant(folded, samples, recipe, one_shot, prior_scale)
             closed.append(discriminant)

@@ -99,6 +99,11 @@ def threads_for(rows: int, width: int, columns: int) -> Iterator[None]:
     Threads that wait for each other after every small product gain nothing on a quiet machine, and
     on a busy one each wait lasts until the other thread gets its turn: a fit of seconds becomes one
     of minutes.
+
+    Args:
+        rows: of a typical product.
+        width: its inner dimension.
+        columns: of the result.
     """
     before = torch.get_num_threads()
     small = 2 * rows * width * columns < SMALL_PRODUCT

@@ -56,7 +56,7 @@ class Choice:
 
 
 class Policy(ABC):
-    """Chooses one open class a round; deterministic given the state and `rng`.
+    """Chooses one open class per round; deterministic given the state and `rng`.
 
     Classes without any sample come first, lowest index first, under every policy: there is no
     gradient to judge them by. Ties go to the lowest index. An implementation writes `_choose` and
@@ -69,7 +69,14 @@ class Policy(ABC):
     def choose(
         self, arms: Arms, *, rng: np.random.Generator, shift: Shift | None = None, all_exact: bool = False
     ) -> Choice:
-        """Choose among the open classes; `all_exact` computes every score, not only the needed ones."""
+        """Choose among the open classes; `all_exact` computes every score, not only the needed ones.
+
+        Args:
+            arms: counts, and which classes are open.
+            rng: of the policies that draw.
+            shift: δ², for policies that need it.
+            all_exact: compute every score, not only those that can win.
+        """
         empty = np.flatnonzero(arms.open & (arms.counts == 0))
         if len(empty):
             return Choice(int(empty[0]))
@@ -85,6 +92,12 @@ class Policy(ABC):
         """The classes that the next rounds will likely choose, once `choice` has its batch.
 
         A guess that may be wrong, for fetching ahead; it leaves `rng` as it is.
+
+        Args:
+            arms: the state in which `choice` was made.
+            choice: of this round.
+            rng: of the policies that draw.
+            rounds: number of guesses.
         """
         rng, counts, guesses = copy.deepcopy(rng), arms.counts.copy(), [choice.arm]
         for _ in range(rounds):
@@ -93,12 +106,12 @@ class Policy(ABC):
         return guesses[1:]
 
     def _guess(self, arms: Arms, last: Choice, rng: np.random.Generator) -> int:
-        """The next class as far as it can be told from the counts and the last choice."""
+        """The next class as far as it follows from the counts and the last choice."""
         return (RoundRobin() if self.needs_shift else self).choose(arms, rng=rng).arm
 
 
 class Random(Policy):
-    """One open class a round, drawn uniformly."""
+    """One open class per round, drawn uniformly."""
 
     name = "random"
 
@@ -248,7 +261,14 @@ POLICIES: tuple[str, ...] = ("adamab", "tight", "greedy", "random", "round-robin
 def make_policy(
     name: str, *, alpha: float, relative: bool, max_batches_ahead: int | None = None
 ) -> Policy | None:
-    """The policy of that name; None for `none`, which never generates."""
+    """The policy of that name; None for `none`, which never generates.
+
+    Args:
+        name: one of `POLICIES`.
+        alpha: weight of exploration.
+        relative: whether δ² is divided by the scale of the round.
+        max_batches_ahead: limit on how far a class may run ahead; None is none.
+    """
     match name:
         case "adamab":
             return GradientShiftUCB(alpha, relative, max_batches_ahead)

@@ -80,7 +80,12 @@ class EvaluationSet:
         return target
 
     def cross_entropy(self, logits: NDArray[np.floating], target: Floats) -> float:
-        """Weighted mean over the samples, of logits and targets (n, K)."""
+        """Weighted mean over the samples, of logits and targets (n, K).
+
+        Args:
+            logits: (n, K).
+            target: (n, K) of `targets`.
+        """
         shifted = logits - logits.max(axis=1, keepdims=True)
         losses = np.log(np.exp(shifted).sum(axis=1)) - (target * shifted).sum(axis=1)
         return float(losses @ self.weight) / float(self.weight.sum())
@@ -199,7 +204,13 @@ class HeldOut:
 def stratified_folds(
     class_index: NDArray[np.int64], n_folds: int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """(n,) the fold that holds each sample out; -1 for the only sample of a class, never held out."""
+    """(n,) the fold that holds each sample out; -1 for the only sample of a class, never held out.
+
+    Args:
+        class_index: (n,) class of each sample.
+        n_folds: two or more.
+        rng: deals the samples out.
+    """
     folds = np.full(len(class_index), -1, dtype=np.int64)
     by_class = np.argsort(class_index, kind="stable")
     starts = np.flatnonzero(np.diff(class_index[by_class], prepend=-1))
@@ -222,7 +233,7 @@ def choose_shares(components: Sequence[Component], scored: EvaluationSet, recipe
             the weights that components have without evidence, which is not for or against any class.
     """
     n = sum(c.prior_scale > 0 for c in components)
-    # Without evidence: all of a like steepness, those that nobody could weigh left out.
+    # Without evidence: all of a like steepness, those without a usual weight left out.
     usual = [c.prior_scale / max(n, 1) for c in components]
     if not len(scored.class_index):
         step = min(recipe.checkpoints, key=lambda s: abs(s - recipe.default_steps))
@@ -262,6 +273,12 @@ def honest_logits(
 
     Choosing and judging on the same predictions would flatter: a handful of weights fits a handful
     of samples.
+
+    Args:
+        components: with logits of the scored samples.
+        scored: held-out samples.
+        folds: (n,) the fold that held each of them out.
+        recipe: as in `choose_shares`.
     """
     joint = np.zeros(components[0].logits.shape[1:], np.float32)
     for fold in np.unique(folds):
@@ -277,6 +294,11 @@ def stack_weights(logits: Floats, scored: EvaluationSet, weight_ridge: float) ->
     """Weights w >= 0 that minimise the cross-entropy of Σ w_v z_v, pulled towards each other.
 
     Minimises mean cross-entropy + weight_ridge * Σ (w_v - mean w)².
+
+    Args:
+        logits: (V, n, K) of each component, at its temperature.
+        scored: held-out samples.
+        weight_ridge: strength of the ridge.
     """
     n_views, _, n_classes = logits.shape
     target, total = scored.targets(n_classes), float(scored.weight.sum())
@@ -305,6 +327,10 @@ def best_scale(logits: Floats, scored: EvaluationSet) -> tuple[float, float]:
     """The smallest cross-entropy that a temperature can give, and its scale; the flatter on a tie.
 
     The loss is convex in the scale, so half of those that are left can go at each look.
+
+    Args:
+        logits: (n, K).
+        scored: held-out samples.
     """
     target = scored.targets(logits.shape[1])
     low, high = 0, len(SCALES) - 1

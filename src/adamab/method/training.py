@@ -56,14 +56,20 @@ def class_groups(
 
     The sum is right on average over the groups, its logarithm nearly so. All samples and all classes take
     part in every step, at a cost of n x g instead of n x K.
+
+    Args:
+        class_index: (n,) class of each sample.
+        n_classes: K.
+        generator: shuffles the classes.
+        members: heads that train as one batch.
     """
     n = len(class_index)
     numbers = members * n * n_classes
     if numbers <= MOST_LOGITS:
         return [Group(slice(None), class_index)]
-    # m x g numbers a group, where m is about n g / K
+    # m x g numbers per group, where m is about n g / K
     most = max(2, int(math.sqrt(MOST_LOGITS * n_classes / (members * n))))
-    parts = min(math.ceil(n_classes / most), n_classes // 2)  # two classes a group at least
+    parts = min(math.ceil(n_classes / most), n_classes // 2)  # two classes per group at least
     shuffled = torch.randperm(n_classes, generator=generator).to(class_index.device)
     place = torch.full_like(shuffled, -1)
     groups = []
@@ -82,7 +88,14 @@ def class_groups(
 def joint_logits(
     views: Sequence[ViewTerms], fixed: FixedLogits | None, rows: Tensor, classes: Tensor | None = None
 ) -> Tensor:
-    """(m, K) weighted sum of the views' logits and of the fixed ones; (m, g) for some of the classes."""
+    """(m, K) weighted sum of the views' logits and of the fixed ones; (m, g) for some of the classes.
+
+    Args:
+        views: the trained views.
+        fixed: logits without parameters, if there are any.
+        rows: (m,) numbers of samples.
+        classes: (g,) numbers of some classes; None for all.
+    """
     terms = [view.weight * view.logits(rows, classes) for view in views]
     return torch.stack(terms).sum(0) if fixed is None else torch.stack(terms).sum(0) + fixed(rows, classes)
 
@@ -120,8 +133,15 @@ class RoundTrainer:
     ) -> EpochReport:
         """One pass over the samples in mini-batches, in an order drawn from `generator`.
 
-        The rate falls as a cosine towards `final_rate` of the first, one step a round. A batch of very many
+        The rate falls as a cosine towards `final_rate` of the first, one step per round. A batch of very many
         logits is held against random groups of classes (see `class_groups`).
+
+        Args:
+            views: the trained views.
+            class_index: (n,) class of each sample.
+            weight: (n,) of each sample in the loss.
+            fixed: logits without parameters, if there are any.
+            generator: draws the order.
         """
         rate = self._recipe.learning_rate
         if not self._recipe.full_gradient:  # the theorem's setting has a constant rate
@@ -177,6 +197,15 @@ def train_heads(
     """Train M heads of one view as one batch, full-batch; very many classes in random groups.
 
     `at_checkpoint` sees the model at each of the recipe's checkpoints and says whether to go on.
+
+    Args:
+        queries: (M, n, r) prepared samples of each member.
+        classes: (M, K, r) inputs of the class towers.
+        class_index: (n,) class of each sample.
+        weight: (M, n) 0 holds a sample out of a member.
+        recipe: optimiser, steps, shape of the towers.
+        seed: of the starts and of dropout.
+        at_checkpoint: sees the model at each checkpoint and says whether to go on.
     """
     members, n, width = queries.shape
     share = weight / weight.sum(1, keepdim=True).clamp_min(1e-12)

@@ -53,7 +53,14 @@ class ViewTransform:
     def learned(
         cls, x: Rows, learned_from: NDArray[np.bool_] | None, recipe: Recipe, basis: Floats | None = None
     ) -> ViewTransform:
-        """That of some of the rows (None: of all), in a basis if one is given."""
+        """That of some of the rows (None: of all), in a basis if one is given.
+
+        Args:
+            x: (n, d) rows.
+            learned_from: (n,) rows that the centre is learned from; None for all.
+            recipe: whether to centre and normalise.
+            basis: (d, r) of `learned_span`.
+        """
         centre: Floats | None = None
         if recipe.centre:
             rows = x[np.ones(x.shape[0], np.bool_) if learned_from is None else learned_from]
@@ -130,7 +137,15 @@ def needs_span(x: Rows, width: int | None) -> bool:
 def learned_span(
     x: Rows, described: Rows | None, learned_from: NDArray[np.bool_], recipe: Recipe, width: int
 ) -> Floats:  # (d, r), r <= width
-    """Orthonormal basis of some rows and the descriptions: their strongest directions."""
+    """Orthonormal basis of some rows and the descriptions: their strongest directions.
+
+    Args:
+        x: (n, d) the samples.
+        described: (K, d) the class descriptions, if the view has those.
+        learned_from: (n,) samples that may be learned from.
+        recipe: whether to centre and normalise.
+        width: most columns of the basis.
+    """
     learned = np.flatnonzero(learned_from)
     rows = x[learned[evenly_spread(len(learned), SPAN_ROWS)]]
     spanning = ViewTransform.learned(x, learned_from, recipe)(rows)
@@ -152,7 +167,13 @@ def learned_span(
 
 
 def class_inputs(means: Floats, described: Floats | None, kind: str) -> Floats:
-    """(K, r) what the class tower sees; a class without samples has a zero mean."""
+    """(K, r) what the class tower sees; a class without samples has a zero mean.
+
+    Args:
+        means: (K, r) class means.
+        described: (K, r) descriptions, if the view has those.
+        kind: `Recipe.class_input`.
+    """
     if described is None or kind == "mean":
         return unit(means)
     if kind == "description":
@@ -166,7 +187,14 @@ def class_means(
     weight: NDArray[np.floating] | NDArray[np.bool_],  # of each row: 0 for those that may not be learned from
     n_classes: int,
 ) -> Floats:
-    """(K, r) mean of the rows of each class by their weights; zero where there is none."""
+    """(K, r) mean of the rows of each class by their weights; zero where there is none.
+
+    Args:
+        queries: (n, r) prepared samples.
+        class_index: (n,) class of each.
+        weight: (n,) of each; 0 for those that may not be learned from.
+        n_classes: K.
+    """
     rows = np.flatnonzero(weight)
     weights = weight[rows].astype(np.float64)
     share = weights / np.bincount(class_index[rows], weights, n_classes)[class_index[rows]]
@@ -179,6 +207,10 @@ def isometric(x: Rows, described: Rows | None) -> tuple[Rows, Rows | None]:
 
     Folds then work on n + K columns instead of thousands. Nothing is learned here that could leak:
     it is a rotation.
+
+    Args:
+        x: (n, d) the samples.
+        described: (K, d) the class descriptions, if the view has those.
     """
     n, sparse = x.shape[0], sp.issparse(x)
     if n + (0 if described is None else described.shape[0]) >= min(x.shape[1], SPAN_ROWS):

@@ -108,7 +108,12 @@ class Answerer:
 
 
 def too_few(confidence: Confidence | None, asked: Asked) -> Iterator[tuple[float, str]]:
-    """Shares that so few held-out samples cannot vouch for, and what is answered then."""
+    """Shares that so few held-out samples cannot vouch for, and what is answered then.
+
+    Args:
+        confidence: the classifier's.
+        asked: what is wanted of a prediction.
+    """
     shares = ((asked.unknown, "no answer is unknown"), (asked.coverage, "every set holds all classes"))
     for share, result in shares:
         if (

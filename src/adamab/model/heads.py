@@ -174,7 +174,12 @@ class Head(ArrayParts):
         return out
 
     def add_logits(self, x: Rows, out: Array) -> None:
-        """Add the logits of the rows `x` to `out` (n, K), in place."""
+        """Add the logits of the rows `x` to `out` (n, K), in place.
+
+        Args:
+            x: (n, d) a float32 array or a sparse matrix.
+            out: (n, K) to add to.
+        """
         # Both parts begin with q times a matrix: one product for both, and z, which is the
         # widest, need not be divided by its norm; the product is.
         first, n_classes = np.concatenate([self.linear, *self.tower[:1]]), len(self.linear)
@@ -215,7 +220,13 @@ class Head(ArrayParts):
 
 
 def through(layers: Sequence[Array], a: Array, activation: str) -> Array:
-    """Rows (n, r) through layers without biases, each followed by the activation."""
+    """Rows (n, r) through layers without biases, each followed by the activation.
+
+    Args:
+        layers: (out, in) each.
+        a: (n, r) rows.
+        activation: its name.
+    """
     for layer in layers:
         a = a @ layer.T
         _ACTIVATIONS[activation](a)

@@ -194,7 +194,14 @@ class Reference:
         class_index: NDArray[np.int64],  # (n,)
         held_out: tuple[NDArray[np.int64], Array] | None,  # which samples, and their logits (.., K)
     ) -> Reference | None:
-        """Of held-out samples, or of all where none is; None without samples."""
+        """Of held-out samples, or of all where none is; None without samples.
+
+        Args:
+            heads: of the classifier.
+            queries: (n, r) of all samples, one matrix per head.
+            class_index: (n,) class of each sample.
+            held_out: which samples were held out, and their logits.
+        """
         rows = np.arange(len(class_index)) if held_out is None else held_out[0]
         if not len(rows):
             return None
@@ -242,7 +249,13 @@ class NewClassModel:
     scale: float = 2.0  # factor of a new class's logits around the mean of the others'
 
     def class_text(self, name: str, description: str | None, examples: Sequence[str]) -> str:
-        """What the embedder is asked for, as for the classes of the fit."""
+        """What the embedder is asked for, as for the classes of the fit.
+
+        Args:
+            name: of the class.
+            description: a sentence about it.
+            examples: texts of the class, quoted if the wording does so.
+        """
         prompts = Prompts(described=self.wording, with_examples=self.with_examples)
         return prompts.class_text(ClassSpec(name, description), examples)
 
@@ -271,6 +284,10 @@ class NewClassModel:
         """The classifier with one more class, the last.
 
         It serves the new classifier as well as the old one.
+
+        Args:
+            classifier: the one that this was made for, or one that it has extended.
+            new: the class.
         """
         if new.name in classifier.classes:
             raise TaskError(f"class {short(new.name)} is there already; name another")
@@ -368,7 +385,13 @@ _KEY = "adamab"  # of the metadata, which safetensors wants to be texts
 
 
 def save_new_class_model(side: NewClassModel, directory: str | PathLike[str], *models: Classifier) -> None:
-    """Write `side` into `directory`, good for these classifiers."""
+    """Write `side` into `directory`, good for these classifiers.
+
+    Args:
+        side: what to write.
+        directory: that of the model.
+        models: the classifiers that it serves.
+    """
     folder, tensors = Path(directory), tensors_of(side.heads)
     if side.reference is not None:
         tensors["logits"] = np.ascontiguousarray(side.reference.logits)
@@ -401,7 +424,12 @@ def save_new_class_model(side: NewClassModel, directory: str | PathLike[str], *m
 
 
 def load_new_class_model(directory: str | PathLike[str], classifier: Classifier) -> NewClassModel:
-    """What `save_new_class_model` wrote for the classifier in `directory`, or a `ModelFileError`."""
+    """What `save_new_class_model` wrote for the classifier in `directory`, or a `ModelFileError`.
+
+    Args:
+        directory: that of the model.
+        classifier: the model in it.
+    """
     folder = Path(directory)
     if not (folder / CLASSES).exists():
         raise ModelFileError(

@@ -46,7 +46,13 @@ class Inference:
     def open(
         cls, run: str | PathLike[str], embedder: str | Embedder | None = None, *, cache: bool = True
     ) -> Inference:
-        """The model in `run` with the embedder that it remembers, or with another of the same kind."""
+        """The model in `run` with the embedder that it remembers, or with another of the same kind.
+
+        Args:
+            run: directory of a model.
+            embedder: in place of the one that the model remembers.
+            cache: whether vectors are looked up in the shared cache.
+        """
         classifier = _load(run)
         if not classifier.views:  # words alone count: there is nothing to embed
             return cls(classifier, None)
@@ -79,6 +85,10 @@ class Inference:
         """What the embedder says of a class, by view: (1, d) each.
 
         It is asked for the first of `keys` that it knows: wording or, where vectors are looked up, name.
+
+        Args:
+            keys: what it may be known by: its wording or, where vectors are looked up, its name.
+            views: names of views.
         """
         if self.embedder is None or not views:
             return {}
@@ -98,16 +108,26 @@ class Inference:
     def predict_proba(
         self, rows: Sequence[HasText], *, priors: Mapping[str, float] | None = None
     ) -> NDArray[np.float32]:
-        """One row of K probabilities a text."""
+        """(n, K) probabilities.
+
+        Args:
+            rows: texts or images.
+            priors: shares of the classes where the classifier is used.
+        """
         self.check(Asked(priors=priors))
         return self.classifier.predict_proba(self.views(rows), self._texts(rows), priors=priors)
 
     def logits(self, rows: Sequence[HasText]) -> NDArray[np.float32]:
-        """One row of K logits a text."""
+        """(n, K) logits."""
         return self.classifier.logits(self.views(rows), self._texts(rows))
 
     def answers(self, rows: Sequence[HasText], asked: Asked) -> Answers:
-        """Everything that is asked for, of each text."""
+        """Everything that is asked for, of each text.
+
+        Args:
+            rows: texts or images.
+            asked: number of classes, priors, `unknown`, coverage.
+        """
         self.check(asked)
         return self.classifier.answers(self.views(rows), self._texts(rows), asked)
 
@@ -115,7 +135,12 @@ class Inference:
         return [row.text for row in rows]
 
     def views(self, rows: Sequence[HasText], more: Sequence[str] = ()) -> dict[str, NDArray[np.float32]]:
-        """What the embedder says of each text: (n, d) for every view of the classifier, and for `more`."""
+        """What the embedder says of each text: (n, d) for every view of the classifier, and for `more`.
+
+        Args:
+            rows: texts or images.
+            more: names of views beside those of the classifier.
+        """
         if self.embedder is None:
             return {}
         # Starting an event loop's module is for those who embed.

@@ -217,7 +217,13 @@ def image_path(row: Row) -> Path:
 
 
 def resolved(folder: Path, written: str, where: str) -> Path:
-    """A path as somebody wrote it, relative to the file in which it stands."""
+    """A path as somebody wrote it, relative to the file in which it stands.
+
+    Args:
+        folder: of the file in which the path stands.
+        written: the path.
+        where: place of the path, for messages.
+    """
     if is_url(written):
         raise TaskError(
             f"{where}: {short(written, 80)} is a web address, and URLs are never fetched; download it"

@@ -148,7 +148,13 @@ def decoded(image: Image | Path, *, least_side: int | None = None) -> PIL.Image.
 
 
 def decoded_bytes(data: bytes, name: str, *, least_side: int | None = None) -> PIL.Image.Image:
-    """What `decoded` makes of a file with these bytes; messages call it `name`."""
+    """What `decoded` makes of a file with these bytes; messages call it `name`.
+
+    Args:
+        data: the content of a file.
+        name: what messages call it.
+        least_side: as in `decoded`.
+    """
     check_length(len(data), one_line(name))
     return _decoded(io.BytesIO(data), one_line(name), least_side)
 

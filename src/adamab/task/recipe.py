@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from adamab.errors import RecipeError
 
-# Batch size, training rounds, samples a round, augmentation rounds and α of the paper's appendix.
+# Batch size, training rounds, samples per round, augmentation rounds and α of the paper's appendix.
 PAPER_SETTINGS: dict[str, dict[str, float]] = {
     "multiwd": {"batch_size": 32, "rounds": 30, "batch": 5, "augmentation_rounds": 18, "alpha": 100},
     "forbidden": {"batch_size": 32, "rounds": 50, "batch": 5, "augmentation_rounds": 39, "alpha": 100},

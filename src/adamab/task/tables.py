@@ -138,7 +138,14 @@ def _kind(path: Path, plain_text: bool) -> str:
 
 
 def scan_rows(path: Path, handle: BinaryIO, kind: str, columns: Sequence[str] = _TEXT) -> Iterator[Row]:
-    """Every row of an open file, the broken ones among them; a table without a header is refused."""
+    """Every row of an open file, the broken ones among them; a table without a header is refused.
+
+    Args:
+        path: of the file, for messages.
+        handle: the open file.
+        kind: csv, tsv, jsonl or txt.
+        columns: names of which one must be in a table's header.
+    """
     if kind in DELIMITERS:
         yield from _table_rows(path, handle, kind, columns)
         return
@@ -198,7 +205,13 @@ def _table_rows(path: Path, handle: BinaryIO, kind: str, columns: Sequence[str])
 
 
 def read_header(path: Path, kind: str, columns: Sequence[str] = _TEXT) -> list[str]:
-    """The header of a CSV or TSV file; nothing where the file is empty."""
+    """The header of a CSV or TSV file; nothing where the file is empty.
+
+    Args:
+        path: of the file.
+        kind: csv or tsv.
+        columns: names of which one must be in it.
+    """
     with opened(path) as handle:
         return _header(path, _csv_rows(path, handle, kind), columns)
 
@@ -301,7 +314,12 @@ def text_row(row: Row) -> TextRow:
 
 
 def placed_samples(path: Path, class_names: Collection[str] | None) -> Iterator[tuple[str, Sample]]:
-    """Samples of a data file, each with its `file:line`."""
+    """Samples of a data file, each with its `file:line`.
+
+    Args:
+        path: of the file.
+        class_names: those that are allowed; None allows all.
+    """
     known = None if class_names is None else frozenset(class_names)
     for row in read_rows(path):
         class_name = class_name_of(row)

@@ -120,6 +120,11 @@ def checked(text: str, where: str, what: str) -> str:
 
     JSON and YAML escapes can smuggle in NUL and halves of surrogate pairs, which caches,
     tokenizers and output files choke on much later.
+
+    Args:
+        text: as somebody wrote it.
+        where: its place, for messages.
+        what: what it is, for messages.
     """
     if "\0" in text or any("\ud800" <= c <= "\udfff" for c in text):
         raise TaskError(f"{where}: {what} {short(text)} holds a NUL or half a character; remove it")
@@ -144,7 +149,7 @@ def terms(text: str) -> list[str]:
     else:
         text = unicodedata.normalize("NFKC", text.translate(_visible)).casefold()
         text = unicodedata.normalize("NFC", _ACCENTED.sub(r"\1", unicodedata.normalize("NFD", text)))
-        kinds = text.translate(_kinds)  # one letter a character, so spans carry over
+        kinds = text.translate(_kinds)  # one letter per character, so spans carry over
         tokens = [(text[m.start() : m.end()], kinds[m.start()]) for m in _TOKEN.finditer(kinds)]
     result: list[str] = []
     previous = ""
@@ -180,7 +185,12 @@ class Vocabulary:
 
     @classmethod
     def learn(cls, texts: Iterable[str], min_count: int = 1) -> Vocabulary:
-        """Learn the terms that stand in at least `min_count` of the `texts`."""
+        """Learn the terms that stand in at least `min_count` of the `texts`.
+
+        Args:
+            texts: to learn from.
+            min_count: texts that a term must stand in.
+        """
         import numpy as np
 
         count = 0
@@ -197,15 +207,15 @@ class Vocabulary:
         return {term: column for column, term in enumerate(self.terms)}
 
     def transform(self, texts: Iterable[str]) -> csr_matrix:
-        """One float32 row a text, of length 1, or of zeros when no term is known."""
+        """One float32 row per text, of length 1, or of zeros when no term is known."""
         import numpy as np
         from scipy.sparse import csr_matrix
 
         starts, columns, counts = [0], list[int](), list[int]()
         for text in texts:
-            counted = Counter(self._column[term] for term in terms(text) if term in self._column)
-            columns.extend(sorted(counted))
-            counts.extend(counted[column] for column in sorted(counted))
+            term_counts = Counter(self._column[term] for term in terms(text) if term in self._column)
+            columns.extend(sorted(term_counts))
+            counts.extend(term_counts[column] for column in sorted(term_counts))
             starts.append(len(columns))
         size = len(starts) - 1
         idf = self.idf[np.array(columns, dtype=np.int64)]
