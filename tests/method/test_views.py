@@ -66,16 +66,6 @@ def test_class_inputs(kind):
     np.testing.assert_allclose(class_inputs(means, described, kind), expected[kind], rtol=1e-6)
 
 
-@pytest.mark.parametrize(("n", "d"), [(5, 30), (30, 5)])
-def test_span_basis_is_orthonormal_and_spans(n, d):
-    rows, recipe = RNG.standard_normal((n, d)).astype(np.float32), Recipe(centre=False, normalise=False)
-    everything = np.ones(n, np.bool_)
-    basis = learned_span(rows, None, everything, recipe, 100)
-    np.testing.assert_allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=1e-5)
-    np.testing.assert_allclose(rows @ basis @ basis.T, rows, atol=1e-4)
-    assert learned_span(rows, None, everything, recipe, 2).shape == (d, 2)
-
-
 def test_isometric_coordinates_keep_every_inner_product():
     rotated, described = isometric(X, DESCRIBED)
     together, before = np.concatenate([rotated, described]), np.concatenate([X, DESCRIBED])

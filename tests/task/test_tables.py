@@ -47,11 +47,6 @@ def test_csv_rows_with_quotes_newlines_and_mark(tmp_path: Path) -> None:
     ]
 
 
-def test_txt_rows_skip_blank_lines(tmp_path: Path) -> None:
-    rows = list(read_rows(write(tmp_path, "a.txt", " one \n\n\r\nสอง\n"), plain_text=True))
-    assert [(r.line, r.fields["text"]) for r in rows] == [(1, "one"), (4, "สอง")]
-
-
 @pytest.mark.parametrize(
     ("name", "data", "start", "remedy"),
     [

@@ -96,7 +96,8 @@ class Confidence:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Confidence:
         """From its fields as JSON has them."""
-        return cls(**{key: tuple(v) if isinstance(v, list) else v for key, v in data.items()})
+        values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in data.items()}
+        return cls(**values)
 
 
 def confidence_of(

@@ -17,8 +17,8 @@ from adamab.task.words import checked
 ENDINGS: tuple[str, ...] = (".apng", ".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".mpo")
 ENDINGS += (".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp")
 # Endings of files that are images, or may be, and are not read.
-_UNREAD = ("", ".arw", ".cr2", ".cr3", ".dng", ".heic", ".heif", ".ico", ".jp2", ".jxl", ".nef", ".psd")
-_UNREAD += (".svg",)
+_UNREAD: tuple[str, ...] = ("", ".arw", ".cr2", ".cr3", ".dng", ".heic", ".heif", ".ico", ".jp2")
+_UNREAD += (".jxl", ".nef", ".psd", ".svg")
 PATH_KEYS = ("image", "path", "file")
 _RUN_FILES = ("journal.sqlite", "model.safetensors")
 _LEFT_OUT = {"__MACOSX", "@eaDir"}  # folders that archives and file servers add
