@@ -296,7 +296,7 @@ def spoil(model: Path, how: str) -> None:
         ("fused", "not a model with a tower for images and one for texts"),
         ("pickled", "pytorch_model.bin: weights are not safetensors"),
         ("cut", "the model cannot be loaded"),
-        ("config", "config.json: cannot be read as JSON"),
+        ("config", "the model cannot be loaded"),
         ("half", "the weights lack 'text_projection.weight'"),
         ("no tokenizer", "has no vocabulary"),
         ("no processor", "the model cannot be loaded"),

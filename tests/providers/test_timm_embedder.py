@@ -82,7 +82,7 @@ async def test_a_checkpoint_for_an_architecture(model: Path, images: list[Image]
     weights = model / "model.safetensors"
     embedder = TimmEmbedder(ARCHITECTURE, checkpoint=str(weights))
     assert (await embedder.embed(images)).views["pooled"].shape == (5, 512)
-    assert embedder._loaded.preparation.height == 176  # timm's own setting of this architecture
+    assert embedder._loaded[1].height == 176  # timm's own setting of this architecture
     same = await TimmEmbedder(ARCHITECTURE, checkpoint=str(weights), batch_size=1).embed(images)
     np.testing.assert_allclose(
         same.views["pooled"], (await embedder.embed(images)).views["pooled"], atol=1e-5

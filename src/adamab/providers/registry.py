@@ -110,7 +110,7 @@ def expand(spec: str, kind: Kind) -> str:
 
 
 EMBEDDERS = {
-    "local": "adamab.providers.embedders.sentence_transformers:from_spec",
+    "local": "adamab.providers.embedders.sentence_transformers:LocalEmbedder",
     "st": "adamab.providers.embedders.sentence_transformers:SentenceTransformerEmbedder",
     "npz": "adamab.providers.embedders.stored:NpzEmbedder",
     "clip": "adamab.providers.embedders.clip:ClipEmbedder",

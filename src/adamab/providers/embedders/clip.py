@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,25 +14,25 @@ from numpy.typing import NDArray
 
 from adamab.errors import EmbedderError
 from adamab.providers.embedders import local_models as pixels
-from adamab.providers.embedders.base import Embedded, Item, Modality, only_images, only_texts
+from adamab.providers.embedders.base import Embedded, Item, Kind, Modality, only_images, only_texts
 from adamab.providers.embedders.local_models import (
-    ImageModelEmbedder,
+    LocalModelEmbedder,
     ModelFiles,
+    cannot_load,
     check_name,
     find_model,
     quiet,
     torch_device,
 )
-from adamab.task.images import Image
+from adamab.task.images import Image, decoded
 
 PRESETS = {"vit-large": "openai/clip-vit-large-patch14"}
 
 _DEFINITION = "towers-1"  # changes whenever the same model would give other vectors
-_TOWERS = (("text_config",), ("vision_config", "image_config"))
 _PADDED_TO_THE_END = ("siglip", "siglip2")  # trained so: shorter padding gives other vectors
 
 
-class ClipEmbedder(ImageModelEmbedder):
+class ClipEmbedder(LocalModelEmbedder):
     """A two-tower model from a directory or, by id or preset, from the hub.
 
     The view `pooled` is what the model itself compares: its projected features, of length 1. The model
@@ -41,7 +40,7 @@ class ClipEmbedder(ImageModelEmbedder):
     """
 
     scheme: ClassVar[str] = "clip"
-    packages: ClassVar[tuple[str, ...]] = ("transformers", "torch")
+    packages: ClassVar[tuple[str, ...]] = ("transformers", "torch", "PIL")
     modalities: frozenset[Modality] = frozenset({"text", "image"})
 
     def __init__(self, path_or_id: str, *, batch_size: int = 32, device: str = "auto") -> None:
@@ -63,13 +62,11 @@ class ClipEmbedder(ImageModelEmbedder):
         return find_model(self.path_or_id, scheme=self.scheme)
 
     def _load(self) -> _TwoTowers:
-        directory = self._files.directory
-        _check_config(directory)
         self._files.check()
         device = torch_device(self.device, str(self))
         try:
             with quiet():
-                return _loaded(directory, device)
+                return _loaded(self._files.directory, device)
         except EmbedderError:
             raise
         except Exception as error:  # whatever a damaged file makes transformers raise
@@ -77,20 +74,23 @@ class ClipEmbedder(ImageModelEmbedder):
                 raise EmbedderError(
                     f"{self}: its tokenizer needs sentencepiece; run: pip install sentencepiece"
                 ) from None
-            raise self._cannot_load(error) from None
+            raise cannot_load(str(self), error) from None
 
-    def _embed_with(self, model: _TwoTowers, items: Sequence[Item]) -> Embedded:
+    @quiet()
+    def _embed_with(
+        self, model: _TwoTowers, items: Sequence[Item], kind: Kind, views: Sequence[str]
+    ) -> Embedded:
         is_image = np.fromiter((isinstance(item, Image) for item in items), np.bool_, len(items))
         overlong = np.zeros(len(items), np.bool_)
         texts, images = only_texts(items), only_images(items)
-        with quiet():
-            overlong[~is_image] = model.too_long(texts)
-            words = pixels.in_batches(texts, self.batch_size, model.of_texts)
-            of_images = pixels.in_batches(images, self.batch_size, model.of_images)
-        if not (texts and images):
-            return Embedded({"pooled": words if texts else of_images}, overlong)
-        pooled = np.empty((len(items), words.shape[1]), np.float32)
-        pooled[~is_image], pooled[is_image] = words, of_images
+        overlong[~is_image] = model.too_long(texts)
+        words = pixels.in_batches(texts, self.batch_size, model.of_texts)
+        of_images = pixels.in_batches(images, self.batch_size, model.of_images)
+        pooled = np.empty((len(items), max(words.shape[1], of_images.shape[1])), np.float32)
+        if texts:
+            pooled[~is_image] = words
+        if images:
+            pooled[is_image] = of_images
         return Embedded({"pooled": pooled}, overlong)
 
 
@@ -133,16 +133,14 @@ class _TwoTowers:
 
     def of_images(self, images: Sequence[Image]) -> NDArray[np.float32]:
         """The image tower's vectors."""
-        # One by one, so that a single image is open at its full size.
-        prepared = [self._prepared(image) for image in images]
+        prepared = []
+        for image in images:  # one by one, so that a single image is open at its full size
+            pil_image = decoded(image, least_side=self._least_side)
+            if getattr(self.processor, "do_center_crop", False):
+                pil_image = pixels.without_ends(pil_image)
+            prepared.append(self.processor(images=pil_image, return_tensors="np"))
         joined = {name: np.concatenate([each[name] for each in prepared]) for name in prepared[0]}
         return self._features(self.model.get_image_features, joined)
-
-    def _prepared(self, image: Image) -> Mapping[str, NDArray[Any]]:
-        pil_image = pixels.opened(image, least_side=self._least_side)
-        if getattr(self.processor, "do_center_crop", False):
-            pil_image = pixels.without_ends(pil_image)
-        return dict(self.processor(images=pil_image, return_tensors="np"))
 
     @cached_property
     def _least_side(self) -> int | None:
@@ -166,26 +164,6 @@ class _TwoTowers:
             return pixels.of_length_one(features.float().cpu().numpy())
 
 
-def _check_config(directory: Path) -> None:
-    file = directory / "config.json"
-    try:
-        config = json.loads(file.read_text("utf-8"))
-    except FileNotFoundError:
-        raise EmbedderError(
-            f"{directory}: no config.json here; 'clip' takes a model as transformers saves it"
-        ) from None
-    except (OSError, ValueError):
-        raise EmbedderError(f"{file}: cannot be read as JSON; the model is damaged") from None
-    if not isinstance(config, dict) or not all(any(key in config for key in keys) for keys in _TOWERS):
-        raise _not_two_towers(directory)
-
-
-def _not_two_towers(directory: Path) -> EmbedderError:
-    return EmbedderError(
-        f"{directory}: not a model with a tower for images and one for texts, such as CLIP or SigLIP"
-    )
-
-
 def _loaded(directory: Path, device: Any) -> _TwoTowers:
     import transformers
 
@@ -197,7 +175,9 @@ def _loaded(directory: Path, device: Any) -> _TwoTowers:
         directory, use_safetensors=True, output_loading_info=True, **options
     )
     if not all(hasattr(model, name) for name in ("get_image_features", "get_text_features")):
-        raise _not_two_towers(directory)
+        raise EmbedderError(
+            f"{directory}: not a model with a tower for images and one for texts, such as CLIP or SigLIP"
+        )
     if loading_info["missing_keys"]:  # transformers would leave them at random values
         raise EmbedderError(
             f"{directory}: the weights lack {min(loading_info['missing_keys'])!r}; it is damaged"

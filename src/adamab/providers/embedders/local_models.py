@@ -12,7 +12,6 @@ import importlib.util
 import json
 import logging
 import os
-import sys
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 
 from adamab.errors import EmbedderError, MissingExtraError
 from adamab.providers.embedders.base import Embedded, Embedder, Item, Kind
-from adamab.task.images import Image
+from adamab.task.images import Image, decoded
 from adamab.torch_device import find_device
 
 if TYPE_CHECKING:
@@ -39,6 +38,8 @@ _TRANSFORMER = "Transformer"
 _MODULES = "modules.json"
 _CONFIG = "config.json"
 _OWN = "st"  # sentence-transformers has names and a cache of its own
+_EXTRAS = {"st": "local"}  # where the extra has another name than the scheme
+_DISTRIBUTIONS = {"PIL": "Pillow", "sentence_transformers": "sentence-transformers"}
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,8 @@ def find_model(path_or_id: str, *, scheme: str = _OWN) -> ModelFiles:
     directory = Path(path_or_id).expanduser()
     if directory.is_dir():
         return ModelFiles(directory, f"sha256:{hash_directory(directory)}")
-    name = hub_id(path_or_id) if scheme == _OWN else path_or_id
+    # A bare name is one of sentence-transformers' own models.
+    name = f"sentence-transformers/{path_or_id}" if scheme == _OWN and "/" not in path_or_id else path_or_id
     snapshot = _snapshot(name, scheme)
     return ModelFiles(snapshot, f"{name}@{snapshot.name}")
 
@@ -101,11 +103,6 @@ def check_name(path_or_id: str, *, scheme: str = _OWN) -> None:
         raise EmbedderError(
             f"{scheme}:{path_or_id}: no such model directory; give a directory or a hub id (org/name)"
         )
-
-
-def hub_id(name: str) -> str:
-    """A bare name is one of sentence-transformers' own models."""
-    return name if "/" in name else f"sentence-transformers/{name}"
 
 
 def hash_directory(directory: Path, *, known: dict[str, str] | None = None) -> str:
@@ -176,43 +173,27 @@ def _modules(directory: Path) -> list[tuple[str, str]]:
 def _snapshot(name: str, scheme: str) -> Path:
     try:
         import huggingface_hub
-        import huggingface_hub.utils  # an attribute only where somebody has imported it
     except ImportError:
-        raise MissingExtraError("huggingface-hub", "local" if scheme == _OWN else scheme) from None
+        raise MissingExtraError("huggingface-hub", _EXTRAS.get(scheme, scheme)) from None
     hub: Any = huggingface_hub
     options = {
         "cache_dir": os.environ.get("SENTENCE_TRANSFORMERS_HOME") if scheme == _OWN else None,
         "allow_patterns": [f"*{suffix}" for suffix in _DECISIVE],
         "ignore_patterns": [f"{backend}/*" for backend in _FOREIGN_BACKENDS],
     }
-    with _progress_for_people_only(hub.utils):
-        try:
-            directory = Path(hub.snapshot_download(name, local_files_only=True, **options))
-            if any(directory.rglob("*.safetensors")):
-                return directory
-        except (OSError, ValueError):
-            pass  # not in the local cache: naming an id is asking for the download
-        try:
-            return Path(hub.snapshot_download(name, **options))
-        except Exception as error:  # the hub's errors share no base with each other
-            raise EmbedderError(
-                f"{scheme}:{name}: cannot be fetched from the hub ({type(error).__name__}); "
-                "check the id and the network, or give a model directory"
-            ) from None
-
-
-@contextlib.contextmanager
-def _progress_for_people_only(utils: Any) -> Iterator[None]:
-    """A download may take minutes, so it shows its progress, but not to a file or a pipe."""
-    decided = "HF_HUB_DISABLE_PROGRESS_BARS" in os.environ or utils.are_progress_bars_disabled()
-    if decided or sys.stderr.isatty():
-        yield
-        return
-    utils.disable_progress_bars()  # a context manager itself, but in new versions only
     try:
-        yield
-    finally:
-        utils.enable_progress_bars()
+        directory = Path(hub.snapshot_download(name, local_files_only=True, **options))
+        if any(directory.rglob("*.safetensors")):
+            return directory
+    except (OSError, ValueError):
+        pass  # not in the local cache: naming an id is asking for the download
+    try:
+        return Path(hub.snapshot_download(name, **options))
+    except Exception as error:  # the hub's errors share no base with each other
+        raise EmbedderError(
+            f"{scheme}:{name}: cannot be fetched from the hub ({type(error).__name__}); "
+            "check the id and the network, or give a model directory"
+        ) from None
 
 
 @contextlib.contextmanager
@@ -236,21 +217,22 @@ def quiet() -> Iterator[None]:
             chatty.enable_progress_bar()
 
 
-# What the local embedders of images share: the model is loaded once, late, and used in a thread.
+# What the local embedders share: the model is loaded once, late, and used in a thread.
 
 
-class ImageModelEmbedder(Embedder):
-    """An embedder whose model comes from a file or a directory and takes images in batches."""
+class LocalModelEmbedder(Embedder):
+    """An embedder whose model comes from a file or a directory and takes its items in batches."""
 
-    scheme: ClassVar[str]  # what stands before the colon; the extra has the same name
-    packages: ClassVar[tuple[str, ...]]  # what that extra brings
+    scheme: ClassVar[str]  # what stands before the colon
+    packages: ClassVar[tuple[str, ...]]  # that it imports
 
     def __init__(self, name: str, *, batch_size: int, device: str) -> None:
         if batch_size < 1:
             raise EmbedderError(f"batch_size is {batch_size}; use 1 or more")
-        for package in (*self.packages, "PIL"):
+        for package in self.packages:
             if importlib.util.find_spec(package) is None:
-                raise MissingExtraError("Pillow" if package == "PIL" else package, self.scheme)
+                extra = _EXTRAS.get(self.scheme, self.scheme)
+                raise MissingExtraError(_DISTRIBUTIONS.get(package, package), extra)
         self.name = name
         self.batch_size = batch_size
         self.device = device
@@ -272,22 +254,23 @@ class ImageModelEmbedder(Embedder):
         """The model, checked and ready."""
 
     @abstractmethod
-    def _embed_with(self, model: Any, items: Sequence[Item]) -> Embedded:
+    def _embed_with(self, model: Any, items: Sequence[Item], kind: Kind, views: Sequence[str]) -> Embedded:
         """Embed with the loaded model; called by one thread at a time."""
 
     async def _embed(self, items: Sequence[Item], *, kind: Kind, views: Sequence[str]) -> Embedded:
-        return await asyncio.to_thread(self._embed_now, items)
+        return await asyncio.to_thread(self._embed_now, items, kind, views)
 
-    def _embed_now(self, items: Sequence[Item]) -> Embedded:
+    def _embed_now(self, items: Sequence[Item], kind: Kind, views: Sequence[str]) -> Embedded:
         with self._lock:
             if self._loaded is None:
                 self._loaded = self._load()
-            return self._embed_with(self._loaded, items)
+            return self._embed_with(self._loaded, items, kind, views)
 
-    def _cannot_load(self, error: Exception) -> EmbedderError:
-        """Whatever a damaged file makes a library raise, in one line."""
-        reason = " ".join(str(error).split())[:160]
-        return EmbedderError(f"{self}: the model cannot be loaded ({type(error).__name__}: {reason})")
+
+def cannot_load(name: str, error: Exception) -> EmbedderError:
+    """Whatever a damaged file makes a library raise, in one line."""
+    reason = " ".join(str(error).split())[:160]
+    return EmbedderError(f"{name}: the model cannot be loaded ({type(error).__name__}: {reason})")
 
 
 # From images to what a network takes: resized, cropped, normalised, a batch at a time.
@@ -330,7 +313,7 @@ class Preparation:
         """The images as one array (image, colour, row, column)."""
         pixels = np.empty((len(images), 3, self.height, self.width), np.float32)
         for row, image in enumerate(images):
-            pil_image = self.cropped(opened(image, least_side=max(self.cover)))
+            pil_image = self.cropped(decoded(image, least_side=max(self.cover)))
             pixels[row] = np.asarray(pil_image, np.uint8).transpose(2, 0, 1)
         if self.unit:
             pixels /= 255
@@ -343,27 +326,14 @@ class Preparation:
         from PIL.Image import Resampling
 
         pil_image = without_ends(pil_image)
-        height, width = self.cover if self.squash else self._resized(pil_image)
+        height, width = self.cover
+        if not self.squash:  # in the image's own proportions, just large enough
+            scale = max(height / pil_image.height, width / pil_image.width)
+            height = max(height, int(pil_image.height * scale))
+            width = max(width, int(pil_image.width * scale))
         pil_image = pil_image.resize((width, height), Resampling[self.resample.upper()])
         top, left = round((height - self.height) / 2), round((width - self.width) / 2)
         return pil_image.crop((left, top, left + self.width, top + self.height))
-
-    def _resized(self, pil_image: PILImage) -> tuple[int, int]:
-        """Height and width in the image's own proportions, just large enough."""
-        height, width = self.cover
-        scale = max(height / pil_image.height, width / pil_image.width)
-        return max(height, int(pil_image.height * scale)), max(width, int(pil_image.width * scale))
-
-
-def batches(things: Sequence[_Thing], size: int) -> Iterator[list[_Thing]]:
-    """Lists of at most `size`, in order.
-
-    Example:
-        >>> list(batches([1, 2, 3], 2))
-        [[1, 2], [3]]
-    """
-    for start in range(0, len(things), size):
-        yield list(things[start : start + size])
 
 
 def in_batches(
@@ -371,21 +341,12 @@ def in_batches(
 ) -> NDArray[np.float32]:
     """The rows that `vectors_of` gives for each batch, in one matrix that is there once, not twice."""
     matrix: NDArray[np.float32] | None = None
-    done = 0
-    for batch in batches(things, size):
-        rows = vectors_of(batch)
+    for start in range(0, len(things), size):
+        rows = vectors_of(list(things[start : start + size]))
         if matrix is None:
             matrix = np.empty((len(things), rows.shape[1]), np.float32)
-        matrix[done : done + len(rows)] = rows
-        done += len(rows)
+        matrix[start : start + size] = rows
     return np.empty((0, 0), np.float32) if matrix is None else matrix
-
-
-def opened(image: Image, *, least_side: int | None = None) -> PILImage:
-    """The image in RGB, upright; a broken one raises ImageError, which names its file."""
-    from adamab.task.images import decoded  # it needs Pillow, which is an extra
-
-    return decoded(image, least_side=least_side)
 
 
 def without_ends(pil_image: PILImage) -> PILImage:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,35 +14,27 @@ from numpy.typing import NDArray
 
 from adamab.errors import EmbedderError
 from adamab.providers.embedders import local_models as pixels
-from adamab.providers.embedders.base import Embedded, Item, Modality, only_images
-from adamab.providers.embedders.local_models import ImageModelEmbedder, hash_file
+from adamab.providers.embedders.base import Embedded, Item, Kind, Modality, only_images
+from adamab.providers.embedders.local_models import LocalModelEmbedder, cannot_load, hash_file
 from adamab.task.images import Image
 
 # An ONNX file in memory: whether it is whole, and with an inner layer as its output.
 
 _MOST_BYTES = 2**31 - 1  # of any one protobuf message
 _NAMED = 3  # near names in a message
+_EXTERNAL = 1  # TensorProto.EXTERNAL
 
 
 def with_output(path: Path, output: str | None) -> bytes:
-    """The file's content; with `output`, that value of its graph is the only thing it computes."""
-    model = _parsed(path)
-    if any(_is_elsewhere(tensor) for tensor in _tensors(model)):
-        raise EmbedderError(
-            f"{path}: keeps weights in files beside it; save it as one file (save_as_external_data=False)"
-        )
-    graph = model.graph
-    if output is not None:
-        _keep_only(graph, output, path)
-    elif not graph.output:
-        raise EmbedderError(f"{path}: has no output; it is damaged")
-    else:
-        del graph.output[:-1]
-    content: bytes = model.SerializeToString()
-    return content
+    """The content of an ONNX file, checked, with one value of its graph as the only output.
 
+    Args:
+        path: the file, with its weights inside.
+        output: the name of the value; None means the file's last output.
 
-def _parsed(path: Path) -> Any:
+    Returns:
+        The changed model, for a runtime.
+    """
     import onnx
 
     library: Any = onnx
@@ -55,55 +47,38 @@ def _parsed(path: Path) -> Any:
     except EmbedderError:
         raise
     except Exception:  # protobuf's DecodeError, which differs between its implementations
-        raise _no_onnx(path) from None
-    if not model.ir_version or not model.graph.node:
-        raise _no_onnx(path)
-    return model
+        model = library.ModelProto()
+    graph = model.graph
+    if not model.ir_version or not graph.node or not graph.output:
+        raise EmbedderError(f"{path}: is not an ONNX file, or it is damaged")
+    if _has_external_data(model):
+        raise EmbedderError(
+            f"{path}: keeps weights in files beside it; save it as one file (save_as_external_data=False)"
+        )
+    if output is None:
+        del graph.output[:-1]
+    else:
+        names = [name for node in graph.node for name in node.output if name]
+        if output not in (*names, *(value.name for value in graph.output)):
+            near = difflib.get_close_matches(output, names, _NAMED, 0.4) or names[-_NAMED:]
+            raise EmbedderError(f"{path}: has no output {output!r}; near it: {', '.join(near)}")
+        # The runtime finds type and shape itself, and leaves out whatever the output does not need.
+        del graph.output[:]
+        graph.output.append(library.ValueInfoProto(name=output))
+    content: bytes = model.SerializeToString()
+    return content
 
 
-def _no_onnx(path: Path) -> EmbedderError:
-    return EmbedderError(f"{path}: is not an ONNX file, or it is damaged")
-
-
-def _keep_only(graph: Any, output: str, path: Path) -> None:
-    import onnx
-
-    known = [value.name for value in graph.output if value.name == output]
-    names = [name for node in graph.node for name in node.output if name]
-    if not known and output not in names:
-        near = difflib.get_close_matches(output, names, _NAMED, 0.4) or names[-_NAMED:]
-        raise EmbedderError(f"{path}: has no output {output!r}; near it: {', '.join(near)}")
-    # The runtime finds type and shape itself, and leaves out whatever the output does not need.
-    library: Any = onnx
-    del graph.output[:]
-    graph.output.append(library.ValueInfoProto(name=output))
-
-
-def _is_elsewhere(tensor: Any) -> bool:
-    return bool(tensor.data_location == tensor.EXTERNAL)
-
-
-def _tensors(model: Any) -> Iterator[Any]:
-    """Every tensor of the file: also those of sparse weights, of constants, and of graphs in a node."""
-    yield from _graph_tensors(model.graph)
-    for function in model.functions:
-        yield from _node_tensors(function.node)
-
-
-def _graph_tensors(graph: Any) -> Iterator[Any]:
-    yield from graph.initializer
-    for sparse in graph.sparse_initializer:
-        yield from (sparse.values, sparse.indices)
-    yield from _node_tensors(graph.node)
-
-
-def _node_tensors(nodes: Any) -> Iterator[Any]:
-    for attribute in (attribute for node in nodes for attribute in node.attribute):
-        yield from (attribute.t, *attribute.tensors)
-        for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
-            yield from (sparse.values, sparse.indices)
-        for graph in (attribute.g, *attribute.graphs):
-            yield from _graph_tensors(graph)
+def _has_external_data(message: Any) -> bool:
+    """Whether any tensor in a message, however deep, lies in another file."""
+    if getattr(message, "data_location", None) == _EXTERNAL:
+        return True
+    parts = [value for field, value in message.ListFields() if field.message_type is not None]
+    return any(
+        _has_external_data(part)
+        for value in parts
+        for part in ([value] if hasattr(value, "ListFields") else value)
+    )
 
 
 # How colours are scaled: mean and deviation to normalise with, and whether they go from 0 to 1 before.
@@ -123,7 +98,7 @@ _USUAL_MARGIN = 256 / 224
 _DEFINITION = "features-1"  # changes whenever the same file would give other vectors
 
 
-class OnnxEmbedder(ImageModelEmbedder):
+class OnnxEmbedder(LocalModelEmbedder):
     """Features of images from a network in an ONNX file; `output` names the layer they are taken from.
 
     Without `output` it is the file's last one, which of a classifier are the scores of its own classes.
@@ -131,7 +106,7 @@ class OnnxEmbedder(ImageModelEmbedder):
     """
 
     scheme: ClassVar[str] = "onnx"
-    packages: ClassVar[tuple[str, ...]] = ("onnx", "onnxruntime")
+    packages: ClassVar[tuple[str, ...]] = ("onnx", "onnxruntime", "PIL")
     modalities: frozenset[Modality] = frozenset({"image"})
 
     def __init__(
@@ -175,7 +150,7 @@ class OnnxEmbedder(ImageModelEmbedder):
         try:
             session = library.InferenceSession(content, options, providers=[*gpus, "CPUExecutionProvider"])
         except Exception as error:  # whatever a damaged file makes the runtime raise
-            raise self._cannot_load(error) from None
+            raise cannot_load(str(self), error) from None
         shape = _input_shape(session, str(self))
         return _Network(session, shape, self._preparation(shape), str(self))
 
@@ -192,7 +167,9 @@ class OnnxEmbedder(ImageModelEmbedder):
         mean, std, unit = SCALES[self.scale]
         return pixels.Preparation(height, width, margin=margin, mean=mean, std=std, unit=unit)
 
-    def _embed_with(self, model: _Network, items: Sequence[Item]) -> Embedded:
+    def _embed_with(
+        self, model: _Network, items: Sequence[Item], kind: Kind, views: Sequence[str]
+    ) -> Embedded:
         size = model.shape.batch or self.batch_size
         vectors = pixels.in_batches(only_images(items), size, model.features)
         return Embedded({"pooled": vectors}, np.zeros(len(items), np.bool_))

