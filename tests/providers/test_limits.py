@@ -16,7 +16,6 @@ from adamab.providers.http import (
     Pace,
     backoff,
     connection,
-    limits_of,
     retry_after,
     service_of,
 )
@@ -103,7 +102,7 @@ def test_options_become_limits() -> None:
         "timeout": "7",
         "first_wait": None,
     }
-    assert limits_of(given) == Limits(2, 0.5, 1e6, 0, 7.0)
+    assert connection("openai", given)[1] == Limits(2, 0.5, 1e6, 0, 7.0)
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,9 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 from weakref import WeakKeyDictionary
@@ -28,7 +27,7 @@ from weakref import WeakKeyDictionary
 import httpx
 
 from adamab.errors import ApiError, ProviderError, StoppedError, short, suggestion
-from adamab.providers.metering import Usage
+from adamab.providers.metering import AHEAD, Usage
 from adamab.version import __version__
 
 if TYPE_CHECKING:
@@ -55,32 +54,6 @@ class Limits:
 
 _SMALLEST = {"concurrency": 1, "retries": 0}  # the whole numbers
 OPTIONS = tuple(field.name for field in fields(Limits))
-
-
-def limits_of(options: Mapping[str, str | float | None]) -> Limits:
-    """The limits that a spec's options name, such as rpm=500; None counts as not given.
-
-    Example:
-        >>> limits_of({"rpm": "500", "retries": 2})
-        Limits(concurrency=8, rpm=500.0, tpm=None, retries=2, timeout=60.0, first_wait=0.5, longest_wait=60.0)
-    """
-    unknown = [name for name in options if name not in OPTIONS]
-    if unknown:
-        raise ProviderError(f"option {short(unknown[0])} is unknown; {suggestion(unknown[0], OPTIONS)}")
-    given = {name: _number(name, value) for name, value in options.items() if value is not None}
-    return Limits(**given)  # type: ignore[arg-type]  # the whole numbers are int
-
-
-def _number(name: str, value: str | float) -> float:
-    try:
-        number = int(value) if name in _SMALLEST else float(value)
-    except ValueError:
-        number = math.nan
-    enough = number >= _SMALLEST[name] if name in _SMALLEST else number > 0
-    if not enough or not math.isfinite(number):
-        kind = f"a whole number from {_SMALLEST[name]} on" if name in _SMALLEST else "a number above 0"
-        raise ProviderError(f"option {name}={short(value)}: give {kind}")
-    return number
 
 
 class Pace:
@@ -132,15 +105,24 @@ class Claim:
     amount: float
 
 
-def backoff(limits: Limits, attempt: int, asked: float | None, randomness: random.Random) -> float:
-    """Seconds before attempt `attempt` + 1: doubling, jittered, and never less than the service asked for.
+def backoff(limits: Limits, attempt: int, requested: float | None, randomness: random.Random) -> float:
+    """Seconds before the next attempt: exponential back-off with jitter.
 
     Without the jitter, calls that failed together would come back together.
+
+    Args:
+        limits: the first and the longest wait.
+        attempt: how many attempts failed before the last one.
+        requested: the seconds that the service asked for, which are never undercut.
+        randomness: draws the jitter.
+
+    Returns:
+        The seconds to wait.
     """
     longest = min(limits.longest_wait, limits.first_wait * 2.0 ** min(attempt, 60))
-    if asked is None:
+    if requested is None:
         return longest * randomness.uniform(0.5, 1.0)
-    return asked + min(longest, limits.first_wait) * randomness.random()
+    return requested + min(longest, limits.first_wait) * randomness.random()
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -151,22 +133,13 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         (2.0, 0.25, None)
     """
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        seconds = _seconds(headers.get(name, ""), unit)
-        if seconds is not None:
-            return max(seconds, 0.0)
+        text = headers.get(name, "")
+        with suppress(ValueError):
+            if not math.isnan(seconds := float(text) * unit):
+                return max(seconds, 0.0)
+        with suppress(TypeError, ValueError, OverflowError):
+            return max(email.utils.parsedate_to_datetime(text).timestamp() - time.time(), 0.0)
     return None
-
-
-def _seconds(text: str, unit: float) -> float | None:
-    try:
-        number = float(text) * unit
-        return None if math.isnan(number) else number
-    except ValueError:
-        pass
-    try:
-        return email.utils.parsedate_to_datetime(text).timestamp() - time.time()
-    except (TypeError, ValueError, OverflowError):
-        return None
 
 
 # Which services there are, where they are, and which environment variable holds their key.
@@ -241,14 +214,41 @@ def service_of(name: str, *, base_url: str | None = None, key_env: str | None = 
 
 
 def connection(name: str, options: Mapping[str, str | float | None]) -> tuple[Service, Limits]:
-    """What the options of a spec such as `openai:MODEL?base_url=URL&rpm=500` say about the connection."""
-    known = ("base_url", "key_env", *OPTIONS)
-    unknown = [option for option in options if option not in known]
-    if unknown:
-        raise ProviderError(f"{name}: option {short(unknown[0])} is unknown; {suggestion(unknown[0], known)}")
-    texts = {option: options.get(option) for option in ("base_url", "key_env")}
-    service = service_of(name, **{option: None if v is None else str(v) for option, v in texts.items()})
-    return service, limits_of({option: v for option, v in options.items() if option in OPTIONS})
+    """What the options of a spec such as `openai:MODEL?base_url=URL&rpm=500` say about the connection.
+
+    Args:
+        name: the provider's.
+        options: `base_url`, `key_env` and the fields of `Limits`; None counts as not given.
+
+    Returns:
+        The service, and the limits of a client for it.
+    """
+    given = {option: value for option, value in options.items() if value is not None}
+    base_url, key_env = (given.pop(option, None) for option in ("base_url", "key_env"))
+    numbers: dict[str, Any] = {}
+    for option, value in given.items():
+        if option not in OPTIONS:
+            known = suggestion(option, ("base_url", "key_env", *OPTIONS))
+            raise ProviderError(f"{name}: option {short(option)} is unknown; {known}")
+        numbers[option] = _number(option, value)
+    service = service_of(
+        name,
+        base_url=None if base_url is None else str(base_url),
+        key_env=None if key_env is None else str(key_env),
+    )
+    return service, Limits(**numbers)
+
+
+def _number(name: str, value: str | float) -> float:
+    try:
+        number = int(value) if name in _SMALLEST else float(value)
+    except ValueError:
+        number = math.nan
+    enough = number >= _SMALLEST[name] if name in _SMALLEST else number > 0
+    if not enough or not math.isfinite(number):
+        kind = f"a whole number from {_SMALLEST[name]} on" if name in _SMALLEST else "a number above 0"
+        raise ProviderError(f"option {name}={short(value)}: give {kind}")
+    return number
 
 
 def checked_url(name: str, url: str) -> str:
@@ -339,6 +339,8 @@ _LOOKED_AT = 400  # characters of a message; what it quotes of the request comes
 _RETRIED = (408, 409, 429)
 # Something on the way gave up waiting; the model may have gone on, and its work be billed.
 GAVE_UP = (408, 502, 504, 524)
+_CODES = ("code", "type", "error_type")
+_MESSAGES = ("param", "message", "detail", "error", "msg")
 _TOKEN = re.compile(r"[A-Za-z0-9_.-]{1,60}")
 _TOO_LARGE = re.compile(
     r"context[ _](length|window|size)|too (large|long|big)|too many (inputs?|tokens|texts|items)"
@@ -388,22 +390,6 @@ class Again:
         )
 
 
-@dataclass(frozen=True)
-class _Problem:
-    service: Service
-    model: str
-    status: int
-    token: str  # "" where there is none that may be shown
-    words: str  # for looking through only
-
-    @property
-    def shown(self) -> str:
-        return f"{self.status} {self.token}".rstrip()
-
-    def error(self, text: str, **flags: bool) -> ApiError:
-        return ApiError(f"{self.service.name}: {text}", status=self.status, **flags)
-
-
 def failure(
     service: Service,
     model: str,
@@ -412,97 +398,80 @@ def failure(
     body: bytes,
     headers: Mapping[str, str],
 ) -> Again | ApiError:
-    """What to make of a status that is no success; `sent` are the request's headers."""
+    """What to make of a status that is no success.
+
+    Args:
+        service: who answered.
+        model: the model that was asked for.
+        sent: the request's headers.
+        status: the answer's status, 300 or more.
+        body: the answer's body.
+        headers: the answer's headers.
+
+    Returns:
+        `Again` where another attempt may help, else the error to raise.
+    """
     key = sent.get("Authorization", "").removeprefix("Bearer ")
     content = _json(body)
-    token = next((t for t in _tokens(content) if not key or key not in t), "")
-    problem = _Problem(service, model, status, token, " ".join(_words(content)))
-    if problem.token in _NO_CREDIT:
-        return problem.error(
-            f"the account's quota is used up ({problem.shown}); add credit, then start again"
-        )
-    if status == 413 or (status in (400, 422, 429, 500) and _is_too_large(problem)):
-        return problem.error(f"the request is too large ({problem.shown})", too_large=True)
+    codes = [code for code in _texts(content, _CODES) if _TOKEN.fullmatch(code) and code != "error"]
+    token = next((code for code in codes if not key or key not in code), "")
+    words = " ".join(text[:_LOOKED_AT] for text in _texts(content, (*_CODES, *_MESSAGES)))
+    shown = f"{status} {token}".rstrip()
+
+    def error(text: str, **flags: bool) -> ApiError:
+        return ApiError(f"{service.name}: {text}", status=status, **flags)
+
+    if token in _NO_CREDIT:
+        return error(f"the account's quota is used up ({shown}); add credit, then start again")
+    # llama.cpp says so with status 500. A parameter that is out of range is not a matter of size.
+    about_size = status in (400, 422, 429, 500) and not token.startswith(("unsupported", "unknown"))
+    if status == 413 or (about_size and (_NEVER_FITS if status == 429 else _TOO_LARGE).search(words)):
+        return error(f"the request is too large ({shown})", too_large=True)
     if status in _RETRIED or status >= 500:
         wait = retry_after(headers)
         if wait is not None and wait > LONGEST_WAIT:
             minutes = "hours" if wait == float("inf") else f"{wait / 60:.0f} minutes"
-            return problem.error(f"asks to wait {minutes} ({problem.shown}); start again later")
-        return Again(problem.shown, status, wait)
-    return _final(problem, bool(key))
-
-
-def _is_too_large(problem: _Problem) -> bool:
-    if problem.status == 429:
-        return bool(_NEVER_FITS.search(problem.words))
-    # llama.cpp says so with status 500. A parameter that is out of range is not a matter of size.
-    return not problem.token.startswith(("unsupported", "unknown")) and bool(_TOO_LARGE.search(problem.words))
-
-
-def _final(problem: _Problem, with_key: bool) -> ApiError:
-    status, words, shown = problem.status, problem.words, problem.shown
+            return error(f"asks to wait {minutes} ({shown}); start again later")
+        return Again(shown, status, wait)
     if status in (400, 403, 422, 451) and _REFUSED.search(words):
-        return problem.error(f"declines on grounds of content ({shown})", refused=True)
+        return error(f"declines on grounds of content ({shown})", refused=True)
     if status in (401, 403):
-        return problem.error(_about_key(problem, with_key))
+        if key:
+            return error(f"the key in {service.key_env} was refused ({shown})")
+        if not service.private:
+            return error(f"wants a key ({shown}), and none is sent over plain http; use https")
+        return error(f"wants a key ({shown}); set {service.key_env}")
     if status in (400, 422) and _UNSUPPORTED.search(words):
-        return problem.error(f"does not take this request's parameters ({shown})", unsupported=True)
+        return error(f"does not take this request's parameters ({shown})", unsupported=True)
     if status == 404:
-        return problem.error(
-            f"no model {short(problem.model)} at {problem.service.place} ({shown}); "
-            "check the model's name and base_url"
+        return error(
+            f"no model {short(model)} at {service.place} ({shown}); check the model's name and base_url"
         )
     if status == 402:
-        return problem.error(f"the account is out of credit ({shown}); add credit, then start again")
+        return error(f"the account is out of credit ({shown}); add credit, then start again")
     if status < 400:
-        return problem.error(f"{problem.service.place} answers with a redirect ({shown}); check base_url")
-    return problem.error(f"refuses the request to model {short(problem.model)} ({shown})")
-
-
-def _about_key(problem: _Problem, with_key: bool) -> str:
-    if with_key:
-        return f"the key in {problem.service.key_env} was refused ({problem.shown})"
-    if not problem.service.private:
-        return f"wants a key ({problem.shown}), and none is sent over plain http; use https"
-    return f"wants a key ({problem.shown}); set {problem.service.key_env}"
+        return error(f"{service.place} answers with a redirect ({shown}); check base_url")
+    return error(f"refuses the request to model {short(model)} ({shown})")
 
 
 def _json(body: bytes) -> Any:
+    """What a body holds; None where it is no JSON."""
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
         return None
 
 
-def _tokens(content: Any) -> Iterator[str]:
-    """`error.code`, `error.type` and the like, if they are short and plain."""
-    for part in _objects(content):
-        for name in ("code", "type", "error_type"):
-            value = part.get(name)
-            if isinstance(value, str) and _TOKEN.fullmatch(value) and value != "error":
-                yield value
-
-
-def _words(content: Any) -> Iterator[str]:
-    for part in _objects(content):
-        for name in ("code", "type", "error_type", "param", "message", "detail", "error", "msg"):
-            value = part.get(name)
-            if isinstance(value, str):
-                yield value[:_LOOKED_AT]
-    if isinstance(content, str):
-        yield content[:_LOOKED_AT]
-
-
-def _objects(content: Any) -> Iterator[Mapping[str, Any]]:
-    """The objects in which services put their errors: `error`, `detail`, a list of them, or the top."""
+def _texts(content: Any, names: Sequence[str]) -> Iterator[str]:
+    """Fields of the objects in which services put their errors: `error`, `detail`, a list, or the top."""
     if isinstance(content, list):
         for part in content[:10]:
-            yield from _objects(part)
+            yield from _texts(part, names)
     if isinstance(content, dict):
         for name in ("error", "detail", "errors"):
             if isinstance(content.get(name), dict | list):
-                yield from _objects(content[name])
-        yield content
+                yield from _texts(content[name], names)
+        yield from (content[name] for name in names if isinstance(content.get(name), str))
 
 
 LONGEST_ANSWER = 256 * 2**20  # bytes
@@ -528,6 +497,14 @@ class Call:
         return f"Call({self.path!r}, purpose={self.purpose!r})"
 
 
+@dataclass
+class _Outcome:
+    """What is known of an attempt when it is over."""
+
+    usage: Usage | None = None
+    free: bool = False  # it cost nothing
+
+
 class ApiClient:
     """Posts to one service for one model; may be used from any number of tasks, loops and threads.
 
@@ -542,7 +519,16 @@ class ApiClient:
         self.ledger: Ledger | None = None
         self.price: Price | None = None
         self.stop: threading.Event | None = None
-        self._prepare()
+        self.active = 0
+        self._slots: dict[asyncio.AbstractEventLoop, asyncio.Semaphore] = {}
+        self._timeout = httpx.Timeout(limits.timeout, connect=min(limits.timeout, 10.0), pool=None)
+        self._requests = None if limits.rpm is None else Pace(limits.rpm)
+        self._tokens = None if limits.tpm is None else Pace(limits.tpm)
+        self._randomness = random.Random()
+
+    def __reduce__(self) -> tuple[type[ApiClient], tuple[Service, str, Limits]]:
+        # Estimators are copied and sent to other processes with their embedder; a ledger is a run's.
+        return ApiClient, (self.service, self.model, self.limits)
 
     def __repr__(self) -> str:
         return f"ApiClient({self.service.name}:{self.model})"
@@ -583,19 +569,41 @@ class ApiClient:
         async with self._slot():
             claims = await self._turn(call)
             self._check_stop()
-            with _Meter(self, call) as meter:
+            with self._metered(call) as outcome:
                 self.active += 1
                 try:
-                    answer = await self._answer(call, headers, meter)
+                    answer = await self._answer(call, headers, outcome)
                 finally:
                     self.active -= 1
                 if not isinstance(answer, Again):
                     with suppress(*_WRONG_SHAPE):
-                        meter.usage = usage(answer)
+                        outcome.usage = usage(answer)
                     answer = _kept(keep, answer)
-            if self._tokens is not None and meter.usage is not None:
-                self._tokens.settle(claims[-1], meter.usage.tokens)
+            if self._tokens is not None and outcome.usage is not None:
+                self._tokens.settle(claims[-1], outcome.usage.tokens)
         return answer
+
+    @contextmanager
+    def _metered(self, call: Call) -> Iterator[_Outcome]:
+        """One attempt in the ledger: reserved before it, settled after it, whatever happens between.
+
+        An outcome that stays unknown settles at what was reserved: a call that was cancelled or whose
+        connection broke may have been billed.
+        """
+        outcome, ledger, price = _Outcome(), self.ledger, self.price
+        if ledger is None:
+            yield outcome
+            return
+        cost = None if price is None else price.nano_usd(call.bound)
+        number = ledger.reserve(call.purpose, cost, class_name=call.class_name, ahead=AHEAD.get())
+        try:
+            yield outcome
+        finally:
+            if outcome.free:
+                cost = 0
+            elif price is not None and outcome.usage is not None:
+                cost = price.nano_usd(outcome.usage)
+            ledger.settle(number, cost, outcome.usage)
 
     async def _pause(self, seconds: float) -> None:
         """Sleep, but not past a wish to stop."""
@@ -616,7 +624,7 @@ class ApiClient:
             await self._pause(claim.start - time.monotonic())
         return claims
 
-    async def _answer(self, call: Call, headers: Mapping[str, str], meter: _Meter) -> Any:
+    async def _answer(self, call: Call, headers: Mapping[str, str], outcome: _Outcome) -> Any:
         """The answer's JSON, or why to ask again; raises `ApiError` where that would not help.
 
         Nothing is raised inside an `except`: the errors of httpx carry the request with its key.
@@ -634,7 +642,7 @@ class ApiClient:
                 status, response_headers = response.status_code, response.headers
                 body = await _body(response, LONGEST_ANSWER if response.is_success else _LONGEST_ERROR)
         except (httpx.ConnectError, httpx.ConnectTimeout):
-            meter.free()  # it was never sent
+            outcome.free = True  # it was never sent
             trouble = Again(f"cannot connect to {self.service.place}")
         except (TimeoutError, httpx.TimeoutException):
             trouble = Again(f"nothing for {self.limits.timeout:g} s")
@@ -642,12 +650,15 @@ class ApiClient:
             trouble = Again("the connection broke")
         if status >= 300:
             if status not in GAVE_UP:
-                meter.free()
+                outcome.free = True
             answer = failure(self.service, self.model, headers, status, body, response_headers)
             if isinstance(answer, ApiError):
                 raise answer
             return answer
-        return trouble or _parsed(body)
+        answer = _json(body)
+        if trouble is None and answer is None:
+            return Again("an answer that is no JSON", garbled=True)
+        return trouble or answer
 
     def _headers(self, call: Call) -> dict[str, str]:
         headers = {"User-Agent": f"adamab/{__version__}", "Content-Type": "application/json"}
@@ -670,64 +681,6 @@ class ApiClient:
             self._slots[running] = asyncio.Semaphore(self.limits.concurrency)
         return self._slots[running]
 
-    def _prepare(self) -> None:
-        self._slots: dict[asyncio.AbstractEventLoop, asyncio.Semaphore] = {}
-        seconds = self.limits.timeout
-        self._timeout = httpx.Timeout(seconds, connect=min(seconds, 10.0), pool=None)
-        self._requests = None if self.limits.rpm is None else Pace(self.limits.rpm)
-        self._tokens = None if self.limits.tpm is None else Pace(self.limits.tpm)
-        self._randomness = random.Random()
-        self.active = 0
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Estimators are copied and sent to other processes with their embedder; a ledger is a run's.
-        return {"service": self.service, "model": self.model, "limits": self.limits, "price": self.price}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__ |= state
-        self.ledger = self.stop = None
-        self._prepare()
-
-
-class _Meter:
-    """One attempt in the ledger: reserved on entering, settled on leaving, whatever happens between.
-
-    Unless told otherwise it settles at what was reserved: a call that was cancelled or whose
-    connection broke may have been billed.
-    """
-
-    def __init__(self, client: ApiClient, call: Call) -> None:
-        self.usage: Usage | None = None
-        self._ledger, self._price, self._call = client.ledger, client.price, call
-        self._reserved = None if client.price is None else client.price.nano_usd(call.bound)
-        self._free = False
-
-    def __enter__(self) -> _Meter:
-        if self._ledger is not None:
-            from adamab.providers.metering import AHEAD
-
-            self._number = self._ledger.reserve(
-                self._call.purpose, self._reserved, class_name=self._call.class_name, ahead=AHEAD.get()
-            )
-        return self
-
-    def free(self) -> None:
-        """The attempt cost nothing."""
-        self._free = True
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._ledger is not None:
-            self._ledger.settle(self._number, self._cost(), self.usage)
-
-    def _cost(self) -> int | None:
-        if self._free:
-            return 0
-        if self._price is None or self.usage is None:
-            return self._reserved
-        return self._price.nano_usd(self.usage)
-
 
 async def _body(response: httpx.Response, longest: int) -> bytes:
     """The body; of an answer that is too long only the beginning, which is no JSON then."""
@@ -737,13 +690,6 @@ async def _body(response: httpx.Response, longest: int) -> bytes:
         if len(body) > longest:
             break
     return bytes(body[:longest])
-
-
-def _parsed(body: bytes) -> Any:
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        return Again("an answer that is no JSON", garbled=True)
 
 
 def _kept(keep: Callable[[Any], None] | None, answer: Any) -> Any:
