@@ -315,51 +315,13 @@ def test_a_killed_process_leaves_its_reservation(opened, tmp_path):
     assert tried(ledger, 6) is not None
 
 
-FORKED = """
-import os, sys, threading
-from pathlib import Path
-from adamab.errors import BudgetError, RunError
-from adamab.providers.metering import Budget, Ledger
-
-shared = Ledger(Budget.parse("30 calls"), Path(sys.argv[1]))
-own = Ledger(Budget.parse("1 call"))
-own.reserve("generate", 1)
-shared.reserve("generate", 1)
-
-def take():
-    made = 0
-    try:
-        while True:
-            shared.reserve("generate", 1)
-            made += 1
-    except BudgetError:
-        return made
-
-read, write = os.pipe()
-if os.fork() == 0:
-    try:
-        own.reserve("generate", 1)
-    except RunError as error:
-        os.write(write, f"{take()} {error}".encode())
-    os._exit(0)
-os.close(write)
-mine = take()
-shared.close()
-own.close()
-os.wait()
-his, error = os.read(read, 1000).decode().split(" ", 1)
-print(1 + mine + int(his), own.spent().calls, error)
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_a_forked_process_shares_the_file_and_not_the_memory(opened, tmp_path):
-    path = tmp_path / "journal.sqlite"
-    out, _ = started(path, "", FORKED).communicate()
-    counted, own, error = out.strip().split(" ", 2)
-    assert (counted, own) == ("30", "1")
-    assert error == ("the budget's book: kept in the memory of another process; give the run a directory")
-    assert opened(None, path).spent().calls == 30
+def test_a_forked_process_cannot_spend_beside_its_parent(opened, path, monkeypatch):
+    ledger = opened("2 calls", path)
+    ledger.reserve("generate", 1)
+    with monkeypatch.context() as forked:
+        forked.setattr(os, "getpid", lambda: -1)
+        assert "opened by another process" in one_line_error(ledger)
+    assert ledger.spent().calls == 1
 
 
 def one_line_error(ledger: Ledger) -> str:

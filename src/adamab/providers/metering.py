@@ -5,22 +5,21 @@ from __future__ import annotations
 import contextlib
 import math
 import numbers
+import operator
 import os
 import re
 import sqlite3
 import threading
-import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Decimal
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from adamab.errors import BudgetError, RecipeError, RunError, one_line, place, short, storable
 from adamab.providers.embedders.base import Embedder
@@ -39,7 +38,7 @@ NANO = 10**9  # money is counted in billionths of a dollar, as whole numbers: su
 
 _FORM = "such as '200 samples, 1.50 usd, 500 calls'"
 # Plain ASCII digits only: int() and Decimal() would also take '1e3', 'nan', '1_000' and Arabic digits.
-_PART = re.compile(r"([0-9]{1,12})(?:\.([0-9]{1,9}))?\s*([a-z]*)", re.IGNORECASE)
+_PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*([a-z]*)", re.IGNORECASE)
 _UNITS = {"sample": "samples", "samples": "samples", "usd": "usd", "call": "calls", "calls": "calls"}
 
 
@@ -73,18 +72,13 @@ class Budget:
             return cls()
         if not isinstance(text, str):
             raise RecipeError(f"a budget is a number of samples or a text {_FORM}, not {short(text)}")
-        caps: dict[str, str] = {}
+        caps: dict[str, Any] = {}
         for part in text.split(","):
-            unit, number = _read(part, alone="," not in text)
+            unit, number = _read(part.strip(), alone="," not in text)
             if unit in caps:
                 raise RecipeError(f"the budget {short(text)} caps {unit} twice; name each once, {_FORM}")
-            caps[unit] = number
-        samples, usd, calls = (caps.get(unit) for unit in ("samples", "usd", "calls"))
-        return cls(
-            samples=None if samples is None else int(samples),
-            usd=None if usd is None else Decimal(usd),
-            calls=None if calls is None else int(calls),
-        )
+            caps[unit] = Decimal(number) if unit == "usd" else int(number)
+        return cls(**caps)
 
     @property
     def nano_usd(self) -> int | None:
@@ -93,9 +87,9 @@ class Budget:
 
     def __str__(self) -> str:
         parts = [
-            "" if self.samples is None else f"{self.samples} sample{_s(self.samples)}",
-            "" if self.usd is None else f"{_cents(self.usd)} usd",
-            "" if self.calls is None else f"{self.calls} call{_s(self.calls)}",
+            "" if self.samples is None else f"{self.samples} sample{'' if self.samples == 1 else 's'}",
+            "" if self.usd is None else f"{_cents(f'{self.usd:f}')} usd",
+            "" if self.calls is None else f"{self.calls} call{'' if self.calls == 1 else 's'}",
         ]
         return ", ".join(part for part in parts if part) or "no cap"
 
@@ -111,37 +105,27 @@ class Spend:
     unsettled: int = 0  # calls whose outcome is unknown: still on their way, or their process was killed
 
     def __add__(self, other: Spend) -> Spend:
-        return Spend(
-            self.calls + other.calls,
-            self.nano_usd + other.nano_usd,
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            self.unsettled + other.unsettled,
-        )
+        return Spend(*map(operator.add, astuple(self), astuple(other)))
 
 
 def _read(part: str, *, alone: bool) -> tuple[str, str]:
     """Unit and number of one part, such as '1.50 usd'."""
-    match = _PART.fullmatch(part.strip())
+    match = _PART.fullmatch(part)
     if match is None:
-        raise RecipeError(f"the budget's part {short(part.strip())} is not a number with a unit, {_FORM}")
-    whole, fraction, word = match.groups()
+        raise RecipeError(f"the budget's part {short(part)} is not a number with a unit, {_FORM}")
+    number, word = match.groups()
     unit = _UNITS.get(word.lower() or ("samples" if alone else ""))
     if unit is None:
-        raise RecipeError(f"the budget's part {short(part.strip())} needs samples, usd or calls, {_FORM}")
-    if unit != "usd" and fraction is not None:
-        raise RecipeError(f"the budget's part {short(part.strip())} must be a whole number of {unit}")
-    return unit, whole if fraction is None else f"{whole}.{fraction}"
+        raise RecipeError(f"the budget's part {short(part)} needs samples, usd or calls, {_FORM}")
+    if unit != "usd" and "." in number:
+        raise RecipeError(f"the budget's part {short(part)} must be a whole number of {unit}")
+    return unit, number
 
 
-def _cents(amount: Decimal) -> str:
-    """At least two decimals, no exponent, nothing rounded."""
-    whole, _, fraction = f"{amount:f}".partition(".")
+def _cents(amount: str) -> str:
+    """At least two decimals, nothing rounded."""
+    whole, _, fraction = amount.partition(".")
     return f"{whole}.{fraction.rstrip('0'):0<2}"
-
-
-def _s(count: int) -> str:
-    return "" if count == 1 else "s"
 
 
 @dataclass(frozen=True)
@@ -153,23 +137,15 @@ class Usage:
     images: int = 0  # made, for services that bill by the image
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            self.images + other.images,
-        )
+        return Usage(*map(operator.add, astuple(self), astuple(other)))
 
     def times(self, number: int) -> Usage:
         """Of so many equal calls."""
-        return Usage(number * self.input_tokens, number * self.output_tokens, number * self.images)
+        return Usage(*(number * count for count in astuple(self)))
 
     def or_more(self, other: Usage) -> Usage:
         """The larger of each."""
-        return Usage(
-            max(self.input_tokens, other.input_tokens),
-            max(self.output_tokens, other.output_tokens),
-            max(self.images, other.images),
-        )
+        return Usage(*map(max, astuple(self), astuple(other)))
 
     @property
     def tokens(self) -> int:
@@ -235,19 +211,23 @@ class Price:
         return model, cls(Decimal(match[1]), Decimal(match[2] or 0))
 
 
-_NONE: Mapping[str, Price] = MappingProxyType({})
-
-
 def find_price(
-    service: str, model: str, own: Mapping[str, Price] = _NONE, *, address: str | None = None
+    service: str, model: str, own: Mapping[str, Price] | None = None, *, address: str | None = None
 ) -> Price | None:
-    """The price of `model` at `service`; None where it is unknown.
+    """The price of a model, from the user's prices or from the packaged list of genai-prices.
 
-    `own` are the user's prices, by 'MODEL' or 'SERVICE:MODEL'; they come first. The list is asked
-    about whoever is at `address`, the API's URL, since others speak a service's protocol as well.
+    Args:
+        service: the provider's name, such as openai.
+        model: the model's name at that provider.
+        own: the user's prices by 'MODEL' or 'SERVICE:MODEL', which come first.
+        address: the API's URL; the list is asked about whoever is there, since others speak a
+            provider's protocol as well.
+
+    Returns:
+        The highest price of the coming day; None where it is unknown.
     """
     for name in (f"{service}:{model}", model):
-        if name in own:
+        if own is not None and name in own:
             return own[name]
     return _listed(service, model, datetime.now(UTC), address)
 
@@ -257,7 +237,10 @@ def check_prices(
 ) -> None:
     """Refuse a cap on money that cannot be kept because some model's price is unknown.
 
-    `makes_images` are the models among them whose images may be billed one by one.
+    Args:
+        budget: the caps.
+        prices: the price of each model; None where it is unknown.
+        makes_images: the models among them whose images may be billed one by one.
     """
     if budget.usd is None:
         return
@@ -280,8 +263,7 @@ def usd(nano: int, rounding: str = ROUND_HALF_UP) -> str:
     amount = Decimal(nano) / NANO
     places = 2 if abs(amount) >= 1 or not nano else 2 - amount.adjusted()
     rounded = amount.quantize(Decimal(1).scaleb(-min(places, 9)), rounding=rounding)
-    whole, _, fraction = f"{rounded:,f}".partition(".")
-    return f"{whole}.{fraction.rstrip('0'):0<2} usd"
+    return f"{_cents(f'{rounded:,f}')} usd"
 
 
 @cache
@@ -356,7 +338,7 @@ _REMEDIES = {
     sqlite3.SQLITE_BUSY: "is in use by another process; wait until that has ended and start again",
     sqlite3.SQLITE_LOCKED: "is in use by another process; wait until that has ended and start again",
 }
-_DAMAGE = "is damaged ({}); put a copy of it back, or start anew in another run directory"
+_DAMAGE = "is damaged ({}); put a copy of it back, or start over in another run directory"
 
 Key = tuple[str, str | None]  # purpose and class
 
@@ -382,8 +364,8 @@ class Ledger:
         self._lock = threading.RLock()
         self._db: sqlite3.Connection | None = None
         self._prepared = False
+        self._process = os.getpid()
         self._ended = ""  # why nothing more can be written
-        _LEDGERS.add(self)
 
     def __enter__(self) -> Ledger:
         return self
@@ -392,19 +374,30 @@ class Ledger:
         self.close()
 
     def plan(self, rounds: int, purposes: Sequence[str]) -> None:
-        """Say how many rounds are to come, each with a call of every purpose.
+        """Keep what the rounds to come need out of reach of calls that run ahead of them.
 
-        Calls that run ahead of them must leave that many calls, and the money for them at the price of
-        the dearest call so far.
+        Args:
+            rounds: how many rounds are to come.
+            purposes: what each of them calls, at the price of the dearest call so far.
         """
         self._rounds, self._purposes = rounds, tuple(purposes)
 
     def reserve(
         self, purpose: str, nano_usd: int | None, *, class_name: str | None = None, ahead: bool = False
     ) -> int:
-        """Count a call before it is made, with what it may cost at most; None where no price is known.
+        """Count a call before it is made.
 
-        Raises `BudgetError`, and counts nothing, where the call might exceed a cap.
+        Args:
+            purpose: what the call is for, such as embed.
+            nano_usd: the most it may cost; None where no price is known.
+            class_name: the class that it is made for, if any.
+            ahead: whether it runs ahead of the planned rounds and must leave them what they need.
+
+        Returns:
+            The reservation's number, for `settle`.
+
+        Raises:
+            BudgetError: the call might exceed a cap; nothing is counted.
         """
         with self._writing() as db:
             planned = Spend()
@@ -419,7 +412,13 @@ class Ledger:
             return int(db.execute(_INSERT, (None, purpose, name, amount, None, None)).lastrowid or 0)
 
     def settle(self, reservation: int, nano_usd: int | None, usage: Usage | None) -> None:
-        """Replace what was reserved by what the call cost; None leaves it as it was reserved."""
+        """Replace what was reserved by what the call cost.
+
+        Args:
+            reservation: the number that `reserve` returned.
+            nano_usd: the cost; None leaves it at what was reserved.
+            usage: the tokens; None where the service did not say.
+        """
         with self._writing() as db:
             if reservation not in self._open:
                 raise ValueError(f"reservation {reservation} does not exist or is settled already")
@@ -462,11 +461,12 @@ class Ledger:
             self._last = number
 
     def close(self) -> None:
-        """Let go of the file for good. What was spent can still be asked for."""
+        """Close the file for good. `spent` and `by_class` still answer."""
         with self._lock:
             with contextlib.suppress(RunError):
                 self.by_class()
-            self._disconnect()
+            if self._db is not None:
+                self._db.close()
             self._ended = "closed; start the run again"
 
     def _check(self, nano_usd: int | None, planned: Spend) -> None:
@@ -499,17 +499,21 @@ class Ledger:
             if not self._prepared:
                 with contextlib.suppress(sqlite3.OperationalError):  # another process is just doing the same
                     db.execute("PRAGMA journal_mode = WAL")
-                with _transaction(db):
+                with db:
+                    db.execute("BEGIN IMMEDIATE")
                     for statement in _SCHEMA:
                         db.execute(statement)
                 self._prepared = True
-            with _transaction(db):
+            with db:  # commits, or rolls back where anything is raised
+                db.execute("BEGIN IMMEDIATE")
                 self.read(db)
                 yield db
 
     def _connected(self) -> sqlite3.Connection:
         if self._ended:
             raise RunError(f"{self._name}: {self._ended}")
+        if self._process != os.getpid():  # neither SQLite's locks nor sums in memory survive a fork
+            raise RunError(f"{self._name}: opened by another process; open it again in this one")
         if self._db is not None:
             return self._db
         where = ":memory:"
@@ -522,18 +526,6 @@ class Ledger:
         db.execute("PRAGMA synchronous = FULL")  # a reservation is on the disk before the call is made
         self._db = db
         return db
-
-    def _disconnect(self) -> None:
-        """Close the file until it is needed again."""
-        if self._db is not None:
-            self._db.close()
-        self._db, self._prepared = None, False
-
-    def _begin_in_child(self) -> None:
-        """What a forked process has to know: its lock is its own, and its memory is a copy."""
-        self._lock = threading.RLock()
-        if self.path is None:
-            self._ended = "kept in the memory of another process; give the run a directory"
 
     @property
     def _name(self) -> str:
@@ -558,59 +550,9 @@ def spent_in(db: sqlite3.Connection) -> tuple[dict[Key, Spend], int]:
     return ledger._totals, sum(nano_usd or 0 for _, nano_usd in ledger._open.values())
 
 
-@contextlib.contextmanager
-def _transaction(db: sqlite3.Connection) -> Iterator[None]:
-    try:
-        db.execute("BEGIN IMMEDIATE")
-        yield
-        db.execute("COMMIT")
-    except BaseException:
-        with contextlib.suppress(sqlite3.Error):
-            db.execute("ROLLBACK")
-        raise
-
-
 def _within(count: int) -> int:
     """What fits a column, whatever a server claims to have used."""
     return max(0, min(count, 2**62))
-
-
-# SQLite's idea of which locks it holds does not survive a fork. Ledgers may be used on both sides of one,
-# so each closes its file before, and both processes open it again when they need it. A run's other
-# connections belong to the process that writes it and are not used in a child.
-_LEDGERS: weakref.WeakSet[Ledger] = weakref.WeakSet()
-_FORKING = threading.Lock()
-_held: list[Ledger] = []
-
-
-def _before_fork() -> None:
-    _FORKING.acquire()
-    for ledger in list(_LEDGERS):
-        ledger._lock.acquire()
-        _held.append(ledger)
-        if ledger.path is not None:
-            with contextlib.suppress(sqlite3.Error):
-                ledger._disconnect()
-
-
-def _after_fork_in_parent() -> None:
-    while _held:
-        _held.pop()._lock.release()
-    _FORKING.release()
-
-
-def _after_fork_in_child() -> None:
-    while _held:
-        _held.pop()._begin_in_child()
-    _FORKING.release()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork,
-        after_in_parent=_after_fork_in_parent,
-        after_in_child=_after_fork_in_child,
-    )
 
 
 # What stands between a fit and the world: every paid call is priced, metered and remembered.
@@ -632,9 +574,9 @@ class CallContext:
 
     @contextmanager
     def connected(self, embedder: Embedder, generator: Generator | None) -> Iterator[None]:
-        """Meter both for the time of a fit; they may be used again after it, or by another.
+        """Meter embedder and generator for the time of a fit; afterwards they are as before.
 
-        A money cap without a price is told before any call.
+        Raises `RecipeError` before any call where money is capped and a price is unknown.
         """
         clients = priced(embedder, generator, self.prices, self.budget)
         for api, _ in clients:
@@ -667,26 +609,30 @@ class CallContext:
 def priced(
     embedder: Embedder, generator: Generator | None, own: Mapping[str, Price], budget: Budget
 ) -> list[tuple[ApiClient, Price | None]]:
-    """The clients that a fit uses, each with the price of its model; None where it is unknown.
+    """The clients that a fit uses, each with the price of its model.
 
-    Raises `RecipeError` where the budget caps money and a price is not known.
+    Args:
+        embedder: its client is among them if it has one.
+        generator: the same.
+        own: the user's prices by model.
+        budget: where it caps money, every price must be known, or a `RecipeError` is raised.
+
+    Returns:
+        Clients and prices; None where a price is unknown.
     """
     clients = [(embedder.api, False)]
     if generator is not None:
         clients.append((generator.api, generator.modality == "image"))
-    prices, drawing = list[tuple["ApiClient", Price | None]](), []
-    for api, draws in clients:
+    prices: list[tuple[ApiClient, Price | None]] = []
+    for api, makes_images in clients:
         if api is None:
             continue
         price = find_price(api.service.name, api.model, own, address=api.service.base_url)
         name = f"{api.service.name}:{api.model}"
-        if price is not None and price.image is not None and not draws:
+        if price is not None and price.image is not None and not makes_images:
             raise RecipeError(
                 f"{name} makes no images, so its price cannot be by the image; give it by tokens"
             )
-        drawing += [name] if draws else []
+        check_prices(budget, {name: price}, makes_images=[name] if makes_images else [])
         prices.append((api, price))
-    if prices:
-        named = {f"{api.service.name}:{api.model}": price for api, price in prices}
-        check_prices(budget, named, makes_images=drawing)
     return prices
