@@ -215,9 +215,6 @@ def test_an_image_can_be_the_query_of_one_model(server, make, tmp_path, paint):
     assert Pillow.open(io.BytesIO(base64.b64decode(query["image"], validate=True))).size == (24, 24)
     expected, most = baseline.judge.usage(images[0], ["a", "b"])
     assert expected.input_tokens < most.input_tokens
-    bare = make("jina", image_as="string").fit(colours)
-    bare.predict({}, images[:1])
-    assert server.seen[-1].body["query"] == query["image"]
     for other in (make("cohere"), make("voyage"), make("jina", model="jina-reranker-v2-base-multilingual")):
         with pytest.raises(ProviderError, match="takes no images; use rerank:jina:jina-reranker-m0"):
             other.fit(colours).predict({}, images)
@@ -237,7 +234,6 @@ def test_specs_are_checked():
         ("rerank:cohere:rerank-v3.5?batch=0", "batch"),
         ("rerank:cohere:rerank-v3.5?batch=x", "batch"),
         ("rerank:cohere:rerank-v3.5?rpmm=3", "rpmm"),
-        ("rerank:jina:jina-reranker-m0?image_as=x", "image_as"),
     ):
         with pytest.raises(ProviderError, match=word):
             make_baseline(spec)

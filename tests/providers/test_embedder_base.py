@@ -166,7 +166,7 @@ async def test_pieces_of_different_width() -> None:
         async def _embed(self, texts: Sequence[str], *, kind: Kind, views: Sequence[str]) -> Embedded:
             return Embedded({"pooled": np.ones((1, 1 + len(texts[0])), np.float32)}, np.zeros(1, bool))
 
-    with pytest.raises(EmbedderError, match="not numbers of one width"):
+    with pytest.raises(EmbedderError, match="differ in width"):
         await Uneven([[0], [1]]).embed(["a", "bc"])
 
 

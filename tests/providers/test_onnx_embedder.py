@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +180,7 @@ async def test_only_a_batch_of_pixels_is_held(network: Path, images: list[Image]
             sizes.append(len(feed["pixels"]))
             return loaded.session.run(names, feed)
 
-    embedder._loaded = type(loaded)(Watched(), loaded.shape, loaded.preparation, loaded.title)
+    embedder._loaded = replace(loaded, session=Watched())
     await embedder.embed(images)
     assert sizes == [2, 2, 1]
 

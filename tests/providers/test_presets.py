@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from adamab.errors import ProviderError
 from adamab.providers.embedders.api import OpenAIEmbedder, VoyageEmbedder
 from adamab.providers.generators.openai import OpenAIGenerator
 from adamab.providers.generators.openai_image import OpenAIImageGenerator
@@ -27,7 +26,6 @@ from adamab.task.spec import split_spec
         ("Qwen3-Embedding-0.6B", "embedder", "st:Qwen/Qwen3-Embedding-0.6B"),
         ("CLIP-ViT-Large", "embedder", "clip:openai/clip-vit-large-patch14"),
         ("voyage-multimodal-3?rpm=9", "embedder", "voyage:voyage-multimodal-3?rpm=9"),
-        ("preset:clip-vit-large", "embedder", "clip:openai/clip-vit-large-patch14"),
         ("openai:text-embedding-3-small", "embedder", "openai:text-embedding-3-small"),
         ("local", "embedder", "local"),
         ("gpt-4o-mini", "generator", "openai:gpt-4o-mini?temperature=1"),
@@ -36,7 +34,6 @@ from adamab.task.spec import split_spec
         ("none", "generator", "none"),
         ("gpt-4o-mini", "chat", "chat:gpt-4o-mini"),
         ("chat:gpt-4o-mini?rpm=3", "chat", "chat:gpt-4o-mini?rpm=3"),
-        ("chat:preset:gpt-4o-mini", "chat", "chat:gpt-4o-mini"),
         ("some-model", "chat", "chat:some-model"),
         ("llama3.2:3b", "chat", "chat:llama3.2:3b"),
         ("cohere-rerank-v3.5", "reranker", "rerank:cohere:rerank-v3.5"),
@@ -65,13 +62,6 @@ def test_other_services_have_their_own_address_and_variable() -> None:
         "mistral-small": ("api.mistral.ai/v1", "MISTRAL_API_KEY"),
         "llama-3.2": ("localhost:11434/v1", "OLLAMA_API_KEY"),
     }
-
-
-def test_an_unknown_preset_is_told() -> None:
-    with pytest.raises(ProviderError, match="did you mean 'gpt-4o-mini'"):
-        expand("preset:gpt-4o-mni", "chat")
-    with pytest.raises(ProviderError, match="unknown preset"):
-        expand("chat:preset:nothing", "chat")
 
 
 def test_the_providers_take_what_the_presets_say() -> None:

@@ -9,7 +9,6 @@ from adamab.errors import EmbedderError
 from adamab.providers.embedders.sentence_transformers import (
     VIEWS,
     Piece,
-    as_half,
     averaged,
     split,
     token_views,
@@ -64,9 +63,9 @@ def test_nothing_but_a_prompt_gives_zeros() -> None:
 
 
 def test_rounding_to_half_stays_finite() -> None:
-    rounded = as_half(np.array([1e9, -1e9, 1 / 3], np.float32))
-    assert rounded[:2].tolist() == [65504, -65504]
-    assert rounded[2] == np.float32(np.float16(1 / 3))
+    hidden, one = torch.tensor([[[1e9, -1e9, 1 / 3]]]), torch.ones((1, 1))
+    (rounded,) = token_views([hidden], one, 0 * one, prompt_tokens=0, views=["layers"])["layers"]
+    assert rounded.tolist() == [65504, -65504, np.float16(1 / 3)]
 
 
 def test_pieces_are_averaged_by_tokens() -> None:

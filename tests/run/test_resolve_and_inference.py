@@ -44,8 +44,6 @@ def test_the_treatment_of_long_texts_is_part_of_the_name(tiny_st):
     name = embedder_name(tiny_st, "average")
     assert name == f"{tiny_st}?long_texts=average"
     assert open_embedder(name, cache=False).long_texts == "average"
-    assert open_embedder(tiny_st, long_texts="average", cache=False).long_texts == "average"
-    assert open_embedder(name, long_texts="cut", cache=False).long_texts == "cut"
     assert open_embedder(tiny_st, cache=False).long_texts == "cut"
     assert embedder_name(name, "cut") == f"{tiny_st}?long_texts=cut"
     assert embedder_name("local?device=cpu", "cut") == "local?device=cpu&long_texts=cut"

@@ -15,17 +15,13 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adamab.providers.embedders.base import Embedded, Embedder, Item, Keep, Kind, Part, TextError
-from adamab.providers.sqlite_file import CacheFile, DamagedError, PlaceError
-
-if TYPE_CHECKING:
-    pass
-
+from adamab.providers.sqlite_file import CacheFile, DamagedError
 
 # Answers of a generator's API, kept before they are used: what was paid for is never bought twice.
 
@@ -100,8 +96,7 @@ class StoredReplies:
 class CachedReplies:
     """Answers in the cache's file; where one cannot be stored, a warning says so once.
 
-    `file` is that of a `VectorCache`, or the user's cache where none is given; a strict one raises
-    `CacheError` instead of the warning.
+    `file` is that of a `VectorCache`, or the user's cache where none is given.
     """
 
     def __init__(self, file: CacheFile | None = None) -> None:
@@ -111,15 +106,15 @@ class CachedReplies:
         """The answer, if it is there; a damaged row counts as missing."""
         query = "SELECT content, refused, cut, crc FROM replies WHERE key = ?"
 
-        def find(db: sqlite3.Connection) -> Reply | None:
-            return _decode_reply(db.execute(query, [_ask_key(ask)]).fetchone()) if _has_table(db) else None
+        def row(db: sqlite3.Connection) -> Any:
+            return db.execute(query, [_ask_key(ask)]).fetchone() if _has_table(db) else None
 
-        try:
-            return self.file.read(find, None)
-        except PlaceError:
-            if self.file.strict:
-                raise
-            return None  # storing the answer will warn of it
+        stored = self.file.read(row, None, lenient=True)
+        if stored is None or not isinstance(stored[0], str):
+            return None
+        content, refused, cut, crc = stored
+        intact = crc == _crc(content.encode(), refused, cut)
+        return Reply(content, bool(refused), bool(cut)) if intact else None
 
     def put(self, ask: Ask, reply: Reply) -> None:
         """Keep an answer."""
@@ -172,15 +167,6 @@ def _ask_key(ask: Ask) -> bytes:
     return _hashed(ask.digest, ask.class_name, str(ask.batch), str(ask.number))
 
 
-def _decode_reply(row: tuple[Any, ...] | None) -> Reply | None:
-    if row is None or not isinstance(row[0], str):
-        return None
-    content, refused, cut, crc = row
-    if crc != _crc(content.encode(), refused, cut):
-        return None
-    return Reply(content, bool(refused), bool(cut))
-
-
 SLICE = 256  # texts embedded before they are stored: what a killed process loses at most
 _NOTE_USE = (
     "INSERT INTO models (fingerprint, last_used) VALUES (?, ?) "
@@ -218,21 +204,37 @@ class VectorCache(CacheFile):
     def get(
         self, fingerprint: str, kind: Kind, items: Sequence[Item], views: Sequence[str]
     ) -> dict[tuple[int, str], CachedVector]:
-        """What is stored of `items`, by (number of the item, view). Damaged rows count as missing."""
+        """What is stored of some items; damaged rows count as missing.
+
+        Args:
+            fingerprint: the embedder's.
+            kind: which side of the match the items are on.
+            items: texts or images.
+            views: the names of the views.
+
+        Returns:
+            The vectors by (number of the item, view).
+        """
         keys = {_hashed(fingerprint, kind, item): number for number, item in enumerate(items)}
         key_marks, view_marks = (", ".join("?" * count) for count in (len(keys), len(views)))
         query = (
             "SELECT key, view, dtype, width, overlong, crc, data FROM vectors "
             f"WHERE key IN ({key_marks}) AND view IN ({view_marks})"
         )
-        rows: list[Any] = self.read(lambda db: db.execute(query, [*keys, *views]).fetchall(), [])
+        rows: list[Any] = self.read(
+            lambda db: db.execute(query, [*keys, *views]).fetchall(), [], lenient=True
+        )
         vectors = ((keys[key], view, _decode(*rest)) for key, view, *rest in rows)
         return {(number, view): vector for number, view, vector in vectors if vector is not None}
 
     def put(self, fingerprint: str, kind: Kind, items: Sequence[Item], embedded: Embedded) -> None:
-        """Store vectors; where that fails, warn once and go on, since the vectors are there already.
+        """Store vectors; where that fails, warn once, or raise `CacheError` if the cache is strict.
 
-        A strict cache raises `CacheError` instead.
+        Args:
+            fingerprint: the embedder's.
+            kind: which side of the match the items are on.
+            items: texts or images.
+            embedded: their vectors, in the same order.
         """
         rows = []
         for view, matrix in embedded.views.items():
@@ -280,8 +282,6 @@ class CachedEmbedder(Embedder):
         self.cache = cache
         self.slice_size = slice_size
         self.api, self.modalities = embedder.api, embedder.modalities
-        remedy = "fit into another directory" if cache.strict else "run: adamab cache purge"
-        self._width_problem = f"was stored with another width under the same fingerprint; {remedy}"
         self._touched = False
 
     def __str__(self) -> str:
@@ -306,18 +306,13 @@ class CachedEmbedder(Embedder):
     ) -> AsyncGenerator[Part]:
         lacking: list[int] = []
         for start in range(0, len(items), self.slice_size):
-            asked = items[start : start + self.slice_size]
-            try:
-                stored = self.cache.get(self.fingerprint, kind, asked, views)
-            except PlaceError:
-                if self.cache.strict:
-                    raise
-                stored = {}  # storing the vectors will warn of it
+            some = items[start : start + self.slice_size]
+            stored = self.cache.get(self.fingerprint, kind, some, views)
             if stored and not self._touched:
                 self._touched = True  # once is enough: a date is all that it changes
                 self.cache.touch(self.fingerprint)
-            held = [n for n in range(len(asked)) if all((n, view) in stored for view in views)]
-            lacking += [start + n for n in range(len(asked)) if any((n, v) not in stored for v in views)]
+            held = [n for n in range(len(some)) if all((n, view) in stored for view in views)]
+            lacking += [start + n for n in range(len(some)) if any((n, v) not in stored for v in views)]
             if held:
                 vectors = {v: self._joined(v, [stored[n, v].vector[None] for n in held]) for v in views}
                 overlong = np.array([any(stored[n, v].overlong for v in views) for n in held], np.bool_)
@@ -326,36 +321,24 @@ class CachedEmbedder(Embedder):
         size = self.slice_size if self.api is None else len(items)
         for start in range(0, len(lacking), size):
             numbers = lacking[start : start + size]
-            async with aclosing(self._fresh(items, numbers, kind, views, keep)) as parts:
-                async for part in parts:
-                    yield part
+            wanted = [items[number] for number in numbers]
 
-    async def _fresh(
-        self,
-        items: Sequence[Item],
-        numbers: Sequence[int],
-        kind: Kind,
-        views: Sequence[str],
-        keep: Keep | None,
-    ) -> AsyncGenerator[Part]:
-        """Vectors that are not stored; each part is stored here and by whoever asks for it."""
-        asked = [items[number] for number in numbers]
+            def store(places: Sequence[int], fresh: Embedded, numbers: Sequence[int] = numbers) -> None:
+                rows = [numbers[place] for place in places]
+                try:
+                    if keep is not None:
+                        keep(rows, fresh)
+                finally:  # one that cannot store does not keep the other from it
+                    self.cache.put(self.fingerprint, kind, [items[row] for row in rows], fresh)
 
-        def store(places: Sequence[int], fresh: Embedded) -> None:
+            if self.cache.strict:
+                self.cache.touch(self.fingerprint)  # what cannot be stored is not bought
             try:
-                if keep is not None:
-                    keep([numbers[place] for place in places], fresh)
-            finally:  # one that cannot store does not keep the other from it
-                self.cache.put(self.fingerprint, kind, [asked[place] for place in places], fresh)
-
-        if self.cache.strict:
-            self.cache.touch(self.fingerprint)  # what cannot be stored is not bought
-        try:
-            async with aclosing(self.embedder.parts(asked, kind=kind, views=views, keep=store)) as parts:
-                async for places, fresh in parts:
-                    yield [numbers[place] for place in places], fresh
-        except TextError as error:
-            raise error.at(numbers[error.number]) from None
+                async with aclosing(self.embedder.parts(wanted, kind=kind, views=views, keep=store)) as parts:
+                    async for places, fresh in parts:
+                        yield [numbers[place] for place in places], fresh
+            except TextError as error:
+                raise error.at(numbers[error.number]) from None
 
 
 def _delete(db: sqlite3.Connection, fingerprint: str | None) -> None:

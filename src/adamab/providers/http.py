@@ -21,7 +21,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 import httpx
@@ -253,16 +253,15 @@ def _number(name: str, value: str | float) -> float:
 
 def checked_url(name: str, url: str) -> str:
     """`url` without a slash at its end, if it can be a server's; its parts are never quoted."""
-    try:
+    with suppress(ValueError):
         parts = urlsplit(url.strip())
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        parts, host = SplitResult("", "", "", "", ""), None
-    if "@" in parts.netloc:
-        raise ProviderError(f"{name}: base_url holds a user name or password; keys come from the environment")
-    if not host or not _URL.fullmatch(url.strip()):
-        raise ProviderError(f"{name}: base_url cannot be used; write for example http://localhost:8000/v1")
-    return parts._replace(netloc=parts.netloc.lower()).geturl().rstrip("/")
+        if "@" in parts.netloc:
+            raise ProviderError(
+                f"{name}: base_url holds a user name or password; keys come from the environment"
+            )
+        if parts.hostname and parts.port != 0 and _URL.fullmatch(url.strip()):
+            return parts._replace(netloc=parts.netloc.lower()).geturl().rstrip("/")
+    raise ProviderError(f"{name}: base_url cannot be used; write for example http://localhost:8000/v1")
 
 
 def key_names(name: str) -> tuple[str, ...]:
@@ -379,15 +378,6 @@ class Again:
     wait: float | None = None  # seconds that the service asked for
     answered: bool = False  # completely, and paid for, but what it says cannot be used
     garbled: bool = False  # an answer that is no JSON: the service's, or what became of it on the way
-
-    def give_up(self, service: Service, attempts: int) -> ApiError:
-        """The error when all attempts have failed."""
-        times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
-        what = "no usable answer" if self.answered else "no answer"
-        remedy = f"see what serves {service.place}" if self.answered else "start again later"
-        return ApiError(
-            f"{service.name}: {what} after {times} (last: {self.reason}); {remedy}", status=self.status
-        )
 
 
 def failure(
@@ -560,14 +550,24 @@ class ApiClient:
             if attempt == self.limits.retries or unusable > _UNUSABLE:
                 break
             await self._pause(backoff(self.limits, attempt, answer.wait, self._randomness))
-        raise answer.give_up(self.service, attempt + 1)
+        attempts = "1 attempt" if attempt == 0 else f"{attempt + 1} attempts"
+        what = "no usable answer" if answer.answered else "no answer"
+        remedy = f"see what serves {self.service.place}" if answer.answered else "start again later"
+        raise ApiError(
+            f"{self.service.name}: {what} after {attempts} (last: {answer.reason}); {remedy}",
+            status=answer.status,
+        )
 
     async def _attempt(
         self, call: Call, usage: Callable[[Any], Usage | None], keep: Callable[[Any], None] | None
     ) -> Any:
         headers = self._headers(call)
         async with self._slot():
-            claims = await self._turn(call)
+            claims = [] if self._requests is None else [self._requests.claim()]
+            if self._tokens is not None:
+                claims.append(self._tokens.claim(call.bound.tokens))
+            for claim in claims:
+                await self._pause(claim.start - time.monotonic())
             self._check_stop()
             with self._metered(call) as outcome:
                 self.active += 1
@@ -615,14 +615,6 @@ class ApiClient:
     def _check_stop(self) -> None:
         if self.stop is not None and self.stop.is_set():
             raise StoppedError(f"{self.service.name}: stopped before a call")
-
-    async def _turn(self, call: Call) -> list[Claim]:
-        claims = [] if self._requests is None else [self._requests.claim()]
-        if self._tokens is not None:
-            claims.append(self._tokens.claim(call.bound.tokens))
-        for claim in claims:
-            await self._pause(claim.start - time.monotonic())
-        return claims
 
     async def _answer(self, call: Call, headers: Mapping[str, str], outcome: _Outcome) -> Any:
         """The answer's JSON, or why to ask again; raises `ApiError` where that would not help.

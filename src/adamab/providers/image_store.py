@@ -52,28 +52,24 @@ class ImageStore:
         if not (self.thumbnail(image).is_file() and _is_intact(image)):
             _write(self.thumbnail(image), _small(data, image.path.name))
             _write(image.path, data)
-        if share:
-            self._share(image, data)
-        return self._remembered(image)
-
-    def _share(self, image: Image, data: bytes) -> None:
-        if self.shared is None:
-            return
-        copy = Image(image.digest, self.shared / image.path.name)
-        if not _is_intact(copy):
-            with contextlib.suppress(RunError):  # a convenience: the run has its own
-                _write(copy.path, data)
+        if share and self.shared is not None:
+            copy = Image(digest, self.shared / image.path.name)
+            if not _is_intact(copy):
+                with contextlib.suppress(RunError):  # a convenience: the run has its own
+                    _write(copy.path, data)
+        self._known[image.reference] = image
+        return image
 
     def has(self, reference: str) -> bool:
         """Whether an image is there."""
-        return self._found(reference) is not None
+        return self._lookup(reference) is not None
 
     def find(self, reference: str) -> Image:
         """The image that a reference stands for."""
-        image = self._found(reference)
+        image = self._lookup(reference)
         if image is None:
             raise RunError(
-                f"{place(self.directory)}: the image {reference[:18]}… is gone; put it back, or begin anew "
+                f"{place(self.directory)}: the image {reference[:18]}… is gone; put it back, or start over "
                 "with --overwrite"
             )
         return image
@@ -94,27 +90,18 @@ class ImageStore:
         """Where its thumbnail lies, if it was put here."""
         return self.directory / THUMBNAILS / f"{image.digest}.jpg"
 
-    def _found(self, reference: str) -> Image | None:
+    def _lookup(self, reference: str) -> Image | None:
         if reference in self._known or not is_reference(reference):
             return self._known.get(reference)
         own = _lying_in(self.directory, reference)
         if own is not None:
-            return self._remembered(own)
-        return None if self.shared is None else self._fetched(self.shared, reference)
-
-    def _fetched(self, folder: Path, reference: str) -> Image | None:
-        shared = _lying_in(folder, reference)
-        if shared is None:
-            return None
-        try:
-            data = shared.path.read_bytes()
-        except OSError:  # somebody has just purged the folder
-            return None
-        return self.put(data) if digest_of(data) == shared.digest else None
-
-    def _remembered(self, image: Image) -> Image:
-        self._known[image.reference] = image
-        return image
+            self._known[reference] = own
+            return own
+        shared = None if self.shared is None else _lying_in(self.shared, reference)
+        if shared is not None:
+            with contextlib.suppress(OSError):  # somebody has just purged the folder
+                return self.put(shared.path.read_bytes())
+        return None
 
 
 def temporary_store(*, shared: Path | None = None) -> ImageStore:

@@ -11,7 +11,6 @@ import re
 import sqlite3
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -343,7 +342,7 @@ _DAMAGE = "is damaged ({}); put a copy of it back, or start over in another run 
 Key = tuple[str, str | None]  # purpose and class
 
 
-class Ledger:
+class Ledger(contextlib.AbstractContextManager["Ledger", None]):
     """Caps on calls and money that hold under any concurrency.
 
     `path` is an SQLite file, which may hold other tables as well; without one, the book is
@@ -366,9 +365,6 @@ class Ledger:
         self._prepared = False
         self._process = os.getpid()
         self._ended = ""  # why nothing more can be written
-
-    def __enter__(self) -> Ledger:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -572,7 +568,7 @@ class CallContext:
     log: BatchLog | None = None
     stop: threading.Event | None = None  # set: no further call is begun
 
-    @contextmanager
+    @contextlib.contextmanager
     def connected(self, embedder: Embedder, generator: Generator | None) -> Iterator[None]:
         """Meter embedder and generator for the time of a fit; afterwards they are as before.
 

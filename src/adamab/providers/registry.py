@@ -19,10 +19,8 @@ from adamab.errors import (
     AdamabError,
     EmbedderError,
     GeneratorError,
-    ProviderError,
     one_line,
     short,
-    suggestion,
 )
 from adamab.providers.embedders.base import Embedder, Item
 from adamab.providers.generators.base import Generator
@@ -77,14 +75,18 @@ PRESETS: Mapping[Kind, Mapping[str, str]] = MappingProxyType(
 )
 # What may stand before a preset's name where a method is named.
 _METHODS: Mapping[Kind, tuple[str, ...]] = {"chat": ("chat",), "reranker": ("rerank", "cross-encoder")}
-_PREFIX = "preset:"
 
 
 def expand(spec: str, kind: Kind) -> str:
     """The spec that a preset stands for; any other spec as it is.
 
-    Of a chat model or a reranker it is the whole name of a method, `chat:MODEL` or `rerank:SERVICE:MODEL`.
-    `preset:NAME` insists on a preset.
+    Args:
+        spec: what the user wrote.
+        kind: what is to be made of it.
+
+    Returns:
+        A spec; of a chat model or a reranker the whole name of a method, `chat:MODEL` or
+        `rerank:SERVICE:MODEL`.
 
     Example:
         >>> expand("text-embedding-3-small?dimensions=256", "embedder")
@@ -95,12 +97,7 @@ def expand(spec: str, kind: Kind) -> str:
     bare, written = split_spec(spec)
     method, _, rest = bare.partition(":")
     named = method in _METHODS.get(kind, ()) and bool(rest)
-    name = rest if named else bare
-    wanted = name.startswith(_PREFIX)
-    name = name.removeprefix(_PREFIX)
-    preset = PRESETS[kind].get(name.lower())
-    if preset is None and wanted:
-        raise ProviderError(f"unknown preset {short(name)}; {suggestion(name, PRESETS[kind])}")
+    preset = PRESETS[kind].get((rest if named else bare).lower())
     if preset is not None:
         bare, options = split_spec(preset)
         return join_spec(bare, options | written)
@@ -131,26 +128,32 @@ GENERATORS = {
 }
 _WITHOUT_ARGUMENT = ("local", "noise", "transform")
 _MODELS = ("openai", "openai-image", "voyage", "cohere")
-_NUMBERS: dict[str, Callable[[str], float]] = {"int": int, "float": float}
 
 
-def resolve_embedder(spec: str | Embedder, **options: Any) -> Embedder:
-    """The embedder that `spec` names; an instance is returned as it is.
-
-    Options that are None count as not given.
-    """
+def resolve_embedder(spec: str | Embedder) -> Embedder:
+    """The embedder that `spec` names; an instance is returned as it is."""
     if isinstance(spec, Embedder):
         return spec
-    embedder = _resolve(spec, options, "embedder", EMBEDDERS, EmbedderError)
+    embedder = _resolve(spec, {}, "embedder", EMBEDDERS, EmbedderError)
     if not isinstance(embedder, Embedder):
         raise EmbedderError(f"{spec}: made a {type(embedder).__name__}, which is not an Embedder")
     return embedder
 
 
 def resolve_generator(spec: str | Generator | None, **options: Any) -> Generator | None:
-    """The generator that `spec` names; None and `none` mean that there is none."""
-    if spec is None or spec == "none" or isinstance(spec, Generator):
-        return None if isinstance(spec, str) else spec
+    """The generator that a spec names.
+
+    Args:
+        spec: such as `openai:MODEL`; an instance is returned as it is, None and `none` mean none.
+        options: more options, which overrule those in the spec; None counts as not given.
+
+    Returns:
+        The generator, if there is one.
+    """
+    if spec is None or spec == "none":
+        return None
+    if isinstance(spec, Generator):
+        return spec
     generator = _resolve(spec, options, "generator", GENERATORS, GeneratorError)
     if not isinstance(generator, Generator):
         raise GeneratorError(f"{spec}: made a {type(generator).__name__}, which is not a Generator")
@@ -169,23 +172,29 @@ def _resolve(
     spec = expand(spec, what)
     bare, written = split_spec(spec)
     name, _, rest = bare.partition(":")
-    factory = _factory(name, what, table, error)
-    if name in table and not rest and name not in _WITHOUT_ARGUMENT:
-        wanted = "MODEL" if name in _MODELS else "PATH"
-        raise error(f"{what} {spec!r} lacks what follows the colon; write {name}:{wanted}")
+    factory: Callable[..., object]
+    if name in table:
+        if not rest and name not in _WITHOUT_ARGUMENT:
+            wanted = "MODEL" if name in _MODELS else "PATH"
+            raise error(f"{what} {spec!r} lacks what follows the colon; write {name}:{wanted}")
+        module, _, attribute = table[name].partition(":")
+        factory = getattr(import_module(module), attribute)
+    else:
+        factory = _plugin(name, what, table, error)
     given: dict[str, Any] = dict(written)
     given |= {key: value for key, value in options.items() if value is not None}
-    try:
-        signature = inspect.signature(factory)
-    except ValueError:  # something written in C, which does not tell what it takes
-        return factory(rest, **given)
+    signature = inspect.signature(factory)
     for option, value in written.items():
         # Numbers where the factory's annotations want them.
         if given[option] is value and option in signature.parameters:
             kinds = re.findall(r"\w+", str(signature.parameters[option].annotation))
-            kind = next((kind for kind in kinds if kind in _NUMBERS), "")
-            if kind and "str" not in kinds:
-                given[option] = _number(kind, value, f"{what} {name!r}: option {option}", error)
+            if "str" in kinds or not {"int", "float"} & set(kinds):
+                continue
+            try:
+                given[option] = int(value) if "int" in kinds else float(value)
+            except ValueError:
+                wanted = "a whole number" if "int" in kinds else "a number"
+                raise error(f"{what} {name!r}: option {option}={short(value)} is not {wanted}") from None
     try:
         signature.bind(rest, **given)
     except TypeError as problem:
@@ -193,21 +202,9 @@ def _resolve(
     return factory(rest, **given)
 
 
-def _number(kind: str, value: str, where: str, error: type[AdamabError]) -> float:
-    try:
-        return _NUMBERS[kind](value)
-    except ValueError:
-        wanted = "a whole number" if kind == "int" else "a number"
-        raise error(f"{where}={short(value)} is not {wanted}") from None
-
-
-def _factory(
+def _plugin(
     name: str, what: str, table: Mapping[str, str], error: type[AdamabError]
 ) -> Callable[..., object]:
-    if name in table:
-        module, _, attribute = table[name].partition(":")
-        factory: Callable[..., object] = getattr(import_module(module), attribute)
-        return factory
     entries = {entry.name: entry for entry in metadata.entry_points(group=f"adamab.{what}s")}
     if name not in entries:
         raise error(f"unknown {what} {name!r}; there are: {', '.join(sorted({*table, *entries}))}")
@@ -236,15 +233,19 @@ class HasText(Protocol):
         """The image, if it is one; its text is then the reference."""
 
 
-def open_embedder(spec: str | Embedder, *, long_texts: str | None = None, cache: bool = True) -> Embedder:
-    """The embedder that `spec` names, with the vector cache in front of it unless it looks vectors up.
+def open_embedder(spec: str | Embedder, *, cache: bool = True) -> Embedder:
+    """The embedder that a spec names, with the vector cache in front of it unless it looks vectors up.
 
-    An instance is returned as it is. `local?long_texts=average`, which is what a model remembers,
-    means the same as `local` with that option.
+    Args:
+        spec: such as `st:PATH?long_texts=average`; an instance is returned as it is.
+        cache: whether vectors are looked for in the user's cache, and stored there.
+
+    Returns:
+        The embedder.
     """
     if isinstance(spec, Embedder):
         return spec
-    embedder = resolve_embedder(spec, long_texts=long_texts)
+    embedder = resolve_embedder(spec)
     if not cache or not embedder.cacheable:
         return embedder
     # Not needed where vectors are looked up, and starting SQLite takes its time.
@@ -254,7 +255,15 @@ def open_embedder(spec: str | Embedder, *, long_texts: str | None = None, cache:
 
 
 def keeping_vectors(embedder: Embedder, file: Path) -> Embedder:
-    """The same embedder; vectors that it is paid for are kept in `file`, whatever becomes of the cache."""
+    """An embedder whose paid vectors are also kept in a file of the run.
+
+    Args:
+        embedder: returned as it is where it is not paid for.
+        file: where they are kept, whatever becomes of the cache.
+
+    Returns:
+        The same vectors, from the file where it has them.
+    """
     if embedder.api is None or not embedder.cacheable:
         return embedder
     from adamab.providers.cache import CachedEmbedder, VectorCache
@@ -303,9 +312,15 @@ def remembered_embedder(spec: str) -> str:
 
 
 def embedder_key(row: HasText, embedder: Embedder, prompts: Prompts) -> Item:
-    """What the embedder is asked for: the worded text, the image, or the id where vectors are looked up.
+    """What an embedder gets of a row: the worded text, the image, or the id where vectors are looked up.
 
-    An id is a name, not a text: embedding it would give a vector of nothing.
+    Args:
+        row: a sample. Its id is a name, not a text: embedding it would give a vector of nothing.
+        embedder: one that is not cacheable looks vectors up.
+        prompts: how texts are worded.
+
+    Returns:
+        What to pass to `Embedder.embed`.
     """
     if row.id is not None and not embedder.cacheable:
         return row.id

@@ -122,9 +122,23 @@ class CacheFile(SqliteFile):
                 total += file.stat().st_size if file.is_file() else 0
         return total
 
-    def read(self, action: Callable[[sqlite3.Connection], T], default: T) -> T:
-        """What `action` makes of the file, or `default` where there is none; raises `CacheError`."""
-        self._check_place()
+    def read(self, action: Callable[[sqlite3.Connection], T], default: T, *, lenient: bool = False) -> T:
+        """What `action` makes of the file; raises `CacheError`.
+
+        Args:
+            action: reads from the open file.
+            default: the answer where there is no file.
+            lenient: the same where no file can be, unless it is strict; storing will warn of it.
+
+        Returns:
+            What `action` returns, or `default`.
+        """
+        try:
+            self._check_place()
+        except PlaceError:
+            if self.strict or not lenient:
+                raise
+            return default
         if not self.exists():
             return default
         try:
@@ -160,7 +174,7 @@ class CacheFile(SqliteFile):
             trouble = f"{where}nothing can be stored ({error})"
             if self.strict:
                 if isinstance(error, TROUBLE) and is_damage(error):
-                    raise self._of_a_run(error) from None
+                    raise self._readable(error) from None
                 raise CacheError(
                     f"{trouble}, and it costs money; make room, then start again to go on"
                 ) from None
@@ -218,8 +232,17 @@ class CacheFile(SqliteFile):
         return bool(owner == self.application_id)
 
     def _readable(self, error: Exception) -> CacheError:
+        if self.strict and is_damage(error):
+            # No purge helps here: the file is part of a run, and what it holds was paid for.
+            return DamagedError(
+                f"{self.path}: the run's vectors are damaged ({one_line(error)}); they were left as they "
+                "are: put back a copy, or delete the file to have them made again"
+            )
         if self.strict:
-            return self._of_a_run(error)
+            return CacheError(
+                f"{self.path}: cannot be used ({one_line(error)}); see whether the disk is full or "
+                "read-only, then start again to go on"
+            )
         if is_damage(error):
             with contextlib.suppress(OSError):
                 if not self._is_ours():
@@ -230,18 +253,6 @@ class CacheFile(SqliteFile):
             )
         return CacheError(
             f"{self.path}: the vector cache cannot be used now ({error}); try again, or use --no-cache"
-        )
-
-    def _of_a_run(self, error: Exception) -> CacheError:
-        """No purge helps here: the file is part of a run, and what it holds was paid for."""
-        if is_damage(error):
-            return DamagedError(
-                f"{self.path}: the run's vectors are damaged ({one_line(error)}); they were left as they "
-                "are: put back a copy, or delete the file to have them made again"
-            )
-        return CacheError(
-            f"{self.path}: cannot be used ({one_line(error)}); see whether the disk is full or read-only, "
-            "then start again to go on"
         )
 
 

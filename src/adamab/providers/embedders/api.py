@@ -13,19 +13,15 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from adamab.errors import ApiError, EmbedderError, one_line, short
 from adamab.providers.embedders.base import Embedded, Embedder, Item, Keep, Kind, Part, TextError
-from adamab.providers.http import ApiClient, BadAnswerError, Call, Service, connection
+from adamab.providers.http import ApiClient, BadAnswerError, Call, connection
 from adamab.providers.metering import Usage, estimated_tokens
 from adamab.task.images import Image, decoded, header
-
-if TYPE_CHECKING:
-    import PIL.Image
-
 
 # Images on their way to a service: small enough, upright, and nothing in them but pixels.
 #
@@ -82,7 +78,14 @@ class SentImage:
 
     def encoded(self) -> tuple[str, bytes]:
         """`png` or `jpeg`, and the bytes."""
-        pixels = self._pixels()
+        from PIL.Image import Resampling
+
+        pixels = decoded(self.image, least_side=min(self.width, self.height))
+        # The header knows the sides as they lie in the file; decoding turns some images.
+        turned = (pixels.width < pixels.height) != (self.width < self.height)
+        size = (self.height, self.width) if turned else (self.width, self.height)
+        if pixels.size != size:
+            pixels = pixels.resize(size, Resampling.LANCZOS)
         pixels.info.clear()  # Pillow writes some of it to the file: a comment, a profile of colours
         stream = io.BytesIO()
         if self.lossless:
@@ -91,18 +94,17 @@ class SentImage:
             pixels.save(stream, "JPEG", quality=JPEG_QUALITY, subsampling=0)
         return "png" if self.lossless else "jpeg", stream.getvalue()
 
-    def _pixels(self) -> PIL.Image.Image:
-        from PIL.Image import Resampling
-
-        pixels = decoded(self.image, least_side=min(self.width, self.height))
-        # The header knows the sides as they lie in the file; decoding turns some images.
-        turned = (pixels.width < pixels.height) != (self.width < self.height)
-        size = (self.height, self.width) if turned else (self.width, self.height)
-        return pixels if pixels.size == size else pixels.resize(size, Resampling.LANCZOS)
-
 
 def sent_image(image: Image, most_pixels: int) -> SentImage:
-    """The image, shrunk to `most_pixels` where it has more; reads its header only."""
+    """How an image is sent; only its header is read.
+
+    Args:
+        image: the image.
+        most_pixels: a larger one is shrunk to this many pixels.
+
+    Returns:
+        The image with its size when it is sent.
+    """
     width, height, kind = header(image)
     scale = min(1.0, math.sqrt(most_pixels / (width * height)), _LONGEST_SIDE / max(width, height))
     if scale == 1.0:
@@ -113,7 +115,7 @@ def sent_image(image: Image, most_pixels: int) -> SentImage:
 
 _BYTES_A_TOKEN = 3  # fewer than real texts have, so that a request seldom turns out too large
 _SHORTEST_CUT = 64  # bytes; a text that is too large even so is refused for another reason
-_ABOUT_CONTENT = (400, 415, 422)  # statuses that may be about one of the images in a request
+ABOUT_CONTENT = (400, 415, 422)  # statuses that may be about one of the images in a request
 # Services refuse empty texts, some of them white space too.
 _NOTHING = "."
 
@@ -182,14 +184,23 @@ class ApiEmbedder(Embedder):
         batch: int | None = None,
         **options: str | float | None,
     ) -> None:
-        _check(self.name, model, dimensions=dimensions, batch=batch)
+        if not model.isprintable() or not model.strip() or "?" in model:
+            options_form = f"{self.name}:MODEL?option=value&…"
+            raise EmbedderError(
+                f"{self.name}: {short(model)} is no model's name; options are written {options_form}"
+            )
+        for option, number in (("dimensions", dimensions), ("batch", batch)):
+            if number is not None and number < 1:
+                raise EmbedderError(f"{self.name}: {option} is {number}; use 1 or more")
         service, limits = connection(self.name, options)
         self.model = model
         self.dimensions = dimensions
         self.api: ApiClient = ApiClient(service, model, limits)
         items = self.room.items if service.needs_key else min(_OTHERS_ITEMS, self.room.items)
         self.room = replace(self.room, items=min(batch, self.room.items) if batch else items)
-        self.fingerprint = _fingerprint(service, model, dimensions)
+        width = "" if dimensions is None else f":{dimensions}"
+        place = "" if service.needs_key else f"@{service.place}"
+        self.fingerprint = f"{service.name}:{model}{width}{place}"
         self._width = dimensions
 
     def __str__(self) -> str:
@@ -204,13 +215,24 @@ class ApiEmbedder(Embedder):
     def _body(self, sent: Sequence[Any], kind: Kind) -> dict[str, Any]:
         """The request: of texts, or of `Sent` where the modalities hold images."""
 
-    @abstractmethod
     def _vectors(self, answer: Any) -> Sequence[Any]:
         """The vectors in the answer, in the order of what was sent; any error means a wrong answer."""
+        data = answer["data"]
+        places = {entry.get("index", place): entry["embedding"] for place, entry in enumerate(data)}
+        if len(places) < len(data) or sorted(places) != list(range(len(data))):
+            raise BadAnswerError("vectors whose numbers do not add up")
+        return [
+            # Base64 of little-endian float32; many servers send numbers although base64 was asked for.
+            np.frombuffer(base64.b64decode(vector, validate=True), "<f4")
+            if isinstance(vector, str)
+            else vector
+            for _, vector in sorted(places.items())
+        ]
 
-    @abstractmethod
     def _usage(self, answer: Any) -> Usage | None:
         """The tokens that the answer says were counted."""
+        tokens = count(answer["usage"].get("prompt_tokens", answer["usage"].get("total_tokens")))
+        return None if tokens is None else Usage(tokens)
 
     def _without(self, body: Mapping[str, Any]) -> bool:
         """Leave out a parameter that the service does not know; False where nothing can be left out."""
@@ -300,31 +322,22 @@ class ApiEmbedder(Embedder):
                 return [pack]
             if error.unsupported and self.dimensions is not None:
                 raise EmbedderError(f"{error}; leave out dimensions={self.dimensions}") from None
-            if pack.images and not error.unsupported and (error.refused or error.status in _ABOUT_CONTENT):
-                return self._searched(pack, error)
+            if pack.images and not error.unsupported and (error.refused or error.status in ABOUT_CONTENT):
+                first = pack.sent[0]
+                if len(pack.rows) > 1 or isinstance(first, str):
+                    return pack.halves()  # until the image that the service does not take can be named
+                raise EmbedderError(f"{self}: {first.name}: {error}; replace it or leave it out") from None
             raise
         return pack.rows, answers[-1]
-
-    def _searched(self, pack: _Pack, error: ApiError) -> list[_Pack]:
-        """The halves of a pack with an image that the service does not take, until it can be named."""
-        first = pack.sent[0]
-        if len(pack.rows) > 1 or isinstance(first, str):
-            return pack.halves()
-        raise EmbedderError(f"{self}: {first.name}: {error}; replace it or leave it out") from None
 
     def _call(self, pack: _Pack, kind: Kind) -> Call:
         body = self._body(pack.sent, kind)
         # The same asked for again after a crash: a service that knows the header bills it once.
-        asked = hashlib.sha256()
+        digest = hashlib.sha256()
         for part in json.JSONEncoder(sort_keys=True).iterencode([self.fingerprint, body]):
-            asked.update(part.encode())  # piece by piece: images are long
-        return Call(
-            self.path,
-            body,
-            self._bound(pack.sent),
-            "embed",
-            idempotency_key=asked.hexdigest(),
-        )
+            digest.update(part.encode())  # piece by piece: images are long
+        bound = self._bound(pack.sent)
+        return Call(self.path, body, bound, "embed", idempotency_key=digest.hexdigest())
 
     def _bound(self, sent: Sequence[Sent]) -> Usage:
         """No tokenizer makes more tokens of a text than it has bytes; an image's are known."""
@@ -370,40 +383,9 @@ class ApiEmbedder(Embedder):
         return Embedded({"pooled": matrix}, np.full(len(pack.rows), pack.cut, np.bool_))
 
 
-def indexed(data: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """The vectors of a list whose entries carry their index, in order."""
-    places = {entry.get("index", place): entry["embedding"] for place, entry in enumerate(data)}
-    if len(places) < len(data) or sorted(places) != list(range(len(data))):
-        raise BadAnswerError("vectors whose numbers do not add up")
-    return [_decoded(places[place]) for place in range(len(data))]
-
-
 def count(value: Any) -> int | None:
     """A number of tokens, or None where it cannot be one."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
-def _decoded(vector: Any) -> Any:
-    """Base64 of little-endian float32; many servers send numbers although base64 was asked for."""
-    if not isinstance(vector, str):
-        return vector
-    return np.frombuffer(base64.b64decode(vector, validate=True), "<f4")
-
-
-def _fingerprint(service: Service, model: str, dimensions: int | None) -> str:
-    width = "" if dimensions is None else f":{dimensions}"
-    place = "" if service.needs_key else f"@{service.place}"
-    return f"{service.name}:{model}{width}{place}"
-
-
-def _check(name: str, model: str, **numbers: int | None) -> None:
-    if not model.isprintable() or not model.strip() or "?" in model:
-        raise EmbedderError(
-            f"{name}: {short(model)} is no model's name; options are written {name}:MODEL?option=value&…"
-        )
-    for option, number in numbers.items():
-        if number is not None and number < 1:
-            raise EmbedderError(f"{name}: {option} is {number}; use 1 or more")
 
 
 # `openai:MODEL`: OpenAI's embeddings, and every server that speaks its protocol through `base_url`.
@@ -428,13 +410,6 @@ class OpenAIEmbedder(ApiEmbedder):
         if self.dimensions is not None:
             body["dimensions"] = self.dimensions
         return body
-
-    def _vectors(self, answer: Any) -> Sequence[Any]:
-        return indexed(answer["data"])
-
-    def _usage(self, answer: Any) -> Usage | None:
-        tokens = count(answer["usage"].get("prompt_tokens", answer["usage"].get("total_tokens")))
-        return None if tokens is None else Usage(tokens)
 
     def _without(self, body: Mapping[str, Any]) -> bool:
         self._packed = False
@@ -544,13 +519,6 @@ class VoyageEmbedder(ApiEmbedder):
         if self.dimensions is not None:
             body["output_dimension"] = self.dimensions
         return body
-
-    def _vectors(self, answer: Any) -> Sequence[Any]:
-        return indexed(answer["data"])
-
-    def _usage(self, answer: Any) -> Usage | None:
-        tokens = count(answer["usage"]["total_tokens"])
-        return None if tokens is None else Usage(tokens)
 
 
 def _piece(one: Sent) -> dict[str, str]:

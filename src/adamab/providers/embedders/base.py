@@ -25,7 +25,7 @@ Views = Mapping[str, NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class Embedded:
-    """What an embedder answers: one matrix a view, rows in the order of what was asked."""
+    """What an embedder answers: one matrix per view, rows in the order of the items."""
 
     views: dict[str, NDArray[np.float32]]
     overlong: NDArray[np.bool_]  # (n,) the text was longer than the embedder takes
@@ -33,11 +33,6 @@ class Embedded:
 
 Part = tuple[Sequence[int], Embedded]  # the numbers of the items, and their rows
 Keep = Callable[[Sequence[int], Embedded], None]  # stores a part
-
-
-def modality_of(item: Item) -> Modality:
-    """What an item is."""
-    return "image" if isinstance(item, Image) else "text"
 
 
 def only_texts(items: Sequence[Item]) -> list[str]:
@@ -83,7 +78,6 @@ class Embedder(ABC):
     cacheable: bool = True  # False where a text does not determine its vector
     vectors_version: str = ""  # where a text does not determine its vector: changes with the vectors
     api: ApiClient | None = None  # None where nothing leaves the machine
-    _width_problem: str = ""  # why vectors of one view may differ in width
 
     @abstractmethod
     async def _embed(self, items: Sequence[Item], *, kind: Kind, views: Sequence[str]) -> Embedded:
@@ -101,9 +95,15 @@ class Embedder(ABC):
     async def embed(
         self, items: Sequence[Item], *, kind: Kind = "query", views: Sequence[str] | None = None
     ) -> Embedded:
-        """Embed `items` and check the answer: every row there, finite, of one width a view.
+        """Embed items and check the answer: every row there, finite, of one width per view.
 
-        Equal items are embedded once. No items give matrices of shape (0, 0).
+        Args:
+            items: texts or images; equal ones are embedded once.
+            kind: which side of the match they are on.
+            views: the names of the views; None means all.
+
+        Returns:
+            One matrix per view, rows in the order of the items; of shape (0, 0) without items.
 
         Example:
             >>> from adamab.providers.async_bridge import run_sync
@@ -133,8 +133,15 @@ class Embedder(ABC):
     ) -> AsyncGenerator[Part]:
         """What `embed` answers for distinct items, checked piece by piece.
 
-        `keep` stores each piece once: of a paid request before it is settled, at the latest before the
-        piece is handed over. Its errors end the call.
+        Args:
+            items: distinct texts or images.
+            kind: which side of the match they are on.
+            views: the names of the views.
+            keep: stores each piece once: of a paid request before it is settled, at the latest before
+                the piece is handed over. Its errors end the call.
+
+        Returns:
+            The pieces: numbers of items, and their rows.
         """
         kept: set[int] = set()
 
@@ -151,7 +158,8 @@ class Embedder(ABC):
 
     def has(self, items: Sequence[Item]) -> NDArray[np.bool_]:
         """Which items it can embed: all of its modalities, unless its vectors were computed elsewhere."""
-        return np.fromiter((modality_of(item) in self.modalities for item in items), np.bool_, len(items))
+        modalities = ("image" if isinstance(item, Image) else "text" for item in items)
+        return np.fromiter((each in self.modalities for each in modalities), np.bool_, len(items))
 
     def __str__(self) -> str:
         return type(self).__name__
@@ -171,9 +179,10 @@ class Embedder(ABC):
 
     def _joined(self, view: str, parts: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
         if len({part.shape[1] for part in parts}) > 1:
-            if self._width_problem:
-                raise EmbedderError(f"{self}: view {view!r} {self._width_problem}")
-            raise EmbedderError(f"{self}: the vectors of view {view!r} are not numbers of one width")
+            raise EmbedderError(
+                f"{self}: the vectors of view {view!r} differ in width; if stored ones are of another model, "
+                "run: adamab cache purge, or fit into another directory"
+            )
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _check_request(
@@ -197,8 +206,9 @@ class Embedder(ABC):
                 raise EmbedderError(
                     f"{self}: text {number} is of type {type(item).__name__}; only str and Image are embedded"
                 )
-            if modality_of(item) not in self.modalities:
-                raise EmbedderError(f"{self} embeds no {modality_of(item)}s; use an embedder that does")
+            modality = "image" if isinstance(item, Image) else "text"
+            if modality not in self.modalities:
+                raise EmbedderError(f"{self} embeds no {modality}s; use an embedder that does")
         return wanted
 
     def _checked(self, answer: Embedded, rows: int, wanted: Sequence[str]) -> Embedded:

@@ -14,8 +14,8 @@ import logging
 import os
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
@@ -39,6 +39,7 @@ _MODULES = "modules.json"
 _CONFIG = "config.json"
 _OWN = "st"  # sentence-transformers has names and a cache of its own
 _EXTRAS = {"st": "local"}  # where the extra has another name than the scheme
+_LOCK = threading.Lock()  # one model works at a time
 _DISTRIBUTIONS = {"PIL": "Pillow", "sentence_transformers": "sentence-transformers"}
 
 
@@ -48,6 +49,7 @@ class ModelFiles:
 
     directory: Path
     identity: str
+    digests: Mapping[str, str] = field(default_factory=dict)  # sha256 that files must have, by name
 
     @property
     def is_plain_transformer(self) -> bool:
@@ -58,6 +60,12 @@ class ModelFiles:
 
     def check(self) -> None:
         """Refuse what could run code while loading: pickled weights, modules from elsewhere."""
+        for name, digest in self.digests.items():
+            if hash_file(self.directory / name) != digest:
+                raise EmbedderError(
+                    f"{self.directory / name}: its sha256 is not {digest[:12]}…, so it is damaged or another "
+                    "model's; install the model again (adamab doctor says how)"
+                )
         for module, _ in _modules(self.directory):
             if not module.startswith("sentence_transformers."):
                 raise EmbedderError(
@@ -105,10 +113,15 @@ def check_name(path_or_id: str, *, scheme: str = _OWN) -> None:
         )
 
 
-def hash_directory(directory: Path, *, known: dict[str, str] | None = None) -> str:
+def hash_directory(directory: Path, *, known: Mapping[str, str] | None = None) -> str:
     """sha256 over the names and contents of the files that decide the vectors.
 
-    `known` gives the digests of files that are verified elsewhere, by relative name.
+    Args:
+        directory: the model's.
+        known: the digests of files that are verified when they are loaded, by relative name.
+
+    Returns:
+        The digest in hexadecimal digits.
     """
     total = hashlib.sha256()
     for file in _files(directory):
@@ -236,7 +249,6 @@ class LocalModelEmbedder(Embedder):
         self.name = name
         self.batch_size = batch_size
         self.device = device
-        self._lock = threading.Lock()
         self._loaded: Any = None
 
     def __str__(self) -> str:
@@ -244,10 +256,7 @@ class LocalModelEmbedder(Embedder):
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy in another process loads the model itself.
-        return {**self.__dict__, "_lock": None, "_loaded": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=threading.Lock())
+        return {**self.__dict__, "_loaded": None}
 
     @abstractmethod
     def _load(self) -> Any:
@@ -261,7 +270,7 @@ class LocalModelEmbedder(Embedder):
         return await asyncio.to_thread(self._embed_now, items, kind, views)
 
     def _embed_now(self, items: Sequence[Item], kind: Kind, views: Sequence[str]) -> Embedded:
-        with self._lock:
+        with _LOCK:
             if self._loaded is None:
                 self._loaded = self._load()
             return self._embed_with(self._loaded, items, kind, views)

@@ -151,12 +151,24 @@ class OnnxEmbedder(LocalModelEmbedder):
             session = library.InferenceSession(content, options, providers=[*gpus, "CPUExecutionProvider"])
         except Exception as error:  # whatever a damaged file makes the runtime raise
             raise cannot_load(str(self), error) from None
-        shape = _input_shape(session, str(self))
-        return _Network(session, shape, self._preparation(shape), str(self))
+        inputs = session.get_inputs()
+        if len(inputs) != 1:
+            raise EmbedderError(f"{self}: has {len(inputs)} inputs; a network that takes only images has one")
+        only = inputs[0]
+        # Sizes that may vary are names or None.
+        sizes = [size if isinstance(size, int) and size > 0 else None for size in only.shape]
+        if len(sizes) != 4 or only.type not in _FLOATS or 3 not in (sizes[1] or 3, sizes[3] or 3):
+            raise EmbedderError(
+                f"{self}: its input {only.name!r} is {only.type} of shape {only.shape}, "
+                "not float images in three colours"
+            )
+        last = sizes[1] != 3 and (sizes[3] == 3 or sizes[1] is not None)
+        preparation = self._preparation(*(sizes[1:3] if last else sizes[2:]))
+        return _Network(session, only.name, sizes[0], last, _FLOATS[only.type], preparation, str(self))
 
-    def _preparation(self, shape: _InputShape) -> pixels.Preparation:
-        height = shape.height or self.size or _USUAL_SIZE
-        width = shape.width or self.size or _USUAL_SIZE
+    def _preparation(self, height: int | None, width: int | None) -> pixels.Preparation:
+        height = height or self.size or _USUAL_SIZE
+        width = width or self.size or _USUAL_SIZE
         if self.size is not None and (height, width) != (self.size, self.size):
             raise EmbedderError(
                 f"{self}: size is {self.size}, but the file takes {height} x {width} pixels; leave it out"
@@ -170,21 +182,9 @@ class OnnxEmbedder(LocalModelEmbedder):
     def _embed_with(
         self, model: _Network, items: Sequence[Item], kind: Kind, views: Sequence[str]
     ) -> Embedded:
-        size = model.shape.batch or self.batch_size
+        size = model.batch or self.batch_size
         vectors = pixels.in_batches(only_images(items), size, model.features)
         return Embedded({"pooled": vectors}, np.zeros(len(items), np.bool_))
-
-
-@dataclass(frozen=True)
-class _InputShape:
-    """What the file's input takes; None where it takes any number."""
-
-    name: str
-    batch: int | None
-    height: int | None
-    width: int | None
-    channels_last: bool
-    number: np.dtype[Any]
 
 
 @dataclass(frozen=True)
@@ -192,21 +192,22 @@ class _Network:
     """A loaded file; everything that touches the runtime."""
 
     session: Any
-    shape: _InputShape
+    input_name: str
+    batch: int | None  # None where the file takes any number
+    channels_last: bool
+    number: np.dtype[Any]
     preparation: pixels.Preparation
     title: str
 
     def features(self, images: Sequence[Image]) -> NDArray[np.float32]:
         """One vector of length 1 an image."""
         data = self.preparation.batch(images)
-        if self.shape.batch is not None and len(images) < self.shape.batch:
-            data = np.concatenate(
-                [data, np.zeros((self.shape.batch - len(images), *data.shape[1:]), np.float32)]
-            )
-        if self.shape.channels_last:
+        if self.batch is not None and len(images) < self.batch:
+            data = np.concatenate([data, np.zeros((self.batch - len(images), *data.shape[1:]), np.float32)])
+        if self.channels_last:
             data = np.ascontiguousarray(data.transpose(0, 2, 3, 1))
         try:
-            answer = self.session.run(None, {self.shape.name: data.astype(self.shape.number, copy=False)})[-1]
+            answer = self.session.run(None, {self.input_name: data.astype(self.number, copy=False)})[-1]
         except Exception as error:  # the runtime's errors share no base of their own
             reason = " ".join(str(error).split())[:160]
             raise EmbedderError(f"{self.title}: the network failed ({reason})") from None
@@ -224,29 +225,9 @@ class _Network:
         if values.ndim == 3:
             return values.mean(axis=1)  # type: ignore[no-any-return]
         if values.ndim == 4:
-            return values.mean(axis=(1, 2) if self._channels_last(values) else (2, 3))  # type: ignore[no-any-return]
+            # By the two sides that are equal, since converters change layouts; else as the input has it.
+            _, first, second, third = values.shape
+            decided = (first == second) != (second == third)
+            last = first == second if decided else self.channels_last
+            return values.mean(axis=(1, 2) if last else (2, 3))  # type: ignore[no-any-return]
         return values
-
-    def _channels_last(self, values: NDArray[np.float32]) -> bool:
-        """By the two sides that are equal, since converters turn layouts round; else as the input has it."""
-        _, first, second, third = values.shape
-        if (first == second) != (second == third):
-            return bool(first == second)
-        return self.shape.channels_last
-
-
-def _input_shape(session: Any, title: str) -> _InputShape:
-    inputs = session.get_inputs()
-    if len(inputs) != 1:
-        raise EmbedderError(f"{title}: has {len(inputs)} inputs; a network that takes only images has one")
-    only = inputs[0]
-    # Sizes that may vary are names or None.
-    sizes = [size if isinstance(size, int) and size > 0 else None for size in only.shape]
-    if len(sizes) != 4 or only.type not in _FLOATS or 3 not in (sizes[1] or 3, sizes[3] or 3):
-        raise EmbedderError(
-            f"{title}: its input {only.name!r} is {only.type} of shape {only.shape}, "
-            "not float images in three colours"
-        )
-    last = sizes[1] != 3 and (sizes[3] == 3 or sizes[1] is not None)
-    height, width = sizes[1:3] if last else sizes[2:]
-    return _InputShape(only.name, sizes[0], height, width, last, _FLOATS[only.type])

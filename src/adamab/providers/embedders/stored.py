@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adamab.errors import EmbedderError
+from adamab.errors import EmbedderError, short
 from adamab.providers.embedders.base import Embedded, Embedder, Item, Kind, only_texts
 
 _PREFIX = "view/"
@@ -64,7 +64,7 @@ class NpzEmbedder(Embedder):
         texts = only_texts(items)
         missing = [key for key in texts if key not in self._row]
         if missing:
-            named = ", ".join(repr(key if len(key) <= 40 else key[:39] + "…") for key in missing[:3])
+            named = ", ".join(short(key) for key in missing[:3])
             more = "" if len(missing) <= 3 else " ..."
             raise EmbedderError(
                 f"{self} has no vector for {len(missing)} of {len(texts)} ids: {named}{more}; "
@@ -88,7 +88,10 @@ def read_npz(path: str | Path) -> NpzVectors:
     if not views:
         raise EmbedderError(f"{path}: no array named view/NAME, such as view/pooled; add one a view")
     ordered = sorted(views, key=lambda view: view != "pooled")  # stable: the others keep file order
-    return NpzVectors(ids, {view: views[view] for view in ordered}, _model(path, arrays))
+    model = arrays.get("model")
+    if model is not None and (model.ndim != 0 or model.dtype.kind != "U" or not str(model)):
+        raise EmbedderError(f"{path}: 'model' must be one string, the name of what made the vectors")
+    return NpzVectors(ids, {view: views[view] for view in ordered}, None if model is None else str(model))
 
 
 def _load(path: Path) -> dict[str, NDArray[np.generic]]:
@@ -134,15 +137,6 @@ def _view(path: str | Path, name: str, array: NDArray[np.generic], rows: int) ->
     if not np.isfinite(matrix).all():
         raise EmbedderError(f"{path}: {name!r} holds NaN or infinite values; remove those rows")
     return matrix
-
-
-def _model(path: str | Path, arrays: dict[str, NDArray[np.generic]]) -> str | None:
-    model = arrays.get("model")
-    if model is None:
-        return None
-    if model.ndim != 0 or model.dtype.kind != "U" or not str(model):
-        raise EmbedderError(f"{path}: 'model' must be one string, the name of what made the vectors")
-    return str(model)
 
 
 # Vectors in memory, so that many fits embed every sample once.

@@ -12,7 +12,7 @@ from typing import Any
 
 from adamab.errors import ApiError, ProviderError, short
 from adamab.providers.cache import Reply
-from adamab.providers.embedders.api import SentImage, sent_image
+from adamab.providers.embedders.api import ABOUT_CONTENT, SentImage, sent_image
 from adamab.providers.generators.chat_protocol import (
     Dialect,
     LearnedDialect,
@@ -32,9 +32,8 @@ _PER_MESSAGE = 64  # tokens that a chat template puts around a message and its i
 # after it was fitted into a square and scaled to a shorter side. Others count a few hundred.
 _IMAGE, _TILE = 2833, 5667
 _SQUARE, _SHORTER, _TILE_SIDE = 2048, 768, 512
-_COUNTS_SO = "gpt-4o-mini"
-_ABOUT_CONTENT = (400, 415, 422)  # statuses that may be about the image in a request
-_PIXELS_A_TOKEN = 750  # about, of the other models
+_COUNTED_IN_TILES = "gpt-4o-mini"
+_PIXELS_PER_TOKEN = 750  # about, of the other models
 
 
 class ChatModel:
@@ -77,13 +76,33 @@ class ChatModel:
         return digest(self.fingerprint, prompt, None if image is None else image.digest)
 
     def usage(self, prompt: str, image: Image | None = None) -> tuple[Usage, Usage]:
-        """The tokens to expect of a question, and the most that it may have."""
+        """The tokens of a question.
+
+        Args:
+            prompt: the question.
+            image: an image that it is about.
+
+        Returns:
+            What to expect, and the most that it may have.
+        """
         sent = None if image is None else sent_image(image, self.pixels)
-        expected = estimated_tokens(prompt) + (0 if sent is None else self._seen(sent))
+        expected = estimated_tokens(prompt)
+        if sent is not None:
+            known = self.model.startswith(_COUNTED_IN_TILES)
+            expected += _tiled(sent) if known else -(-sent.pixels // _PIXELS_PER_TOKEN)
         return Usage(expected, 2), self._bound(prompt, sent)
 
     async def ask(self, prompt: str, image: Image | None = None, *, keep: Callable[[Reply], None]) -> Reply:
-        """The answer; one that the service declines to give is a refused one."""
+        """Ask one question.
+
+        Args:
+            prompt: the question.
+            image: an image that it is about.
+            keep: stores the answer before it is returned.
+
+        Returns:
+            The answer, marked as refused where the service declines to give one.
+        """
         sent = None if image is None else sent_image(image, self.pixels)
         content: str | list[dict[str, Any]] = prompt
         if sent is not None:
@@ -92,27 +111,23 @@ class ChatModel:
                 {"type": "text", "text": prompt},
                 {"type": "image_url", "image_url": {"url": url}},
             ]
-        try:
-            answer = await self._post(self.digest(prompt, image), content, self._bound(prompt, sent), keep)
-            return reply_of(answer)
+        name, bound = self.digest(prompt, image), self._bound(prompt, sent)
+
+        def send(body: dict[str, Any]) -> Awaitable[Any]:
+            call = Call("/chat/completions", body, bound, "classify", None, digest(name, sorted(body)))
+            return self.api.post(call, usage=usage_of, keep=lambda answer: keep(reply_of(answer)))
+
+        try:  # in whatever dialect the server turns out to speak
+            return reply_of(await self._spoken.ask(lambda dialect: self._body(content, dialect), send))
         except ApiError as error:
             other = error.unsupported or error.too_large or error.refused
-            if sent is not None and error.status in _ABOUT_CONTENT and not other:
+            if sent is not None and error.status in ABOUT_CONTENT and not other:
                 raise ProviderError(f"{sent.name}: {error}; replace it or leave it out") from None
             if not error.refused:
                 raise
         declined = Reply("", refused=True)
         keep(declined)
         return declined
-
-    async def _post(self, name: str, content: object, bound: Usage, keep: Callable[[Reply], None]) -> Any:
-        """The answer, in whatever dialect the server turns out to speak."""
-
-        def send(body: dict[str, Any]) -> Awaitable[Any]:
-            call = Call("/chat/completions", body, bound, "classify", None, digest(name, sorted(body)))
-            return self.api.post(call, usage=usage_of, keep=lambda answer: keep(reply_of(answer)))
-
-        return await self._spoken.ask(lambda dialect: self._body(content, dialect), send)
 
     def _body(self, content: object, dialect: Dialect) -> dict[str, Any]:
         # One message of the user's: some models' chat templates know no system message.
@@ -124,13 +139,9 @@ class ChatModel:
 
     def _bound(self, prompt: str, sent: SentImage | None) -> Usage:
         # No tokenizer makes more tokens of a text than it has bytes.
-        seen = 0 if sent is None else _tiled(sent)
-        return Usage(len(prompt.encode("utf-8", "replace")) + _PER_MESSAGE + seen, self.max_tokens)
-
-    def _seen(self, sent: SentImage) -> int:
-        if self.model.startswith(_COUNTS_SO):
-            return _tiled(sent)
-        return -(-sent.pixels // _PIXELS_A_TOKEN)
+        image_tokens = 0 if sent is None else _tiled(sent)
+        text_tokens = len(prompt.encode("utf-8", "replace"))
+        return Usage(text_tokens + _PER_MESSAGE + image_tokens, self.max_tokens)
 
 
 def _tiled(sent: SentImage) -> int:

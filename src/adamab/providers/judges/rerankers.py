@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeAlias
 from adamab.errors import ProviderError, short
 from adamab.providers.cache import Reply
 from adamab.providers.embedders.api import SentImage, count, sent_image
-from adamab.providers.generators.chat_protocol import digest
+from adamab.providers.generators.chat_protocol import digest, number_option
 from adamab.providers.http import ApiClient, BadAnswerError, Call, connection
 from adamab.providers.metering import Usage, estimated_tokens
 from adamab.task.images import Image
@@ -27,13 +27,12 @@ _NOTHING = "."  # services refuse empty texts
 # Cohere bills searches, not tokens: one query with up to 100 documents. A search is entered in the book as
 # a thousand tokens, so that a price in usd a million tokens is that of a thousand searches.
 SEARCH = 1000
-_DOCUMENTS_A_SEARCH = 100
+_DOCUMENTS_PER_SEARCH = 100
 _CHUNK = 500  # tokens of query and document; a longer pair counts as several documents
 MULTIMODAL = "-m0"  # how the name of Jina's model ends that takes images
 _PIXELS = 768 * 28 * 28  # that it looks at; a larger image is shrunk here, which saves the way
 _PIXELS_A_TOKEN = 28 * 28
 _CONTEXT = 10_240  # tokens of a query with a document; how an image is billed is not documented
-_ADDED_BY_JINA, _ADDED_BY_VOYAGE = 64, 16  # tokens that a model may put around a pair; generous guesses
 
 
 class Reranker(ABC):
@@ -46,6 +45,7 @@ class Reranker(ABC):
     path: ClassVar[str]
     results: ClassVar[str] = "results"  # the field of the answer that has the scores
     most_documents: ClassVar[int]
+    added_tokens: ClassVar[int] = 0  # that a model may put around a pair; generous guesses
     pixels: ClassVar[int] = 0  # of an image that is sent; 0 where the service takes none
 
     def __init__(self, model: str, *, batch: str | int | None = None, **options: str | float | None) -> None:
@@ -57,7 +57,9 @@ class Reranker(ABC):
         service, limits = connection(self.name, options)
         self.model = model.strip()
         self.api = ApiClient(service, self.model, limits)
-        self.batch = self.most_documents if batch is None else _batch(self.name, batch, self.most_documents)
+        most = self.most_documents
+        given = most if batch is None else batch
+        self.batch = int(number_option(f"{self.name}: option batch", given, 1, most, whole=True))
 
     @property
     def fingerprint(self) -> str:
@@ -79,7 +81,9 @@ class Reranker(ABC):
     def usage(self, query: Query, documents: Sequence[str]) -> tuple[Usage, Usage]:
         """The tokens to expect of a question, and the most that it may have."""
         sent = self._sent(query)
-        return self._expected(sent, documents), self._bound(sent, documents)
+        tokens = estimated_tokens(sent) if isinstance(sent, str) else -(-sent.pixels // _PIXELS_A_TOKEN)
+        expected = self._billed(tokens, [estimated_tokens(text) for text in documents])
+        return expected, self._bound(sent, documents)
 
     async def ask(self, query: Query, documents: Sequence[str], *, keep: Keep) -> Reply:
         """A score for each document, in their order; `scores_of` reads them from the reply."""
@@ -114,13 +118,14 @@ class Reranker(ABC):
         tokens = count(answer["usage"]["total_tokens"])
         return None if tokens is None else Usage(tokens)
 
-    @abstractmethod
-    def _expected(self, query: str | SentImage, documents: Sequence[str]) -> Usage:
-        """The tokens that a request will probably have."""
+    def _billed(self, query: int, documents: Sequence[int]) -> Usage:
+        """What a request costs whose texts have so many tokens: the query counts once per document."""
+        return Usage(sum(query + document for document in documents))
 
-    @abstractmethod
     def _bound(self, query: str | SentImage, documents: Sequence[str]) -> Usage:
-        """More tokens than a request can have."""
+        """More than a request can cost."""
+        longest = _utf8(query) if isinstance(query, str) else _CONTEXT
+        return self._billed(longest, [_utf8(text) + self.added_tokens for text in documents])
 
     def _sent(self, query: Query) -> str | SentImage:
         if isinstance(query, str):
@@ -139,7 +144,7 @@ class Reranker(ABC):
         if set(scores) != set(range(n_documents)) or any(isinstance(index, bool) for index in scores):
             raise BadAnswerError("scores whose numbers do not add up")
         ordered = [scores[index] for index in range(n_documents)]
-        if not all(_is_finite(score) for score in ordered):
+        if any(isinstance(score, bool) or not math.isfinite(score) for score in ordered):
             raise BadAnswerError("a score that is not a finite number")
         return [float(score) for score in ordered]
 
@@ -159,42 +164,23 @@ class CohereReranker(Reranker):
         whole = int(searches) if isinstance(searches, float) and searches.is_integer() else searches
         return None if count(whole) is None else Usage(SEARCH * whole)
 
-    def _expected(self, query: str | SentImage, documents: Sequence[str]) -> Usage:
-        return _searches(estimated_tokens(str(query)), [estimated_tokens(text) for text in documents])
-
-    def _bound(self, query: str | SentImage, documents: Sequence[str]) -> Usage:
-        return _searches(_utf8(str(query)), [_utf8(text) for text in documents])
+    def _billed(self, query: int, documents: Sequence[int]) -> Usage:
+        chunks = sum(-(-(query + document) // _CHUNK) for document in documents)
+        return Usage(SEARCH * -(-chunks // _DOCUMENTS_PER_SEARCH))
 
 
 class JinaReranker(Reranker):
     """Texts and, by the model whose name says so, images. What is too long is cut by the service.
 
     The documentation calls an image that is the query "an image (URL or base64-encoded string)". It is
-    sent as `{"image": base64}`, which cannot be mistaken for a text; `image_as="string"` sends it bare.
+    sent as `{"image": base64}`, which cannot be mistaken for a text.
     """
 
     name = "jina"
     path = "/rerank"
     most_documents = 500  # no number is documented; a request that is too large is halved
     pixels = _PIXELS
-
-    def __init__(
-        self,
-        model: str,
-        *,
-        batch: str | int | None = None,
-        image_as: str = "object",
-        **options: str | float | None,
-    ) -> None:
-        super().__init__(model, batch=batch, **options)
-        if image_as not in ("object", "string"):
-            raise ProviderError(f"jina: option image_as={short(image_as)}: write object or string")
-        self.image_as = image_as
-
-    @property
-    def fingerprint(self) -> str:
-        """What the scores depend on beside query and documents."""
-        return super().fingerprint + ("" if self.image_as == "object" else f":{self.image_as}")
+    added_tokens = 64
 
     @property
     def takes_images(self) -> bool:
@@ -202,27 +188,16 @@ class JinaReranker(Reranker):
         return self.model.endswith(MULTIMODAL)
 
     def _body(self, query: str | SentImage, documents: Sequence[str]) -> dict[str, Any]:
-        # The multimodal model wants to be told what a document is.
+        image = "" if isinstance(query, str) else base64.b64encode(query.encoded()[1]).decode()
+        # The multimodal model has to know what a document is.
         listed = [{"text": text} for text in documents] if self.takes_images else list(documents)
         return {
             "model": self.model,
-            "query": query if isinstance(query, str) else self._image(query),
+            "query": {"image": image} if image else query,
             "documents": listed,
             "top_n": len(documents),
             "return_documents": False,
         }
-
-    def _expected(self, query: str | SentImage, documents: Sequence[str]) -> Usage:
-        asked = estimated_tokens(query) if isinstance(query, str) else -(-query.pixels // _PIXELS_A_TOKEN)
-        return Usage(sum(asked + estimated_tokens(text) for text in documents))
-
-    def _bound(self, query: str | SentImage, documents: Sequence[str]) -> Usage:
-        asked = _utf8(query) if isinstance(query, str) else _CONTEXT
-        return Usage(sum(asked + _utf8(text) + _ADDED_BY_JINA for text in documents))
-
-    def _image(self, image: SentImage) -> str | dict[str, str]:
-        letters = base64.b64encode(image.encoded()[1]).decode()
-        return {"image": letters} if self.image_as == "object" else letters
 
 
 class VoyageReranker(Reranker):
@@ -232,15 +207,10 @@ class VoyageReranker(Reranker):
     path = "/rerank"
     results = "data"
     most_documents = 1000
+    added_tokens = 16
 
     def _body(self, query: str | SentImage, documents: Sequence[str]) -> dict[str, Any]:
         return {"model": self.model, "query": query, "documents": list(documents), "truncation": True}
-
-    def _expected(self, query: str | SentImage, documents: Sequence[str]) -> Usage:
-        return Usage(sum(estimated_tokens(text) + estimated_tokens(str(query)) for text in documents))
-
-    def _bound(self, query: str | SentImage, documents: Sequence[str]) -> Usage:
-        return Usage(sum(_utf8(text) + _utf8(str(query)) + _ADDED_BY_VOYAGE for text in documents))
 
 
 def scores_of(reply: Reply) -> list[float]:
@@ -258,26 +228,7 @@ def _utf8(text: str) -> int:
     return len(text.encode("utf-8", "replace"))
 
 
-def _is_finite(score: object) -> bool:
-    return isinstance(score, int | float) and not isinstance(score, bool) and math.isfinite(score)
-
-
 def _sendable(text: str) -> str:
     if not text.strip():
         return _NOTHING
     return text.encode("utf-8", "replace").decode()  # half a character cannot be sent
-
-
-def _batch(name: str, given: str | int, most: int) -> int:
-    try:
-        number = int(given)
-    except ValueError:
-        number = 0
-    if not 1 <= number <= most:
-        raise ProviderError(f"{name}: option batch={short(given)}: give a whole number from 1 to {most}")
-    return number
-
-
-def _searches(query: int, documents: Sequence[int]) -> Usage:
-    chunks = sum(-(-(query + document) // _CHUNK) for document in documents)
-    return Usage(SEARCH * -(-chunks // _DOCUMENTS_A_SEARCH))
