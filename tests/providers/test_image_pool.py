@@ -12,7 +12,7 @@ import pytest
 
 from adamab.errors import GeneratorError
 from adamab.providers.generators.base import Request, Settings
-from adamab.providers.generators.recorded import ImagePoolGenerator, PoolGenerator, pool_from_spec
+from adamab.providers.generators.recorded import ImagePoolGenerator, pool_from_spec
 from adamab.providers.image_store import ImageStore
 from adamab.task.image_folders import image_at
 from adamab.task.prompts import Prompts
@@ -89,16 +89,6 @@ async def test_a_new_instance_goes_on_after_what_exists(opened: Opened, pool: Pa
     request = replace(ROSE, given=(roses[0],), existing=(roses[1], roses[3]), number=1)
     batch = await opened(pool).generate(request)
     assert (batch.texts, batch.closed) == ((roses[2], roses[4]), "pool exhausted")
-
-
-async def test_a_copy_under_another_name_is_the_same_image(
-    opened: Opened, pool: Path, roses: list[str]
-) -> None:
-    (pool / "rose" / "0-copy.png").write_bytes((pool / "rose" / "0.png").read_bytes())
-    (pool / "rose" / "9.png").write_bytes((pool / "rose" / "3.png").read_bytes())
-    generator = opened(pool)
-    texts = [text for _ in range(3) for text in (await generator.generate(ROSE)).texts]
-    assert texts == roses
 
 
 @pytest.mark.parametrize("resumed", [False, True])
@@ -187,18 +177,6 @@ async def test_a_file_with_paths(
         generator.check(["rosy"])
 
 
-def test_specs(pool: Path, tmp_path: Path) -> None:
-    generator = pool_from_spec(str(pool), seed=2)
-    assert isinstance(generator, ImagePoolGenerator)
-    assert (generator.modality, str(generator), generator.seed) == ("image", f"pool:{pool}", 2)
-    texts = tmp_path / "texts.jsonl"
-    texts.write_text('{"label": "a", "text": "b"}\n')
-    assert isinstance(pool_from_spec(str(texts)), PoolGenerator)
-    assert pool_from_spec(str(texts)).modality == "text"
-    with pytest.raises(GeneratorError, match=r"none\.jsonl"):
-        pool_from_spec(str(tmp_path / "none.jsonl"))
-
-
 def test_bad_pools_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(GeneratorError, match="empty") as caught:
@@ -208,10 +186,3 @@ def test_bad_pools_are_one_line(tmp_path: Path) -> None:
     file.write_text('{"label": "rose", "image": "gone.png"}\n')
     with pytest.raises(GeneratorError, match=r"p\.jsonl:1: .*gone\.png"):
         ImagePoolGenerator(file)
-
-
-async def test_tasks_of_texts_are_refused(pool: Path) -> None:
-    with pytest.raises(GeneratorError, match="makes images, but this task is of texts"):
-        ImagePoolGenerator(pool).configure(Settings(Prompts(), 0, Recipe(), None))
-    with pytest.raises(GeneratorError, match="not configured"):
-        await ImagePoolGenerator(pool).generate(ROSE)

@@ -59,7 +59,7 @@ def in_threads(count: int, work: Callable[[int], int]) -> int:
 
 def test_calls_are_counted_and_settled(opened, path):
     ledger = opened(None, path)
-    first = ledger.reserve("generate", 100, class_name="refund")
+    first = ledger.reserve("generate", 100, class_name="refund \ud83d")  # half a character
     second = ledger.reserve("embed", 50)
     assert ledger.spent() == Spend(calls=2, nano_usd=150, unsettled=2)
     ledger.settle(first, 70, Usage(10, 20))
@@ -67,7 +67,7 @@ def test_calls_are_counted_and_settled(opened, path):
     ledger.settle(second, None, None)  # the provider did not say: it counts as reserved
     assert ledger.spent() == Spend(2, 120, 10, 20)
     assert ledger.by_class() == {
-        ("generate", "refund"): Spend(1, 70, 10, 20),
+        ("generate", "refund \\ud83d"): Spend(1, 70, 10, 20),
         ("embed", None): Spend(1, 50),
     }
 
@@ -79,6 +79,8 @@ def test_the_cap_on_calls(opened, path):
     with pytest.raises(BudgetError, match=r"^the budget of 2 calls is spent$"):
         ledger.reserve("generate", None)
     assert ledger.spent().calls == 2
+    ledger.budget = Budget.parse("3 calls")
+    assert (tried(ledger) is None, tried(ledger) is None) == (False, True), "a larger budget goes on"
 
 
 def test_the_cap_on_money(opened, path):
@@ -93,33 +95,11 @@ def test_the_cap_on_money(opened, path):
     ledger.reserve("generate", 0)  # what is free can be had
 
 
-def test_settling_for_less_frees_the_rest_and_for_more_stops_the_next(opened, path):
-    ledger = opened("0.000000100 usd", path)
-    first = ledger.reserve("generate", 100)
-    assert tried(ledger, 1) is None
-    ledger.settle(first, 40, Usage(1, 1))
-    assert tried(ledger, 61) is None
-    second = tried(ledger, 60)
-    assert second is not None
-    ledger.settle(second, 500, Usage(1, 1))  # more than was reserved
-    assert ledger.spent().nano_usd == 540
-    assert tried(ledger, 1) is None
-
-
 def test_an_unknown_price_cannot_be_held_against_a_cap_on_money(opened, path):
     ledger = opened("1 usd", path)
     with pytest.raises(RecipeError, match="price is unknown"):
         ledger.reserve("generate", None)
     assert ledger.spent() == Spend()
-
-
-def test_a_raised_budget_goes_on(opened, path):
-    ledger = opened("1 call", path)
-    ledger.reserve("generate", 1)
-    assert tried(ledger) is None
-    ledger.budget = Budget.parse("2 calls")
-    assert tried(ledger) is not None
-    assert tried(ledger) is None
 
 
 def test_running_ahead_leaves_the_calls_of_the_planned_rounds(opened, path):
@@ -191,17 +171,6 @@ def test_opening_again_adds_up(opened, tmp_path):
     assert tried(second) is None
     second.settle(left_open, 1, None)  # another process may learn the outcome
     assert second.spent().nano_usd == 9
-
-
-def test_two_ledgers_on_one_file_see_each_other(opened, tmp_path):
-    path = tmp_path / "journal.sqlite"
-    one, two = opened("4 calls", path), opened("4 calls", path)
-    numbers = [one.reserve("generate", 1), two.reserve("generate", 1), one.reserve("generate", 1)]
-    assert one.spent() == two.spent() == Spend(3, 3, unsettled=3)
-    two.settle(numbers[0], 9, Usage(1, 1))
-    assert one.spent().nano_usd == 11
-    assert tried(two) is not None
-    assert tried(one) is None
 
 
 def test_the_file_is_the_owners_durable_and_append_only(opened, tmp_path):
@@ -345,11 +314,6 @@ def test_a_full_disk_is_one_line_and_loses_nothing(opened, tmp_path):
     assert opened(None, path).spent() == ledger.spent() == Spend(1, 2)
 
 
-@pytest.mark.parametrize("place", ["no/journal.sqlite", "."])
-def test_a_place_where_no_file_can_be_is_one_line(opened, tmp_path, place):
-    assert "cannot be opened" in one_line_error(opened(None, tmp_path / place))
-
-
 def test_a_file_that_is_no_database_is_one_line_and_stays(opened, tmp_path):
     path = tmp_path / "journal.sqlite"
     path.write_bytes(b"not a database at all, " * 100)
@@ -371,16 +335,6 @@ def test_rows_that_make_no_sense_are_damage(opened, tmp_path):
     assert "is damaged (row 2 settles nothing)" in one_line_error(opened(None, path))
 
 
-def test_a_file_that_cannot_be_written_is_one_line(opened, tmp_path):
-    path = tmp_path / "journal.sqlite"
-    with opened(None, path) as ledger:
-        ledger.reserve("generate", 1)
-    later = opened(None, path)
-    later.spent()
-    later._db.execute("PRAGMA query_only = ON")  # the tests may run as root, whom no mode stops
-    assert "cannot be written (read-only)" in one_line_error(later)
-
-
 def test_a_locked_file_is_one_line(opened, tmp_path, monkeypatch):
     path = tmp_path / "journal.sqlite"
     with opened(None, path) as ledger:
@@ -394,9 +348,3 @@ def test_a_locked_file_is_one_line(opened, tmp_path, monkeypatch):
     holder.execute("ROLLBACK")
     holder.close()
     assert tried(waiting) is not None
-
-
-def test_a_class_name_with_half_a_character_is_counted(tmp_path):
-    with Ledger(Budget(), tmp_path / "book.sqlite") as ledger:
-        ledger.settle(ledger.reserve("generate", 7, class_name="half \ud83d"), 5, None)
-        assert ledger.by_class()["generate", "half \\ud83d"].nano_usd == 5

@@ -42,22 +42,6 @@ def test_no_minute_has_more_than_it_may() -> None:
     assert sum(after == pytest.approx(first + MINUTE) for first, after in late) > 200
 
 
-def test_what_fits_into_a_minute_does_not_wait() -> None:
-    pace = Pace(3)
-    assert [pace.claim(1, 10.0).start for _ in range(4)] == [10.0, 10.0, 10.0, 70.0]
-    assert pace.claim(1, 500.0).start == 500.0
-
-
-def test_tokens_of_different_sizes() -> None:
-    pace, randomness = Pace(1000), random.Random(4)
-    sizes = [randomness.choice([1, 10, 400, 5000]) for _ in range(200)]
-    claims = [pace.claim(size, 0.0) for size in sizes]
-    assert most_in_a_minute([(claim.start, claim.amount) for claim in claims]) <= 1000
-    assert max(claim.amount for claim in claims) == 1000, (
-        "a call larger than a minute's worth takes all of it"
-    )
-
-
 def test_claims_are_corrected_to_what_was_used() -> None:
     pace = Pace(100)
     first = pace.claim(100, 0.0)
@@ -75,12 +59,8 @@ def test_waits_grow_and_differ() -> None:
         assert len(waits) > 40
         assert longest / 2 <= min(waits) <= max(waits) <= longest
     assert backoff(limits, 5000, None, randomness) <= 8.0
-
-
-def test_what_the_service_asks_for_is_honoured() -> None:
-    limits, randomness = Limits(first_wait=0.5, longest_wait=8.0), random.Random(0)
-    waits = [backoff(limits, attempt, 100.0, randomness) for attempt in range(10)]
-    assert all(100.0 <= wait <= 100.5 for wait in waits)
+    waits = {backoff(limits, attempt, 100.0, randomness) for attempt in range(10)}
+    assert 100.0 <= min(waits) <= max(waits) <= 101.0, "what the service asks for is honoured"
 
 
 def test_retry_after() -> None:
@@ -91,18 +71,6 @@ def test_retry_after() -> None:
     assert [retry_after({"retry-after": text}) for text in ("", "soon", "nan", "99 Foo")] == [None] * 4
     assert retry_after({"retry-after-ms": "1500", "retry-after": "9"}) == 1.5
     assert retry_after({"retry-after": "inf"}) == float("inf")
-
-
-def test_options_become_limits() -> None:
-    given = {
-        "concurrency": "2",
-        "rpm": "0.5",
-        "tpm": "1e6",
-        "retries": "0",
-        "timeout": "7",
-        "first_wait": None,
-    }
-    assert connection("openai", given)[1] == Limits(2, 0.5, 1e6, 0, 7.0)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +138,8 @@ def test_a_key_that_cannot_be_one_is_not_shown(no_keys: pytest.MonkeyPatch, key:
 
 
 def test_other_servers_need_no_key(no_keys: pytest.MonkeyPatch) -> None:
-    local = service_of("openai", base_url="http://LOCALHOST:8000/v1/")
+    local, limits = connection("openai", {"base_url": "http://LOCALHOST:8000/v1/", "rpm": "0.5", "tpm": None})
+    assert limits == Limits(rpm=0.5)
     assert (local.base_url, local.needs_key, local.key()) == ("http://localhost:8000/v1", False, None)
     no_keys.setenv("OPENAI_BASE_URL", "https://example.org/v1")
     assert service_of("openai").place == "example.org/v1"
@@ -185,8 +154,3 @@ def test_no_key_travels_in_the_clear(no_keys: pytest.MonkeyPatch) -> None:
     urls = ["https://192.168.1.5/v1", "http://127.0.0.1:9/v1", "http://[::1]:9/v1", "http://localhost/v1"]
     assert [service_of("openai", base_url=url).key() for url in urls] == ["sk-1"] * 4
     assert "sk-1" not in repr(service_of("openai"))
-
-
-@pytest.mark.parametrize("name", ["MY_KEY", "_KEY", "my_key_2", "K_" + 38 * "x"])
-def test_names_of_variables(name: str) -> None:
-    assert service_of("openai", key_env=name).key_env == name

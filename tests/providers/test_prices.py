@@ -2,16 +2,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from datetime import UTC, datetime
+from decimal import Decimal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from adamab.errors import RecipeError
 from adamab.providers.metering import (
-    _A_DAY,
     Budget,
     Price,
     Usage,
@@ -20,7 +17,6 @@ from adamab.providers.metering import (
     _snapshot,
     check_prices,
     find_price,
-    usd,
 )
 
 MINI = Price(Decimal("0.15"), Decimal("0.60"))
@@ -34,13 +30,10 @@ def info_of(service, model):
     ("service", "model", "price"),
     [
         ("openai", "gpt-4o-mini", MINI),
-        ("openai", "gpt-4o-mini-2024-07-18", MINI),
         ("openai", "text-embedding-3-small", Price(Decimal("0.02"))),
-        ("openai", "text-embedding-3-large", Price(Decimal("0.13"))),
         ("voyage", "voyage-3.5", Price(Decimal("0.06"))),
         ("cohere", "embed-v4.0", Price(Decimal("0.12"))),
         ("openai", "gpt-image-1", Price(Decimal(5), Decimal(40))),
-        ("openai", "gpt-image-1-mini", Price(Decimal(2), Decimal(8))),
     ],
 )
 def test_the_packaged_list_knows_common_models(service, model, price):
@@ -51,8 +44,6 @@ def test_the_packaged_list_knows_common_models(service, model, price):
     ("service", "model"),
     [
         ("openai", "SmolLM2-135M-Instruct"),
-        ("openai", "gpt-4o-mini-nonsense"),
-        ("openai", ""),
         ("openai", "tts-1"),  # by characters, not by tokens
         ("openai", "moderation"),  # listed without a price
         ("perplexity", "sonar"),  # costs something a request as well
@@ -94,20 +85,6 @@ def test_a_price_by_the_hour_counts_as_the_dearest_of_the_day():
     assert _listed("deepseek", "deepseek-chat", night).input == info.get_prices(noon).input_mtok
 
 
-def test_where_rates_differ_the_dearest_counts():
-    from genai_prices.types import ModelPrice, Tier, TieredPrices
-
-    tiers = TieredPrices(base=Decimal(2), tiers=[Tier(start=1000, price=Decimal(4))])
-    price = ModelPrice(
-        input_mtok=tiers, cache_write_mtok=Decimal(5), cache_read_mtok=Decimal(9),
-        output_mtok=Decimal(6), output_reasoning_mtok=Decimal(7),
-    )  # fmt: skip
-    assert _dearest([ModelPrice(input_mtok=tiers)]) == Price(Decimal(4))
-    assert _dearest([price]) == Price(Decimal(5), Decimal(7))
-    image = ModelPrice(input_mtok=Decimal(5), output_mtok=Decimal(10), output_image_mtok=Decimal(32))
-    assert _dearest([image]) == Price(Decimal(5), Decimal(32))
-
-
 def test_no_listed_price_is_below_what_genai_prices_computes():
     from genai_prices import Usage as TheirUsage
 
@@ -141,12 +118,6 @@ def test_looking_up_a_price_opens_no_connection_and_follows_no_update():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "0.15 None []"
-
-
-def test_the_list_is_not_loaded_before_it_is_asked():
-    script = "import sys, adamab.providers.metering; print('genai_prices' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
 
 
 def test_costs_are_rounded_up():
@@ -195,14 +166,6 @@ def test_what_is_no_price_is_refused_in_one_line(text):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("wrong", [Decimal(-1), Decimal("NaN"), Decimal("inf")])
-def test_impossible_prices_are_refused(wrong):
-    with pytest.raises(RecipeError, match="not possible"):
-        Price(Decimal(1), wrong)
-    with pytest.raises(RecipeError, match="not possible"):
-        Price(Decimal(1), image=wrong)
-
-
 def test_a_cap_on_money_needs_every_price():
     prices = {"openai:gpt-4o-mini": MINI, "openai:my-model": None}
     with pytest.raises(
@@ -218,39 +181,3 @@ def test_a_cap_on_money_needs_every_price():
         check_prices(Budget.parse("1 usd"), prices, makes_images=["openai:my-model"])
     check_prices(Budget.parse("500 calls, 20 samples"), prices)
     check_prices(Budget.parse("1.50 usd"), {"openai:gpt-4o-mini": MINI})
-
-
-@pytest.mark.parametrize(
-    ("nano", "text"),
-    [
-        (0, "0.00 usd"),
-        (1, "0.000000001 usd"),
-        (250, "0.00000025 usd"),
-        (1_100_000, "0.0011 usd"),
-        (123_456_789, "0.123 usd"),
-        (500_000_000, "0.50 usd"),
-        (999_999_999, "1.00 usd"),
-        (1_505_000_000, "1.51 usd"),
-        (1_234_567_890_000, "1,234.57 usd"),
-    ],
-)
-def test_amounts_are_written_for_people(nano, text):
-    assert usd(nano) == text
-
-
-@given(st.integers(1, 10**15), st.integers(1, 10**6))
-def test_what_is_left_and_what_is_needed_never_look_alike(left, more):
-    assert usd(left, ROUND_FLOOR) != usd(left + more, ROUND_CEILING)
-
-
-def test_a_price_that_changes_tomorrow_counts_if_it_rises():
-    from genai_prices.types import ConditionalPrice, ModelPrice, StartDateConstraint
-
-    now = datetime.now(UTC)
-    info = info_of("openai", "gpt-4o-mini")
-    soon = StartDateConstraint(start_date=(now + timedelta(days=1)).date())
-    old, new = ModelPrice(input_mtok=Decimal(1)), ModelPrice(input_mtok=Decimal(3))
-    changed = type(info)(
-        id="x", match=info.match, prices=[ConditionalPrice(prices=old), ConditionalPrice(soon, prices=new)]
-    )
-    assert _dearest([changed.get_prices(now + later) for later in _A_DAY]) == Price(Decimal(3))

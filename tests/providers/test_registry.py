@@ -16,7 +16,8 @@ from adamab.providers import registry
 from adamab.providers.embedders.stored import NpzEmbedder
 from adamab.providers.generators.noise import NoiseGenerator
 from adamab.providers.generators.recorded import PoolGenerator, ReplayGenerator
-from adamab.providers.registry import resolve_embedder, resolve_generator
+from adamab.providers.http import service_of
+from adamab.providers.registry import PRESETS, expand, resolve_embedder, resolve_generator
 from adamab.task.spec import join_spec, split_spec
 from adamab.testing import HashEmbedder
 
@@ -74,24 +75,15 @@ def test_bad_generators() -> None:
 @pytest.mark.parametrize(
     ("spec", "parts"),
     [
-        ("local", ("local", {})),
-        ("local?long_texts=average", ("local", {"long_texts": "average"})),
         ("openai:m?base_url=http://h:1/v1&rpm=5", ("openai:m", {"base_url": "http://h:1/v1", "rpm": "5"})),
         ("openai:m?key_env=", ("openai:m", {"key_env": ""})),
-        ("npz:why?.npz", ("npz:why?.npz", {})),
         ("npz:why?.npz?device=cpu", ("npz:why?.npz", {"device": "cpu"})),
         ("npz:a?B=c/d", ("npz:a?B=c/d", {})),
-        ("npz:a?", ("npz:a?", {})),
     ],
 )
 def test_options_of_a_spec(spec: str, parts: tuple[str, dict[str, str]]) -> None:
     assert split_spec(spec) == parts
     assert join_spec(*parts) == spec
-
-
-def test_a_path_with_a_question_mark(tmp_path: Path) -> None:
-    np.savez(tmp_path / "why?.npz", **{"ids": np.array(["a"]), "view/pooled": np.ones((1, 2))})
-    assert isinstance(resolve_embedder(f"npz:{tmp_path / 'why?.npz'}"), NpzEmbedder)
 
 
 def test_options_become_what_the_factory_wants(tiny_model: Path) -> None:
@@ -138,7 +130,46 @@ def test_nothing_heavy_is_imported_before_it_is_asked_for() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_preset_is_a_spec_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-x")
-    assert str(resolve_embedder("text-embedding-3-small")) == "openai:text-embedding-3-small"
-    assert str(resolve_generator("gpt-image-1-mini")) == "openai-image:gpt-image-1-mini"
+@pytest.mark.parametrize(
+    ("spec", "kind", "expanded"),
+    [
+        ("text-embedding-3-small", "embedder", "openai:text-embedding-3-small"),
+        ("Qwen3-Embedding-0.6B", "embedder", "st:Qwen/Qwen3-Embedding-0.6B"),
+        ("CLIP-ViT-Large", "embedder", "clip:openai/clip-vit-large-patch14"),
+        ("voyage-multimodal-3?rpm=9", "embedder", "voyage:voyage-multimodal-3?rpm=9"),
+        ("openai:text-embedding-3-small", "embedder", "openai:text-embedding-3-small"),
+        ("local", "embedder", "local"),
+        ("gpt-4o-mini", "generator", "openai:gpt-4o-mini?temperature=1"),
+        ("gpt-4o-mini?temperature=0.5", "generator", "openai:gpt-4o-mini?temperature=0.5"),
+        ("gpt-image-1-mini", "generator", "openai-image:gpt-image-1-mini"),
+        ("none", "generator", "none"),
+        ("gpt-4o-mini", "chat", "chat:gpt-4o-mini"),
+        ("chat:gpt-4o-mini?rpm=3", "chat", "chat:gpt-4o-mini?rpm=3"),
+        ("some-model", "chat", "chat:some-model"),
+        ("llama3.2:3b", "chat", "chat:llama3.2:3b"),
+        ("cohere-rerank-v3.5", "reranker", "rerank:cohere:rerank-v3.5"),
+        ("rerank:cohere-rerank-v3.5", "reranker", "rerank:cohere:rerank-v3.5"),
+        ("rerank:bge-reranker-v2-m3", "reranker", "cross-encoder:BAAI/bge-reranker-v2-m3"),
+        ("cross-encoder:bge-reranker-v2-m3", "reranker", "cross-encoder:BAAI/bge-reranker-v2-m3"),
+        ("jina-reranker-m0", "reranker", "rerank:jina:jina-reranker-m0"),
+        ("voyage:rerank-2.5", "reranker", "rerank:voyage:rerank-2.5"),
+        ("cross-encoder:./model", "reranker", "cross-encoder:./model"),
+    ],
+)
+def test_names_become_specs(spec: str, kind: str, expanded: str) -> None:
+    assert expand(spec, kind) == expanded  # type: ignore[arg-type]
+    assert expand(expanded, kind) == expanded  # type: ignore[arg-type]
+
+
+def test_other_services_have_their_own_address_and_variable() -> None:
+    services = {}
+    for name, spec in PRESETS["chat"].items():
+        options = split_spec(spec)[1]
+        service = service_of("openai", base_url=options.get("base_url"), key_env=options.get("key_env"))
+        services[name] = (service.place, service.key_env)
+    assert services == {
+        "gpt-4o-mini": ("api.openai.com/v1", "OPENAI_API_KEY"),
+        "gemini-2.0-flash-lite": ("generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY"),
+        "mistral-small": ("api.mistral.ai/v1", "MISTRAL_API_KEY"),
+        "llama-3.2": ("localhost:11434/v1", "OLLAMA_API_KEY"),
+    }

@@ -31,13 +31,7 @@ def test_without_a_loop() -> None:
         run_sync(fail())
 
 
-async def test_inside_a_running_loop() -> None:
-    assert run_sync(answer()) == 42
-    with pytest.raises(LookupError, match="inside"):
-        run_sync(fail())
-
-
-async def test_context_variables_are_seen() -> None:
+async def test_inside_a_running_loop_with_its_context_variables() -> None:
     variable = contextvars.ContextVar("variable", default=0)
     variable.set(7)
 
@@ -82,13 +76,6 @@ async def test_an_interrupt_inside_the_work_is_passed_on() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         run_sync(interrupted())
-
-
-def test_all_work_shares_one_loop() -> None:
-    async def loop() -> asyncio.AbstractEventLoop:
-        return asyncio.get_running_loop()
-
-    assert run_sync(loop()) is run_sync(loop())
 
 
 def test_synchronous_code_inside_a_coroutine_may_do_the_same() -> None:

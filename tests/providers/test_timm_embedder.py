@@ -12,7 +12,7 @@ import pytest
 
 from adamab.errors import EmbedderError
 from adamab.providers.embedders.timm import TimmEmbedder
-from adamab.task.images import Image, digest_of
+from adamab.task.images import Image
 from adamab.testing import check_embedder
 
 torch = pytest.importorskip("torch", reason="the extra 'timm' is not installed")
@@ -43,19 +43,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> list[Image]:
-    random = np.random.default_rng(0)
-    folder = tmp_path_factory.mktemp("images")
-    found = []
-    for number, (height, width) in enumerate([(40, 60), (33, 32), (20, 90), (64, 64), (100, 30)]):
-        path = folder / f"{number}.png"
-        small = pillow.fromarray(random.integers(0, 256, (4, 4, 3), np.uint8))
-        small.resize((width, height), pillow.Resampling.BICUBIC).save(path)
-        found.append(Image(digest_of(path.read_bytes()), path))
-    return found
-
-
 def direct(model: Path, images: list[Image]) -> Any:
     """What timm itself computes with its own loader and torchvision's transforms."""
     network = timm.create_model(f"local-dir:{model}", pretrained=True, num_classes=0).eval()
@@ -83,10 +70,10 @@ async def test_a_checkpoint_for_an_architecture(model: Path, images: list[Image]
     embedder = TimmEmbedder(ARCHITECTURE, checkpoint=str(weights))
     assert (await embedder.embed(images)).views["pooled"].shape == (5, 512)
     assert embedder._loaded[1].height == 176  # timm's own setting of this architecture
-    same = await TimmEmbedder(ARCHITECTURE, checkpoint=str(weights), batch_size=1).embed(images)
-    np.testing.assert_allclose(
-        same.views["pooled"], (await embedder.embed(images)).views["pooled"], atol=1e-5
-    )
+    with pytest.raises(EmbedderError, match="with a checkpoint, give the architecture's name"):
+        TimmEmbedder(str(model), checkpoint=str(weights))
+    with pytest.raises(EmbedderError, match=r"gone\.safetensors is no \.safetensors file"):
+        TimmEmbedder(ARCHITECTURE, checkpoint="gone.safetensors")
 
 
 async def test_weights_without_a_classifier(model: Path, images: list[Image], tmp_path: Path) -> None:
@@ -126,8 +113,6 @@ def spoil(model: Path, how: str) -> None:
     elif how == "pickled":
         weights.unlink()
         (model / "pytorch_model.bin").write_bytes(b"")
-    elif how == "cut":
-        weights.write_bytes(weights.read_bytes()[:1000])
     elif how == "half":
         from safetensors.torch import load_file, save_file
 
@@ -145,7 +130,6 @@ def spoil(model: Path, how: str) -> None:
         ("architecture", "timm knows no model 'resnet51'; it knows: .*resnet50"),
         ("other", "names no timm architecture"),
         ("pickled", "weights are not safetensors"),
-        ("cut", "the model cannot be loaded"),
         ("half", r"the model cannot be loaded .*conv1\.0\.weight"),
         ("grey", "it takes 1 colour channels"),
     ],
@@ -161,24 +145,11 @@ async def test_damaged_models_are_refused(
     assert "\n" not in str(caught.value)
 
 
-def test_names_from_the_hub_without_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import huggingface_hub.constants
-
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    for name, hub in (("resnet18", "resnet18.a1_in1k"), ("resnet18.fb_ssl_yfcc100m_ft_in1k",) * 2):
-        with pytest.raises(EmbedderError, match=rf"timm:timm/{hub}: cannot be fetched from the hub"):
+def test_names_from_the_hub_without_a_network(hub: Path) -> None:
+    for name, place in (("resnet18", "resnet18.a1_in1k"), ("resnet18.fb_ssl_yfcc100m_ft_in1k",) * 2):
+        with pytest.raises(EmbedderError, match=rf"timm:timm/{place}: cannot be fetched from the hub"):
             _ = TimmEmbedder(name).fingerprint
     with pytest.raises(EmbedderError, match="timm has no weights of that name"):
         _ = TimmEmbedder("resnet18.nonsense").fingerprint
     with pytest.raises(EmbedderError, match="timm knows no model 'resnett18'; it knows: resnet18"):
         _ = TimmEmbedder("resnett18").fingerprint
-
-
-def test_bad_options(model: Path, tmp_path: Path) -> None:
-    with pytest.raises(EmbedderError, match=r"checkpoint .*gone\.safetensors is no \.safetensors file"):
-        TimmEmbedder(ARCHITECTURE, checkpoint=str(tmp_path / "gone.safetensors"))
-    with pytest.raises(EmbedderError, match="with a checkpoint, give the architecture's name"):
-        TimmEmbedder(str(model), checkpoint=str(model / "model.safetensors"))
-    with pytest.raises(EmbedderError, match="no such model directory"):
-        TimmEmbedder("/no/such/dir")

@@ -8,8 +8,6 @@ import pytest
 from adamab.errors import EmbedderError
 from adamab.providers.embedders.sentence_transformers import (
     VIEWS,
-    Piece,
-    averaged,
     split,
     token_views,
 )
@@ -47,33 +45,16 @@ def test_special_tokens_count_in_the_mean_but_not_as_first() -> None:
     assert found["first"] == [2.0, -2.0, 4.0, -4.0, 8.0, -8.0]
 
 
-def test_short_texts_are_padded_with_zeros() -> None:
-    assert summaries([1, 1, 1], [1, 0, 1])["first"] == [2.0, -2.0, 0, 0, 0, 0]
-
-
 def test_prompt_and_left_padding_are_left_out() -> None:
     found = summaries([0, 1, 1, 1, 1, 1], [1, 0, 0, 0, 0, 1], prompt_tokens=2)
     assert found["first"] == [8.0, -8.0, 16.0, -16.0, 0, 0]
     assert found["max"] == [32.0, -8.0]
 
 
-def test_nothing_but_a_prompt_gives_zeros() -> None:
-    found = summaries([1, 1], [0, 0], prompt_tokens=2)
-    assert found == {"layers": [0, 0], "first": [0] * 6, "max": [0, 0]}
-
-
 def test_rounding_to_half_stays_finite() -> None:
     hidden, one = torch.tensor([[[1e9, -1e9, 1 / 3]]]), torch.ones((1, 1))
     (rounded,) = token_views([hidden], one, 0 * one, prompt_tokens=0, views=["layers"])["layers"]
     assert rounded.tolist() == [65504, -65504, np.float16(1 / 3)]
-
-
-def test_pieces_are_averaged_by_tokens() -> None:
-    pieces = [Piece("a", 0, 1), Piece("b", 1, 3), Piece("c", 1, 1)]
-    x = np.array([[1, 0], [1, 0], [0, 1]], np.float32)
-    answer = averaged({"pooled": x, "wide": x}, pieces, 2)
-    np.testing.assert_allclose(answer["wide"], [[1, 0], [0.75, 0.25]])
-    np.testing.assert_allclose(answer["pooled"], [[1, 0], np.array([3, 1]) / np.sqrt(10)], rtol=1e-6)
 
 
 class Characters:

@@ -11,14 +11,14 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from adamab.errors import CacheError, EmbedderError
+from adamab.errors import CacheError
 from adamab.providers.cache import CachedEmbedder, VectorCache
 from adamab.providers.embedders.base import Embedded
 from adamab.testing import HashEmbedder, check_embedder
@@ -86,14 +86,6 @@ async def test_listing_and_purging(cache: VectorCache) -> None:
     assert cache.entries() == []
 
 
-async def test_use_is_noted(cache: VectorCache, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "time", lambda: 1000.0)
-    await fill(cache)
-    monkeypatch.setattr(time, "time", lambda: 2000.0)
-    await fill(cache, TEXTS[:1])
-    assert {entry.last_used for entry in cache.entries()} == {2000.0}
-
-
 async def test_texts_are_not_stored_and_the_file_is_private(cache: VectorCache) -> None:
     await fill(cache, ["a very secret sentence"])
     assert stat.S_IMODE(cache.path.stat().st_mode) == 0o600
@@ -102,25 +94,14 @@ async def test_texts_are_not_stored_and_the_file_is_private(cache: VectorCache) 
         assert b"secret" not in file.read_bytes()
 
 
-def test_where_the_file_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("ADAMAB_CACHE", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    if sys.platform == "linux":
-        assert VectorCache().path == tmp_path / "adamab" / "vectors.sqlite"
-    monkeypatch.setenv("ADAMAB_CACHE", str(tmp_path / "mine.db"))
-    assert VectorCache().path == tmp_path / "mine.db"
-
-
 @pytest.mark.parametrize(
     "change",
     [
-        "UPDATE vectors SET data = substr(data, 2)",
         "UPDATE vectors SET data = zeroblob(length(data))",
         "UPDATE vectors SET data = 'text'",
         "UPDATE vectors SET dtype = 'O'",
-        "UPDATE vectors SET width = 3",
         "UPDATE vectors SET overlong = 1 - overlong",
-        "UPDATE vectors SET crc = NULL WHERE 0; DELETE FROM vectors WHERE view = 'wide'",
+        "DELETE FROM vectors WHERE view = 'wide'",
     ],
 )
 async def test_damaged_rows_are_computed_again(cache: VectorCache, change: str) -> None:
@@ -135,20 +116,20 @@ async def test_damaged_rows_are_computed_again(cache: VectorCache, change: str) 
     assert embedder.calls == len(TEXTS)
 
 
-def garble(path: Path, how: str) -> None:
-    content = path.read_bytes()
-    garbled = {
-        "garbage": b"garbage" * 2000,
-        "cut": content[: len(content) // 2],
-        "holes": content[:100] + b"\xff" * (len(content) - 100),
-    }
-    path.write_bytes(garbled[how])
-
-
-@pytest.mark.parametrize("how", ["garbage", "cut", "holes"])
-async def test_a_damaged_file_is_one_line_and_purge_mends_it(cache: VectorCache, how: str) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: b"garbage" * 2000,
+        lambda content: content[: len(content) // 2],
+        lambda content: content[:100] + b"\xff" * (len(content) - 100),
+    ],
+    ids=["garbage", "cut", "holes"],
+)
+async def test_a_damaged_file_is_one_line_and_purge_replaces_it(
+    cache: VectorCache, damage: Callable[[bytes], bytes]
+) -> None:
     await fill(cache)
-    garble(cache.path, how)
+    cache.path.write_bytes(damage(cache.path.read_bytes()))
     for action in (
         lambda: cache.get("f", "query", ["a"], ["pooled"]),
         cache.entries,
@@ -163,18 +144,6 @@ async def test_a_damaged_file_is_one_line_and_purge_mends_it(cache: VectorCache,
     assert cache.entries() == []
     await fill(cache)
     assert len(cache.entries()) == 2
-
-
-@pytest.mark.parametrize("change", ["DROP TABLE vectors", "UPDATE vectors SET dtype = CAST(x'ff' AS TEXT)"])
-async def test_tables_that_cannot_be_read_are_damage(cache: VectorCache, change: str) -> None:
-    await fill(cache)
-    with closing(sqlite3.connect(cache.path)) as db:
-        db.execute(change)
-        db.commit()
-    with pytest.raises(CacheError, match="damaged"):
-        await fill(cache)
-    cache.purge()
-    assert cache.entries() == []
 
 
 async def test_other_peoples_files_are_left_alone(tmp_path: Path) -> None:
@@ -211,19 +180,9 @@ async def test_a_directory_in_its_place(tmp_path: Path) -> None:
     assert len(caught) == 1
     assert len(answer.views["pooled"]) == len(TEXTS)
     assert list(tmp_path.iterdir()) == []
-
-
-async def test_an_impossible_place_warns_once_and_goes_on(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    cached = CachedEmbedder(toy(), VectorCache(tmp_path / "file" / "vectors.sqlite"), slice_size=2)
-    with pytest.warns(RuntimeWarning, match="nothing can be stored .*; going on without") as caught:
-        answer = await cached.embed(TEXTS)
-    assert len(caught) == 1
-    assert len(answer.views["pooled"]) == len(TEXTS)
-    for action in (cached.cache.entries, cached.cache.purge):
-        with pytest.raises(CacheError, match=r"cannot be reached \(Not a directory\); set ADAMAB_CACHE"):
-            action()
-    assert cached.cache.size == 0
+    (tmp_path / "file").touch()
+    with pytest.raises(CacheError, match=r"cannot be reached \(Not a directory\); set ADAMAB_CACHE"):
+        VectorCache(tmp_path / "file" / "vectors.sqlite").entries()
 
 
 async def test_a_locked_cache_is_not_waited_for_forever(cache: VectorCache) -> None:
@@ -277,22 +236,6 @@ async def test_a_read_only_directory_is_read_and_not_written(tmp_path: Path) -> 
         os.seteuid(0)
     assert embedder.calls == 5
     assert len(caught) == 1
-
-
-async def test_another_width_under_the_same_fingerprint(cache: VectorCache) -> None:
-    other = HashEmbedder(width=16, views=("pooled", "wide"))
-    other.fingerprint = toy().fingerprint
-    await fill(cache, TEXTS[:3])
-    with pytest.raises(EmbedderError, match=r"differ in width.* adamab cache purge"):
-        await CachedEmbedder(other, cache).embed(TEXTS)
-
-
-async def test_values_beyond_half_precision_survive(cache: VectorCache) -> None:
-    vectors = np.array([[1e30, 1.0], [0.5, -2.0]], np.float32)
-    cache.put("f", "query", ["a", "b"], Embedded({"x": vectors}, np.array([True, False])))
-    rows = cache.get("f", "query", ["a", "b", "c"], ["x", "y"])
-    np.testing.assert_array_equal(np.stack([rows[0, "x"].vector, rows[1, "x"].vector]), vectors)
-    assert (rows[0, "x"].overlong, rows[1, "x"].overlong, len(rows)) == (True, False, 2)
 
 
 WRITER = """
@@ -350,14 +293,3 @@ async def test_a_strict_cache_does_not_go_on_without_storing(cache: VectorCache)
     assert embedder.calls == 0, "tried before anything was paid for"
     answer = await CachedEmbedder(embedder, strict).embed([*TEXTS, "new"])
     assert (embedder.calls, answer.overlong.shape) == (1, (11,))
-
-
-async def test_a_strict_cache_that_runs_full_keeps_what_was_there(cache: VectorCache) -> None:
-    await fill(cache)
-    strict = VectorCache(cache.path, timeout=0.1, strict=True)
-    many = [f"more and more {n}" for n in range(2000)]
-    with file_limit(cache.size + 20_000), pytest.raises(CacheError, match="nothing can be stored"):
-        await CachedEmbedder(toy(), strict).embed(many)
-    embedder = toy()
-    await CachedEmbedder(embedder, cache).embed(TEXTS)
-    assert embedder.calls == 0

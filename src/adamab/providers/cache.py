@@ -74,13 +74,7 @@ class MemoryReplies:
 
 
 # Answers lie in the same file as the vectors. Unlike vectors, they are texts: they can be private, and
-# whoever purges the cache deletes them too. Their table is created with the first one.
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS replies (
-    key BLOB PRIMARY KEY, content TEXT NOT NULL, refused INTEGER NOT NULL, cut INTEGER NOT NULL,
-    crc INTEGER NOT NULL, stored REAL NOT NULL
-) WITHOUT ROWID
-"""
+# whoever purges the cache deletes them too.
 _STORE = "INSERT OR REPLACE INTO replies (key, content, refused, cut, crc, stored) VALUES (?, ?, ?, ?, ?, ?)"
 
 
@@ -105,14 +99,12 @@ class CachedReplies:
     def get(self, ask: Ask) -> Reply | None:
         """The answer, if it is there; a damaged row counts as missing."""
         query = "SELECT content, refused, cut, crc FROM replies WHERE key = ?"
-
-        def row(db: sqlite3.Connection) -> Any:
-            return db.execute(query, [_ask_key(ask)]).fetchone() if _has_table(db) else None
-
-        stored = self.file.read(row, None, lenient=True)
-        if stored is None or not isinstance(stored[0], str):
+        rows: list[Any] = self.file.read(
+            lambda db: db.execute(query, [_ask_key(ask)]).fetchall(), [], lenient=True
+        )
+        if not rows or not isinstance(rows[0][0], str):
             return None
-        content, refused, cut, crc = stored
+        content, refused, cut, crc = rows[0]
         intact = crc == _crc(content.encode(), refused, cut)
         return Reply(content, bool(refused), bool(cut)) if intact else None
 
@@ -122,7 +114,7 @@ class CachedReplies:
         content = reply.content.encode("utf-8", "replace").decode()
         flags = int(reply.refused), int(reply.cut)
         row = [_ask_key(ask), content, *flags, _crc(content.encode(), *flags), time.time()]
-        self.file.write((_SCHEMA, None), (_STORE, [row]))
+        self.file.write((_STORE, [row]))
 
     def stored(self) -> StoredReplies:
         """How many answers there are, and how much room they take."""
@@ -130,11 +122,7 @@ class CachedReplies:
             "SELECT COUNT(*), COALESCE(SUM(LENGTH(CAST(content AS BLOB))), 0), COALESCE(MAX(stored), 0) "
             "FROM replies"
         )
-
-        def count(db: sqlite3.Connection) -> StoredReplies:
-            return StoredReplies(*db.execute(query).fetchone()) if _has_table(db) else StoredReplies()
-
-        return self.file.read(count, StoredReplies())
+        return self.file.read(lambda db: StoredReplies(*db.execute(query).fetchone()), StoredReplies())
 
 
 class ChainedReplies:
@@ -156,11 +144,6 @@ class ChainedReplies:
         """Keep an answer, in the first place first."""
         self.first.put(ask, reply)
         self.second.put(ask, reply)
-
-
-def _has_table(db: sqlite3.Connection) -> bool:
-    query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'replies'"
-    return db.execute(query).fetchone() is not None
 
 
 def _ask_key(ask: Ask) -> bytes:
@@ -347,7 +330,7 @@ def _delete(db: sqlite3.Connection, fingerprint: str | None) -> None:
     with db:
         db.execute(f"DELETE FROM vectors WHERE model IN ({chosen})", [fingerprint])
         db.execute(f"DELETE FROM models WHERE id IN ({chosen})", [fingerprint])
-        if fingerprint is None and _has_table(db):
+        if fingerprint is None:
             db.execute("DELETE FROM replies")
     db.execute("VACUUM")
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")

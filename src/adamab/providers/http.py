@@ -223,20 +223,15 @@ def connection(name: str, options: Mapping[str, str | float | None]) -> tuple[Se
     Returns:
         The service, and the limits of a client for it.
     """
-    given = {option: value for option, value in options.items() if value is not None}
-    base_url, key_env = (given.pop(option, None) for option in ("base_url", "key_env"))
+    given: dict[str, Any] = {option: value for option, value in options.items() if value is not None}
+    base_url, key_env = given.pop("base_url", None), given.pop("key_env", None)
     numbers: dict[str, Any] = {}
     for option, value in given.items():
         if option not in OPTIONS:
             known = suggestion(option, ("base_url", "key_env", *OPTIONS))
             raise ProviderError(f"{name}: option {short(option)} is unknown; {known}")
         numbers[option] = _number(option, value)
-    service = service_of(
-        name,
-        base_url=None if base_url is None else str(base_url),
-        key_env=None if key_env is None else str(key_env),
-    )
-    return service, Limits(**numbers)
+    return service_of(name, base_url=base_url, key_env=key_env), Limits(**numbers)
 
 
 def _number(name: str, value: str | float) -> float:

@@ -114,10 +114,7 @@ def temporary_store(*, shared: Path | None = None) -> ImageStore:
 
 def shared_size(folder: Path) -> tuple[int, int]:
     """How many images runs share, and how many bytes they take."""
-    sizes = []
-    for path in folder.glob("*"):
-        with contextlib.suppress(OSError):  # somebody else has just purged it
-            sizes.append(path.stat().st_size)
+    sizes = [path.stat().st_size for path in folder.glob("*") if path.is_file()]
     return len(sizes), sum(sizes)
 
 

@@ -292,8 +292,7 @@ def _dearest(prices: list[ModelPrice]) -> Price | None:
     """An upper bound of `prices`; None if they are not by tokens, or not by tokens alone."""
     if any(price.input_mtok is None or price.requests_kcount is not None for price in prices):
         return None
-    rates = [(_highest(price, _INPUT), _highest(price, _OUTPUT)) for price in prices]
-    return Price(max(rate[0] for rate in rates), max(rate[1] for rate in rates))
+    return Price(*(max(_highest(price, keys) for price in prices) for keys in (_INPUT, _OUTPUT)))
 
 
 def _highest(price: ModelPrice, keys: Iterable[str]) -> Decimal:

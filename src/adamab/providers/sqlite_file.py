@@ -36,6 +36,10 @@ CREATE TABLE IF NOT EXISTS vectors (
 );
 CREATE UNIQUE INDEX IF NOT EXISTS vectors_key ON vectors (key, view);
 CREATE INDEX IF NOT EXISTS vectors_model ON vectors (model, view);
+CREATE TABLE IF NOT EXISTS replies (
+    key BLOB PRIMARY KEY, content TEXT NOT NULL, refused INTEGER NOT NULL, cut INTEGER NOT NULL,
+    crc INTEGER NOT NULL, stored REAL NOT NULL
+) WITHOUT ROWID;
 """
 
 
@@ -116,11 +120,7 @@ class CacheFile(SqliteFile):
     @property
     def size(self) -> int:
         """Bytes on disk."""
-        total = 0
-        for file in self._files():
-            with contextlib.suppress(OSError):
-                total += file.stat().st_size if file.is_file() else 0
-        return total
+        return sum(os.path.getsize(file) for file in self._files() if os.path.isfile(file))
 
     def read(self, action: Callable[[sqlite3.Connection], T], default: T, *, lenient: bool = False) -> T:
         """What `action` makes of the file; raises `CacheError`.
@@ -147,7 +147,7 @@ class CacheFile(SqliteFile):
         except TROUBLE as error:
             raise self._readable(error) from None
 
-    def write(self, *statements: tuple[str, Iterable[Sequence[object]] | None]) -> None:
+    def write(self, *statements: tuple[str, Iterable[Sequence[object]]]) -> None:
         """Execute statements for their rows in one transaction; a failure undoes it and is a warning, once.
 
         Where the file is strict, it is a `CacheError`.
@@ -165,10 +165,7 @@ class CacheFile(SqliteFile):
                 # What cost money is on the disk when it is stored, not merely with the system.
                 db.execute(f"PRAGMA synchronous = {'FULL' if self.strict else 'NORMAL'}")
                 for statement, rows in statements:
-                    if rows is None:
-                        db.execute(statement)
-                    else:
-                        db.executemany(statement, rows)
+                    db.executemany(statement, rows)
         except (*TROUBLE, OSError, CacheError) as error:
             where = "" if isinstance(error, CacheError) else f"{self.path}: "  # a CacheError names it itself
             trouble = f"{where}nothing can be stored ({error})"

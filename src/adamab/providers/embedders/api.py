@@ -113,11 +113,9 @@ def sent_image(image: Image, most_pixels: int) -> SentImage:
     return SentImage(image, width, height, lossless=False)
 
 
-_BYTES_A_TOKEN = 3  # fewer than real texts have, so that a request seldom turns out too large
+_BYTES_PER_TOKEN = 3  # fewer than real texts have, so that a request seldom turns out too large
 _SHORTEST_CUT = 64  # bytes; a text that is too large even so is refused for another reason
 ABOUT_CONTENT = (400, 415, 422)  # statuses that may be about one of the images in a request
-# Services refuse empty texts, some of them white space too.
-_NOTHING = "."
 
 
 @dataclass(frozen=True)
@@ -295,8 +293,8 @@ class ApiEmbedder(Embedder):
     def _weighed(self, item: Item) -> tuple[Sent, int, int]:
         """What is sent of an item, its tokens by a careful guess, and an image's bytes."""
         if isinstance(item, str):
-            raw = item.encode("utf-8", "replace")  # half a character cannot be sent
-            return raw.decode() if item.strip() else _NOTHING, len(raw) // _BYTES_A_TOKEN + 1, 0
+            text = sendable(item)
+            return text, len(text.encode()) // _BYTES_PER_TOKEN + 1, 0
         image = sent_image(item, self.room.pixels)
         return image, self._expected(image), image.length
 
@@ -359,7 +357,7 @@ class ApiEmbedder(Embedder):
         if isinstance(one, SentImage):
             return _Pack(pack.rows, (one.smaller(str(self)),), cut=True)
         raw = one.encode()
-        fits = self.room.text_tokens * _BYTES_A_TOKEN
+        fits = self.room.text_tokens * _BYTES_PER_TOKEN
         length = fits if len(raw) > fits else len(raw) // 2
         if length < _SHORTEST_CUT:
             raise TextError(str(self), pack.rows[0], "is refused as too large; shorten it or leave it out")
@@ -381,6 +379,11 @@ class ApiEmbedder(Embedder):
             raise BadAnswerError("a vector that is not finite")
         self._width = matrix.shape[1]
         return Embedded({"pooled": matrix}, np.full(len(pack.rows), pack.cut, np.bool_))
+
+
+def sendable(text: str) -> str:
+    """The text without halves of characters; services refuse empty ones, some of them white space too."""
+    return text.encode("utf-8", "replace").decode() if text.strip() else "."
 
 
 def count(value: Any) -> int | None:

@@ -79,14 +79,24 @@ class NpzEmbedder(Embedder):
 def read_npz(path: str | Path) -> NpzVectors:
     """Read and check a file of vectors; every problem is one `EmbedderError`."""
     arrays = _load(Path(path).expanduser())
-    ids = _ids(path, arrays)
+    if "ids" not in arrays:
+        raise EmbedderError(f"{path}: no array 'ids'; add one string per row")
+    names = arrays["ids"]
+    if names.ndim != 1 or names.dtype.kind != "U":
+        raise EmbedderError(
+            f"{path}: 'ids' is {names.dtype} of shape {names.shape}; it must be a 1-D array of strings"
+        )
+    ids = tuple(str(key) for key in names)
+    if len(set(ids)) != len(ids):
+        twice, _ = Counter(ids).most_common(1)[0]
+        raise EmbedderError(f"{path}: id {twice[:40]!r} stands there twice; ids must be distinct")
     views = {
         name[len(_PREFIX) :]: _view(path, name, array, len(ids))
         for name, array in arrays.items()
         if name.startswith(_PREFIX) and len(name) > len(_PREFIX)
     }
     if not views:
-        raise EmbedderError(f"{path}: no array named view/NAME, such as view/pooled; add one a view")
+        raise EmbedderError(f"{path}: no array named view/NAME, such as view/pooled; add one per view")
     ordered = sorted(views, key=lambda view: view != "pooled")  # stable: the others keep file order
     model = arrays.get("model")
     if model is not None and (model.ndim != 0 or model.dtype.kind != "U" or not str(model)):
@@ -108,21 +118,6 @@ def _load(path: Path) -> dict[str, NDArray[np.generic]]:
         raise EmbedderError(
             f"{path}: holds Python objects or a damaged array; save plain strings and numbers"
         ) from None
-
-
-def _ids(path: str | Path, arrays: dict[str, NDArray[np.generic]]) -> tuple[str, ...]:
-    ids = arrays.get("ids")
-    if ids is None:
-        raise EmbedderError(f"{path}: no array 'ids'; add one string a row")
-    if ids.ndim != 1 or ids.dtype.kind != "U":
-        raise EmbedderError(
-            f"{path}: 'ids' is {ids.dtype} of shape {ids.shape}; it must be a 1-D array of strings"
-        )
-    names = tuple(str(key) for key in ids)
-    if len(set(names)) != len(names):
-        twice, _ = Counter(names).most_common(1)[0]
-        raise EmbedderError(f"{path}: id {twice[:40]!r} stands there twice; ids must be distinct")
-    return names
 
 
 def _view(path: str | Path, name: str, array: NDArray[np.generic], rows: int) -> NDArray[np.float32]:

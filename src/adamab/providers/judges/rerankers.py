@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from adamab.errors import ProviderError, short
 from adamab.providers.cache import Reply
-from adamab.providers.embedders.api import SentImage, count, sent_image
+from adamab.providers.embedders.api import SentImage, count, sendable, sent_image
 from adamab.providers.generators.chat_protocol import digest, number_option
 from adamab.providers.http import ApiClient, BadAnswerError, Call, connection
 from adamab.providers.metering import Usage, estimated_tokens
@@ -23,7 +23,6 @@ from adamab.task.images import Image
 
 Query: TypeAlias = str | Image
 Keep: TypeAlias = Callable[[Reply], None]
-_NOTHING = "."  # services refuse empty texts
 # Cohere bills searches, not tokens: one query with up to 100 documents. A search is entered in the book as
 # a thousand tokens, so that a price in usd a million tokens is that of a thousand searches.
 SEARCH = 1000
@@ -31,7 +30,7 @@ _DOCUMENTS_PER_SEARCH = 100
 _CHUNK = 500  # tokens of query and document; a longer pair counts as several documents
 MULTIMODAL = "-m0"  # how the name of Jina's model ends that takes images
 _PIXELS = 768 * 28 * 28  # that it looks at; a larger image is shrunk here, which saves the way
-_PIXELS_A_TOKEN = 28 * 28
+_PIXELS_PER_TOKEN = 28 * 28
 _CONTEXT = 10_240  # tokens of a query with a document; how an image is billed is not documented
 
 
@@ -81,14 +80,14 @@ class Reranker(ABC):
     def usage(self, query: Query, documents: Sequence[str]) -> tuple[Usage, Usage]:
         """The tokens to expect of a question, and the most that it may have."""
         sent = self._sent(query)
-        tokens = estimated_tokens(sent) if isinstance(sent, str) else -(-sent.pixels // _PIXELS_A_TOKEN)
+        tokens = estimated_tokens(sent) if isinstance(sent, str) else -(-sent.pixels // _PIXELS_PER_TOKEN)
         expected = self._billed(tokens, [estimated_tokens(text) for text in documents])
         return expected, self._bound(sent, documents)
 
     async def ask(self, query: Query, documents: Sequence[str], *, keep: Keep) -> Reply:
         """A score for each document, in their order; `scores_of` reads them from the reply."""
         sent = self._sent(query)
-        documents = [_sendable(document) for document in documents]
+        documents = [sendable(document) for document in documents]
         if isinstance(sent, str):
             body = self._body(sent, documents)
         else:  # decoding takes a while, in which others may go on
@@ -129,7 +128,7 @@ class Reranker(ABC):
 
     def _sent(self, query: Query) -> str | SentImage:
         if isinstance(query, str):
-            return _sendable(query)
+            return sendable(query)
         if not self.takes_images:
             raise ProviderError(
                 f"{self.name}: {short(self.model)} takes no images; use rerank:jina:jina-reranker-m0"
@@ -226,9 +225,3 @@ def joined(replies: Sequence[Reply]) -> Reply:
 def _utf8(text: str) -> int:
     """The bytes of a text, of which no tokenizer makes more tokens."""
     return len(text.encode("utf-8", "replace"))
-
-
-def _sendable(text: str) -> str:
-    if not text.strip():
-        return _NOTHING
-    return text.encode("utf-8", "replace").decode()  # half a character cannot be sent
