@@ -16,8 +16,7 @@ from adamab.providers import registry
 from adamab.providers.embedders.stored import NpzEmbedder
 from adamab.providers.generators.noise import NoiseGenerator
 from adamab.providers.generators.recorded import PoolGenerator, ReplayGenerator
-from adamab.providers.http import service_of
-from adamab.providers.registry import PRESETS, expand, resolve_embedder, resolve_generator
+from adamab.providers.registry import expand, resolve_embedder, resolve_generator
 from adamab.task.spec import join_spec, split_spec
 from adamab.testing import HashEmbedder
 
@@ -159,17 +158,3 @@ def test_nothing_heavy_is_imported_before_it_is_asked_for() -> None:
 def test_names_become_specs(spec: str, kind: str, expanded: str) -> None:
     assert expand(spec, kind) == expanded  # type: ignore[arg-type]
     assert expand(expanded, kind) == expanded  # type: ignore[arg-type]
-
-
-def test_other_services_have_their_own_address_and_variable() -> None:
-    services = {}
-    for name, spec in PRESETS["chat"].items():
-        options = split_spec(spec)[1]
-        service = service_of("openai", base_url=options.get("base_url"), key_env=options.get("key_env"))
-        services[name] = (service.place, service.key_env)
-    assert services == {
-        "gpt-4o-mini": ("api.openai.com/v1", "OPENAI_API_KEY"),
-        "gemini-2.0-flash-lite": ("generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY"),
-        "mistral-small": ("api.mistral.ai/v1", "MISTRAL_API_KEY"),
-        "llama-3.2": ("localhost:11434/v1", "OLLAMA_API_KEY"),
-    }

@@ -173,12 +173,7 @@ class CacheEntry:
     last_used: float  # seconds since 1970
 
 
-@dataclass(frozen=True)
-class CachedVector:
-    """One stored vector and whether its text was longer than the embedder takes."""
-
-    vector: NDArray[np.float32]
-    overlong: bool
+CachedVector = tuple[NDArray[np.float32], bool]  # and whether its text was longer than the embedder takes
 
 
 class VectorCache(CacheFile):
@@ -297,8 +292,8 @@ class CachedEmbedder(Embedder):
             held = [n for n in range(len(some)) if all((n, view) in stored for view in views)]
             lacking += [start + n for n in range(len(some)) if any((n, v) not in stored for v in views)]
             if held:
-                vectors = {v: self._joined(v, [stored[n, v].vector[None] for n in held]) for v in views}
-                overlong = np.array([any(stored[n, v].overlong for v in views) for n in held], np.bool_)
+                vectors = {v: self._joined(v, [stored[n, v][0][None] for n in held]) for v in views}
+                overlong = np.array([any(stored[n, v][1] for v in views) for n in held], np.bool_)
                 yield [start + n for n in held], Embedded(vectors, overlong)
         # An API packs its requests itself and hands them over one by one.
         size = self.slice_size if self.api is None else len(items)
@@ -339,7 +334,7 @@ def _delete(db: sqlite3.Connection, fingerprint: str | None) -> None:
 def _decode(dtype: str, width: int, overlong: int, crc: int, data: bytes) -> CachedVector | None:
     if dtype not in _DTYPES or not isinstance(data, bytes) or crc != _crc(data, dtype, width, bool(overlong)):
         return None
-    return CachedVector(np.frombuffer(data, _DTYPES[dtype]).astype(np.float32), bool(overlong))
+    return np.frombuffer(data, _DTYPES[dtype]).astype(np.float32), bool(overlong)
 
 
 def _hashed(*parts: Item) -> bytes:

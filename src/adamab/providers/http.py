@@ -289,8 +289,8 @@ def is_loopback(host: str) -> bool:
 
 _KEPT = httpx.Limits(max_connections=None, max_keepalive_connections=64)
 _Open = tuple[httpx.AsyncClient, AsyncGenerator[None]]
-_open: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[bool, _Open]]  # True: past all proxies
-_open = WeakKeyDictionary()
+# By loop, and whether they lead past all proxies.
+_open: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[bool, _Open]] = WeakKeyDictionary()
 
 
 async def connections(url: str) -> httpx.AsyncClient:
@@ -307,15 +307,13 @@ async def connections(url: str) -> httpx.AsyncClient:
         own = httpx.AsyncHTTPTransport(limits=_KEPT, trust_env=True) if direct else None
         http = httpx.AsyncClient(transport=own, limits=_KEPT, follow_redirects=False)
         # A loop that ends finishes its asynchronous generators, which is the only notice that it gives.
-        end = _closed_at_the_end(loop, http)
+        end = _closing(loop, http)
         clients[direct] = http, end
         await anext(end)
     return clients[direct][0]
 
 
-async def _closed_at_the_end(
-    loop: asyncio.AbstractEventLoop, http: httpx.AsyncClient
-) -> AsyncGenerator[None]:
+async def _closing(loop: asyncio.AbstractEventLoop, http: httpx.AsyncClient) -> AsyncGenerator[None]:
     try:
         yield
     finally:

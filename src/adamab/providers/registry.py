@@ -180,38 +180,31 @@ def _resolve(
         module, _, attribute = table[name].partition(":")
         factory = getattr(import_module(module), attribute)
     else:
-        factory = _plugin(name, what, table, error)
-    given: dict[str, Any] = dict(written)
-    given |= {key: value for key, value in options.items() if value is not None}
+        entries = {entry.name: entry for entry in metadata.entry_points(group=f"adamab.{what}s")}
+        if name not in entries:
+            raise error(f"unknown {what} {name!r}; there are: {', '.join(sorted({*table, *entries}))}")
+        try:
+            factory = entries[name].load()
+        except (ImportError, AttributeError) as problem:
+            raise error(f"{what} {name!r}: its package cannot be loaded ({problem})") from None
+    given: dict[str, Any] = written | {key: value for key, value in options.items() if value is not None}
     signature = inspect.signature(factory)
-    for option, value in written.items():
+    for option in given.keys() & signature.parameters.keys():
         # Numbers where the factory's annotations want them.
-        if given[option] is value and option in signature.parameters:
-            kinds = re.findall(r"\w+", str(signature.parameters[option].annotation))
-            if "str" in kinds or not {"int", "float"} & set(kinds):
-                continue
-            try:
-                given[option] = int(value) if "int" in kinds else float(value)
-            except ValueError:
-                wanted = "a whole number" if "int" in kinds else "a number"
-                raise error(f"{what} {name!r}: option {option}={short(value)} is not {wanted}") from None
+        kinds = set(re.findall(r"\w+", str(signature.parameters[option].annotation)))
+        if "str" in kinds or not {"int", "float"} & kinds:
+            continue
+        try:
+            given[option] = int(given[option]) if "int" in kinds else float(given[option])
+        except ValueError:
+            wanted = "a whole number" if "int" in kinds else "a number"
+            value = short(given[option])
+            raise error(f"{what} {name!r}: option {option}={value} is not {wanted}") from None
     try:
         signature.bind(rest, **given)
     except TypeError as problem:
         raise error(f"{what} {name!r} does not take these options: {problem}") from None
     return factory(rest, **given)
-
-
-def _plugin(
-    name: str, what: str, table: Mapping[str, str], error: type[AdamabError]
-) -> Callable[..., object]:
-    entries = {entry.name: entry for entry in metadata.entry_points(group=f"adamab.{what}s")}
-    if name not in entries:
-        raise error(f"unknown {what} {name!r}; there are: {', '.join(sorted({*table, *entries}))}")
-    try:
-        return entries[name].load()  # type: ignore[no-any-return]
-    except (ImportError, AttributeError) as problem:
-        raise error(f"{what} {name!r}: its package cannot be loaded ({problem})") from None
 
 
 # What users write as strings or rows, resolved once for the command line and the estimators.

@@ -147,11 +147,7 @@ class _TwoTowers:
         """How large an image must be decoded; None where the processor does not say what it needs."""
         size = getattr(self.processor, "size", None) or {}
         sides = [size.get(name) for name in ("shortest_edge", "height", "width")]
-        if known := [side for side in sides if side]:
-            return int(max(known))
-        patches = getattr(self.processor, "max_num_patches", None)
-        patch = getattr(self.processor, "patch_size", None)
-        return math.ceil(math.sqrt(patches)) * int(patch) if patches and patch else None
+        return max((int(side) for side in sides if side), default=None)
 
     def _features(self, tower: Any, inputs: Mapping[str, Any]) -> NDArray[np.float32]:
         import torch

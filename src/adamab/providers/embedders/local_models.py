@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 _DECISIVE = (".safetensors", ".json", ".txt", ".model", ".spm", ".jinja")
 _FOREIGN_BACKENDS = ("onnx", "openvino")
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt")
-_TRANSFORMER = "Transformer"
 _MODULES = "modules.json"
 _CONFIG = "config.json"
 _OWN = "st"  # sentence-transformers has names and a cache of its own
@@ -56,7 +55,7 @@ class ModelFiles:
         """A transformer whose hidden layers can be read, followed by pooling and the like."""
         modules = [kind for kind, _ in _modules(self.directory)]
         # Without modules.json sentence-transformers itself adds mean pooling to the transformer.
-        return not modules or modules[0].rpartition(".")[2] == _TRANSFORMER
+        return not modules or modules[0].rpartition(".")[2] == "Transformer"
 
     def check(self) -> None:
         """Refuse what could run code while loading: pickled weights, modules from elsewhere."""

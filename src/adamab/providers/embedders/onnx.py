@@ -88,7 +88,7 @@ SCALES: dict[str, tuple[pixels.Colour, pixels.Colour, bool]] = {
     "none": ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0), True),
     "raw": ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0), False),
 }
-_FLOATS = {"tensor(float)": np.dtype("f4"), "tensor(float16)": np.dtype("f2")}
+_FLOATS: dict[str, np.dtype[Any]] = {"tensor(float)": np.dtype("f4"), "tensor(float16)": np.dtype("f2")}
 _GPUS = ("CUDAExecutionProvider", "ROCMExecutionProvider")
 _USUAL_SIZE = 224
 _USUAL_MARGIN = 256 / 224

@@ -21,7 +21,7 @@ _PREFIX = "view/"
 
 @dataclass(frozen=True)
 class NpzVectors:
-    """The contents of a file: ids, one matrix a view (`pooled` first), who made them."""
+    """The contents of a file: ids, one matrix per view (`pooled` first), who made them."""
 
     ids: tuple[str, ...]
     views: dict[str, NDArray[np.float32]]
@@ -30,9 +30,8 @@ class NpzVectors:
     @property
     def fingerprint(self) -> str:
         """The model's name if the file gives one, else the shape of the views."""
-        if self.model is not None:
-            return f"npz:{self.model}"
-        return "npz:" + ",".join(f"{view}={x.shape[1]}" for view, x in sorted(self.views.items()))
+        widths = [f"{view}={x.shape[1]}" for view, x in sorted(self.views.items())]
+        return f"npz:{self.model or ','.join(widths)}"
 
 
 class NpzEmbedder(Embedder):
@@ -50,8 +49,8 @@ class NpzEmbedder(Embedder):
         file = self._path.stat()
         self.vectors_version = f"{file.st_size}:{file.st_mtime_ns}"
         self._row = {key: row for row, key in enumerate(self._vectors.ids)}
-        self.fingerprint = self._vectors.fingerprint
         self.views = tuple(self._vectors.views)
+        self.fingerprint = self._vectors.fingerprint
 
     def __str__(self) -> str:
         return f"npz:{self._path}"

@@ -30,6 +30,7 @@ from adamab.task.images import Image
 
 _DEFINITION = "features-1"  # changes whenever the same weights would give other vectors
 _WEIGHTS = ".safetensors"
+_Model = tuple[Any, pixels.Preparation]  # the network, and what it wants done to images
 
 
 class TimmEmbedder(LocalModelEmbedder):
@@ -96,7 +97,7 @@ class TimmEmbedder(LocalModelEmbedder):
             raise EmbedderError(f"{self}: timm knows no model {architecture!r}; it knows: {', '.join(near)}")
         return library
 
-    def _load(self) -> tuple[Any, pixels.Preparation]:
+    def _load(self) -> _Model:
         if self.checkpoint is not None:
             source = _Source(self.name, self.checkpoint)
         else:
@@ -111,13 +112,7 @@ class TimmEmbedder(LocalModelEmbedder):
             raise cannot_load(str(self), error) from None
         return network.float().to(device).eval(), preparation
 
-    def _embed_with(
-        self,
-        model: tuple[Any, pixels.Preparation],
-        items: Sequence[Item],
-        kind: Kind,
-        views: Sequence[str],
-    ) -> Embedded:
+    def _embed_with(self, model: _Model, items: Sequence[Item], kind: Kind, views: Sequence[str]) -> Embedded:
         import torch
 
         network, preparation = model
