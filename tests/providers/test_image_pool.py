@@ -101,13 +101,13 @@ async def test_broken_images_are_left_out_and_counted_once(
     (pool / "rose" / "1_empty.png").touch()
     (pool / "rose" / "9.png").symlink_to(pool / "gone.png")
     (pool / "rose" / "2.png").write_bytes((pool / "rose" / "0.png").read_bytes())  # a copy
-    generator, request, found = opened(pool), ROSE, []
+    generator, request, batches = opened(pool), ROSE, []
     for number in range(2):
         batch = await generator.generate(request)
-        found.append((batch.texts, batch.rejected, batch.closed))
+        batches.append((batch.texts, batch.rejected, batch.closed))
         request = replace(request, existing=(*request.existing, *batch.texts), number=number + 1)
         generator = opened(pool) if resumed else generator
-    assert found == [
+    assert batches == [
         ((roses[0], roses[1]), {"unreadable": 1}, None),
         ((roses[3], roses[4]), {"unreadable": 3}, "pool exhausted"),
     ]

@@ -174,9 +174,9 @@ def test_a_cap_on_money_needs_every_price():
         check_prices(Budget.parse("1.50 usd"), prices)
     with pytest.raises(RecipeError, match="no price"):
         check_prices(Budget.parse("0 usd"), prices)
-    with pytest.raises(RecipeError) as told:
+    with pytest.raises(RecipeError) as caught:
         check_prices(Budget.parse("1 usd"), prices)
-    assert "/image" not in str(told.value)
+    assert "/image" not in str(caught.value)
     with pytest.raises(RecipeError, match=r"or an image: --price 'openai:my-model=0\.04/image'"):
         check_prices(Budget.parse("1 usd"), prices, makes_images=["openai:my-model"])
     check_prices(Budget.parse("500 calls, 20 samples"), prices)

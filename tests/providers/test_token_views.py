@@ -39,16 +39,16 @@ def summaries(mask: list[int], special: list[int], prompt_tokens: int = 0) -> di
 
 
 def test_special_tokens_count_in_the_mean_but_not_as_first() -> None:
-    found = summaries([1, 1, 1, 1, 1, 0], [1, 0, 0, 0, 1, 1])
-    assert found["layers"] == pytest.approx([6.2, -6.2], rel=1e-3)
-    assert found["max"] == [16.0, -1.0]
-    assert found["first"] == [2.0, -2.0, 4.0, -4.0, 8.0, -8.0]
+    views = summaries([1, 1, 1, 1, 1, 0], [1, 0, 0, 0, 1, 1])
+    assert views["layers"] == pytest.approx([6.2, -6.2], rel=1e-3)
+    assert views["max"] == [16.0, -1.0]
+    assert views["first"] == [2.0, -2.0, 4.0, -4.0, 8.0, -8.0]
 
 
 def test_prompt_and_left_padding_are_left_out() -> None:
-    found = summaries([0, 1, 1, 1, 1, 1], [1, 0, 0, 0, 0, 1], prompt_tokens=2)
-    assert found["first"] == [8.0, -8.0, 16.0, -16.0, 0, 0]
-    assert found["max"] == [32.0, -8.0]
+    views = summaries([0, 1, 1, 1, 1, 1], [1, 0, 0, 0, 0, 1], prompt_tokens=2)
+    assert views["first"] == [8.0, -8.0, 16.0, -16.0, 0, 0]
+    assert views["max"] == [32.0, -8.0]
 
 
 def test_rounding_to_half_stays_finite() -> None:

@@ -1,4 +1,4 @@
-"""Running coroutines from synchronous code: one event loop a process, in a thread of its own.
+"""Running coroutines from synchronous code: one event loop per process, in a thread of its own.
 
 Connections belong to the loop they were opened in, and calls that run ahead must go on while the
 main thread trains. So the loop outlives a single call; it works inside a running loop (Jupyter) too.
@@ -20,7 +20,7 @@ T = TypeVar("T")
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 _thread: threading.Thread | None = None
-_ending = False  # the interpreter: nobody is to be told of work that is given up
+_ending = False  # the interpreter: work that is given up is not reported
 
 
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -57,7 +57,7 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     try:
         return ended.result()
     except KeyboardInterrupt:
-        work.cancel()  # Ctrl-C reaches the waiting thread only: the work has to be told
+        work.cancel()  # Ctrl-C reaches the waiting thread only: the work has to be cancelled
         with contextlib.suppress(BaseException):
             ended.result()
         raise

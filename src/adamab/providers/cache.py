@@ -1,6 +1,6 @@
 """A content-addressed cache of vectors in one SQLite file; several processes may share it.
 
-A row is found by sha256 of (fingerprint, kind, text or an image's digest) and the view's
+A row is looked up by sha256 of (fingerprint, kind, text or an image's digest) and the view's
 name. Texts and images themselves are not stored. A vector that float16 holds exactly is
 stored as float16, so what comes out is what went in. The file can be read by its owner only.
 """
@@ -28,9 +28,9 @@ from adamab.providers.sqlite_file import CacheFile, DamagedError
 
 @dataclass(frozen=True)
 class Ask:
-    """Which answer: of which class, for its which batch, the how-manieth question of that batch.
+    """A question: its class, the number of its batch, and its number within that batch.
 
-    `digest` is the sha256 of what is asked, so that another run that asks the same can be answered.
+    `digest` is the sha256 of the question, so that another run with the same question can be answered.
     """
 
     class_name: str

@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from adamab.providers.metering import Ledger, Price
 
 
-# How fast a service may be asked, how long it is waited for, how often it is asked again.
+# How fast a service is called, how long an answer may take, how often a call is repeated.
 
 MINUTE = 60.0
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one client: calls at a time, requests and tokens a minute, retries, seconds to wait."""
+    """Of one client: calls at a time, requests and tokens per minute, retries, seconds to wait."""
 
     concurrency: int = 8
     rpm: float | None = None
@@ -327,7 +327,7 @@ async def _closing(loop: asyncio.AbstractEventLoop, http: httpx.AsyncClient) -> 
 # never quoted, but for one short token such as `invalid_api_key`.
 
 LONGEST_WAIT = 600.0  # seconds that a service may ask us to wait
-_LOOKED_AT = 400  # characters of a message; what it quotes of the request comes later
+_SEARCHED = 400  # characters of a message; what it quotes of the request comes later
 _RETRIED = (408, 409, 429)
 # Something on the way gave up waiting; the model may have gone on, and its work be billed.
 GAVE_UP = (408, 502, 504, 524)
@@ -398,7 +398,7 @@ def failure(
     content = _json(body)
     codes = [code for code in _texts(content, _CODES) if _TOKEN.fullmatch(code) and code != "error"]
     token = next((code for code in codes if not key or key not in code), "")
-    words = " ".join(text[:_LOOKED_AT] for text in _texts(content, (*_CODES, *_MESSAGES)))
+    words = " ".join(text[:_SEARCHED] for text in _texts(content, (*_CODES, *_MESSAGES)))
     shown = f"{status} {token}".rstrip()
 
     def error(text: str, **flags: bool) -> ApiError:
@@ -460,17 +460,17 @@ def _texts(content: Any, names: Sequence[str]) -> Iterator[str]:
 LONGEST_ANSWER = 256 * 2**20  # bytes
 _LONGEST_ERROR = 2**16
 _STEP = 0.2  # seconds between looks at `stop` while waiting
-_UNUSABLE = 2  # answers of the wrong shape that are asked for again; each may be billed
+_UNUSABLE = 2  # answers of the wrong shape after which a call is repeated; each may be billed
 _WRONG_SHAPE = (ValueError, LookupError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True)
 class Call:
-    """What is asked. Its `repr` leaves the body out: prompts do not belong into logs."""
+    """A request. Its `repr` leaves the body out: prompts do not belong into logs."""
 
     path: str
     body: Mapping[str, Any]
-    bound: Usage  # at most this many tokens, for the reservation and for tokens a minute
+    bound: Usage  # at most this many tokens, for the reservation and for tokens per minute
     purpose: str  # "embed", "generate", "classify" or "rerank"
     class_name: str | None = None
     idempotency_key: str = ""  # the same over retries and after a resume
@@ -530,7 +530,7 @@ class ApiClient:
         """The JSON that the service answers, after `keep` has stored it.
 
         `usage` reads the tokens from the answer. ValueError, LookupError, TypeError and AttributeError
-        of `keep` mean that the answer has the wrong shape; it is asked for again then, a few times.
+        of `keep` mean that the answer has the wrong shape; the call is then repeated, a few times.
         """
         unusable = garbled = 0
         for attempt in range(self.limits.retries + 1):

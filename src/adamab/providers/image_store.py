@@ -23,7 +23,7 @@ class ImageStore:
     """Finds images by their references: those of a run's directory and those that were made known.
 
     What is put here lies in `directory`. What was paid for also lies in the `shared` folder that runs have in
-    common, if there is one, so that an image bought in one run is found by the next.
+    common, if there is one, so that the next run has it too.
 
     Example:
         >>> import tempfile

@@ -173,7 +173,7 @@ _A_DAY = [timedelta(minutes=15 * step) for step in range(4 * 24 + 1)]
 
 @dataclass(frozen=True)
 class Price:
-    """Dollars a million tokens, and dollars an image where those are billed one by one.
+    """Dollars per million tokens, and dollars per image where those are billed one by one.
 
     >>> Price.parse("gpt-4o-mini=0.15/0.60")
     ('gpt-4o-mini', Price(input=Decimal('0.15'), output=Decimal('0.60'), image=None))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from adamab.providers.cache import Replies
 
 
-# The models of the paper by name, so that its tables can be asked for without knowing where they are.
+# The models of the paper by name, so that its tables can be made again without knowing where they are.
 #
 # A preset is a spec like any other; its options can be overruled by writing one's own after the name, as in
 # `gemini-2.0-flash-lite?rpm=30`. Keys come from the environment: a preset names the variable, never a key.

@@ -260,7 +260,7 @@ def default_path() -> Path:
 
 
 class WriterLock:
-    """One writer a directory: SQLite's lock works on every system and falls with its process."""
+    """One writer per directory: SQLite's lock works on every system and falls with its process."""
 
     def __init__(self, directory: Path, name: str = LOCK, what: str = "this run") -> None:
         path = directory / name

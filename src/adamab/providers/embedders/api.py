@@ -25,7 +25,7 @@ from adamab.task.images import Image, decoded, header
 
 # Images on their way to a service: small enough, upright, and nothing in them but pixels.
 #
-# What leaves the machine is encoded anew from the decoded pixels. Where an image was taken, with what and
+# What leaves the machine is encoded again from the decoded pixels. Where an image was taken, with what and
 # by whom (EXIF, XMP, comments, thumbnails, whatever a file carries) stays here. Until an image is sent
 # only its header is read; its pixels and bytes live as long as its request.
 
@@ -33,7 +33,7 @@ JPEG_QUALITY = 95  # without subsampling of colours: what it loses cannot be see
 _LONGEST_SIDE = 65_500  # pixels; a JPEG has no more
 _LEAST_SIDE = 64  # an image that is too large even so is refused for another reason
 _LOSSY = ("JPEG", "WEBP", "AVIF")
-# Bytes a pixel, generous for photographs; noise may have more, and a request is split if it is too large.
+# Bytes per pixel, generous for photographs; noise may have more, and a request is split if it is too large.
 _JPEG_BYTES, _PNG_BYTES = 1, 3
 
 
@@ -120,14 +120,14 @@ ABOUT_CONTENT = (400, 415, 422)  # statuses that may be about one of the images 
 
 @dataclass(frozen=True)
 class Room:
-    """How much a service takes: items and tokens a request, tokens a text; of images, more."""
+    """How much a service takes: items and tokens per request, tokens per text; of images, more."""
 
     items: int
     tokens: int
     text_tokens: int
     bytes: int = sys.maxsize  # that images may take up in a request
     pixels: int = 0  # of an image; a larger one is shrunk
-    pixels_a_token: int = 1
+    pixels_per_token: int = 1
     least_pixels: int = 0  # a smaller image is counted as one of these
 
 
@@ -159,12 +159,12 @@ _Outcome = Part | list[_Pack]  # the vectors of a pack, or the packs to send ins
 
 
 class ApiEmbedder(Embedder):
-    """Texts to vectors over HTTP. A service says how it is asked (`_body`) and answers (`_vectors`).
+    """Texts to vectors over HTTP. A service defines its requests (`_body`) and answers (`_vectors`).
 
     One that takes images says so in its `modalities` and `room`. They are read from their files when
     their request is sent, and forgotten after it: only the requests under way hold images.
 
-    Options are those of a spec: `dimensions`, `batch` (items a request), and those of the connection,
+    Options are those of a spec: `dimensions`, `batch` (items per request), and those of the connection,
     `base_url`, `key_env`, `rpm`, `tpm`, `concurrency`, `retries` and `timeout`.
     """
 
@@ -330,7 +330,7 @@ class ApiEmbedder(Embedder):
 
     def _call(self, pack: _Pack, kind: Kind) -> Call:
         body = self._body(pack.sent, kind)
-        # The same asked for again after a crash: a service that knows the header bills it once.
+        # The same request again after a crash: a service that knows the header bills it once.
         digest = hashlib.sha256()
         for part in json.JSONEncoder(sort_keys=True).iterencode([self.fingerprint, body]):
             digest.update(part.encode())  # piece by piece: images are long
@@ -346,7 +346,7 @@ class ApiEmbedder(Embedder):
         """The tokens that it will probably have."""
         if isinstance(one, str):
             return estimated_tokens(one)
-        return -(-max(one.pixels, self.room.least_pixels) // self.room.pixels_a_token)
+        return -(-max(one.pixels, self.room.least_pixels) // self.room.pixels_per_token)
 
     def _shorter(self, pack: _Pack) -> _Pack:
         """What is too large by itself: an image at half its sides, or a text cut.
@@ -429,12 +429,12 @@ _INPUT_TYPES = {"query": "search_query", "class": "search_document"}
 class CohereEmbedder(ApiEmbedder):
     """Texts as search queries, classes as search documents.
 
-    The service is told not to cut long texts by itself: they are cut here, where it can be told.
+    The service must not cut long texts by itself: they are cut here, and flagged.
     """
 
     name = "cohere"
     path = "/v2/embed"
-    # The tokens a text are those of the models before embed-v4.0, which takes more: a text that may
+    # The tokens per text are those of the models before embed-v4.0, which takes more: a text that may
     # be longer travels alone, and is cut only if the service says that it is too long.
     room = Room(items=96, tokens=128_000, text_tokens=512)
     added_tokens = 16  # the input type, and what begins and ends a text; a generous guess
@@ -466,7 +466,7 @@ class CohereEmbedder(ApiEmbedder):
 # them, which is what Voyage's two input types are trained for.
 _VOYAGE_INPUT_TYPES = {"query": "query", "class": "document"}
 # Multimodal models were made for search in which a text finds pages and photographs. So here it is the
-# other way round: the wording of a class is what searches, and an image what is found.
+# other way round: the wording of a class is what searches, and an image what is searched for.
 _MULTIMODAL_TYPES = {"query": "document", "class": "query"}
 # The service shrinks an image of more than 2 000 000 pixels to that, and bills one of less than 50 000 as
 # of that many. It is shrunk here instead, which saves the way. The bytes bound the memory, not the service.
@@ -476,7 +476,7 @@ _MULTIMODAL_ROOM = Room(
     text_tokens=32_000,
     bytes=2_000_000,
     pixels=2_000_000,
-    pixels_a_token=560,
+    pixels_per_token=560,
     least_pixels=50_000,
 )
 
@@ -484,13 +484,13 @@ _MULTIMODAL_ROOM = Room(
 class VoyageEmbedder(ApiEmbedder):
     """Texts as queries, classes as documents; with a multimodal model the other way round.
 
-    A model is multimodal if its name says so. The service is told not to cut long texts by itself: they
-    are cut here, where it can be told.
+    A model is multimodal if its name says so. The service must not cut long texts by itself: they are cut
+    here, and flagged.
     """
 
     name = "voyage"
     path = "/embeddings"
-    # The tokens a request differ by model, from 120 000 to 1 000 000; the least suits all of them.
+    # The tokens per request differ by model, from 120 000 to 1 000 000; the least suits all of them.
     room = Room(items=1000, tokens=120_000, text_tokens=32_000)
     added_tokens = 32  # an input type puts a sentence before each text; a generous guess
 

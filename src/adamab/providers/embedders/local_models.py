@@ -35,7 +35,6 @@ _DECISIVE = (".safetensors", ".json", ".txt", ".model", ".spm", ".jinja")
 _FOREIGN_BACKENDS = ("onnx", "openvino")
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 _MODULES = "modules.json"
-_CONFIG = "config.json"
 _OWN = "st"  # sentence-transformers has names and a cache of its own
 _EXTRAS = {"st": "local"}  # where the extra has another name than the scheme
 _LOCK = threading.Lock()  # one model works at a time
@@ -102,8 +101,8 @@ def check_name(path_or_id: str, *, scheme: str = _OWN) -> None:
     """Refuse early what is neither a model's directory nor the form of a hub id."""
     path = Path(path_or_id).expanduser()
     if path.is_dir():
-        if not any((path / name).is_file() for name in (_MODULES, _CONFIG)):
-            raise EmbedderError(f"{path} is not a model directory: it has neither {_MODULES} nor {_CONFIG}")
+        if not any((path / name).is_file() for name in (_MODULES, "config.json")):
+            raise EmbedderError(f"{path} is not a model directory: it has neither {_MODULES} nor config.json")
         return
     looks_like_path = path.is_absolute() or path_or_id.startswith((".", "~")) or path_or_id.count("/") > 1
     if not path_or_id.strip() or path.exists() or looks_like_path:
@@ -382,7 +381,7 @@ def of_length_one(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
 
 
 def torch_device(wanted: str, name: str) -> Any:
-    """The device that was asked for, or for `auto` a GPU if there is one."""
+    """The device of that name, or for `auto` a GPU if there is one."""
     device = find_device(wanted)
     if device is None:
         raise EmbedderError(f"{name}: there is no device {wanted!r} here; leave it out or write cpu")

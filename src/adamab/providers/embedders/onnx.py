@@ -197,7 +197,7 @@ class _Network:
     title: str
 
     def features(self, images: Sequence[Image]) -> NDArray[np.float32]:
-        """One vector of length 1 an image."""
+        """One vector of length 1 per image."""
         data = self.preparation.batch(images)
         if self.batch is not None and len(images) < self.batch:
             data = np.concatenate([data, np.zeros((self.batch - len(images), *data.shape[1:]), np.float32)])
@@ -211,7 +211,7 @@ class _Network:
         return pixels.of_length_one(self._pooled(np.asarray(answer), len(data))[: len(images)])
 
     def _pooled(self, answer: NDArray[Any], rows: int) -> NDArray[np.float32]:
-        """One vector an image: the mean over space or over tokens where there are such."""
+        """One vector per image: the mean over space or over tokens where there are such."""
         usable = np.issubdtype(answer.dtype, np.floating) and 2 <= answer.ndim <= 4 and len(answer) == rows
         if not usable:
             raise EmbedderError(

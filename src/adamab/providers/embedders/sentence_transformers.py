@@ -71,7 +71,7 @@ def _cut(text: str, spans: Sequence[tuple[int, int]], start: int, stop: int) -> 
 def averaged(
     matrices: Mapping[str, NDArray[np.float32]], pieces: Sequence[Piece], rows: int
 ) -> dict[str, NDArray[np.float32]]:
-    """One vector a text: the mean of its pieces', weighted by tokens; `pooled` has length 1 again."""
+    """One vector per text: the mean of its pieces', weighted by tokens; `pooled` has length 1 again."""
     owner = np.array([piece.row for piece in pieces])
     weight = np.array([float(piece.tokens) for piece in pieces])
     share = (weight / np.bincount(owner, weight, rows)[owner])[:, None]
@@ -96,7 +96,7 @@ _HALF_MAX = float(np.finfo(np.float16).max)
 
 
 def token_views(
-    hidden: Sequence[Any],  # tensors (batch, tokens, width), one a layer
+    hidden: Sequence[Any],  # tensors (batch, tokens, width), one per layer
     mask: Any,  # (batch, tokens) 1 where there is a token
     special: Any,  # (batch, tokens) 1 where the tokenizer added the token, such as CLS
     *,

@@ -1,4 +1,4 @@
-"""A chat model at OpenAI or any server that speaks its protocol, asked one question at a time.
+"""A chat model at OpenAI or any server that speaks its protocol, one question at a time.
 
 A question may come with an image. It leaves the machine re-encoded, without anything but its pixels.
 """

@@ -24,7 +24,7 @@ from adamab.task.images import Image
 Query: TypeAlias = str | Image
 Keep: TypeAlias = Callable[[Reply], None]
 # Cohere bills searches, not tokens: one query with up to 100 documents. A search is entered in the book as
-# a thousand tokens, so that a price in usd a million tokens is that of a thousand searches.
+# a thousand tokens, so that a price in usd per million tokens is that of a thousand searches.
 SEARCH = 1000
 _DOCUMENTS_PER_SEARCH = 100
 _CHUNK = 500  # tokens of query and document; a longer pair counts as several documents
@@ -35,9 +35,9 @@ _CONTEXT = 10_240  # tokens of a query with a document; how an image is billed i
 
 
 class Reranker(ABC):
-    """Scores of documents for one query. A service says how it is asked and how it counts.
+    """Scores of documents for one query. A service defines its requests and what they cost.
 
-    Options are `batch` (documents a request) and those of the connection.
+    Options are `batch` (documents per request) and those of the connection.
     """
 
     name: ClassVar[str]  # of the service
@@ -74,8 +74,8 @@ class Reranker(ABC):
 
     def digest(self, query: Query, documents: Sequence[str]) -> str:
         """The name of a question under which its answer is kept."""
-        asked = query if isinstance(query, str) else [query.digest]
-        return digest(self.fingerprint, asked, list(documents))
+        name = query if isinstance(query, str) else [query.digest]
+        return digest(self.fingerprint, name, list(documents))
 
     def usage(self, query: Query, documents: Sequence[str]) -> tuple[Usage, Usage]:
         """The tokens to expect of a question, and the most that it may have."""
@@ -97,7 +97,7 @@ class Reranker(ABC):
             body,
             self._bound(sent, documents),
             "rerank",
-            idempotency_key=self.digest(query, documents),  # the same asked again after a crash
+            idempotency_key=self.digest(query, documents),  # the same after a crash
         )
         replies: list[Reply] = []
 
@@ -200,7 +200,7 @@ class JinaReranker(Reranker):
 
 
 class VoyageReranker(Reranker):
-    """Texts only. The query is counted once a document. What is too long is cut by the service."""
+    """Texts only. The query is counted once per document. What is too long is cut by the service."""
 
     name = "voyage"
     path = "/rerank"
