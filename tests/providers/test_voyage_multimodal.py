@@ -149,7 +149,7 @@ async def test_lossless_images_arrive_pixel_by_pixel(server: ProviderServer, tmp
     assert [head for head, _ in arrived[:4]] == ["data:image/png"] * 4
     assert arrived[4][0] == "data:image/jpeg", "what was lossy before"
     lossy = np.array(opened(files[4].path.read_bytes()), float)
-    assert np.abs(np.array(opened(arrived[4][1]), float) - lossy).mean() < 2
+    assert np.abs(np.array(opened(arrived[4][1]), float) - lossy).mean() < 4  # noise, the worst case
     for _, data in arrived[:3]:
         np.testing.assert_array_equal(np.array(opened(data)), np.array(pixels))
     assert opened(arrived[3][1]).mode == "RGB"
