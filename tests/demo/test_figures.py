@@ -1,4 +1,3 @@
-import numpy as np
 import pytest
 
 from adamab.demo import report as figures
@@ -19,8 +18,3 @@ def test_missing_matplotlib_names_the_extra(monkeypatch):
     monkeypatch.setattr(figures, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"adamab\[plots\]"):
         figures.check_matplotlib()
-
-
-def test_labels_are_pushed_apart_around_their_places():
-    places = figures._apart([1.0, 1.0, 1.0, 9.0], gap=1.0)
-    assert np.allclose(places, [0.0, 1.0, 2.0, 9.0])

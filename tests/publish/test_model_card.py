@@ -76,7 +76,7 @@ def test_a_full_card():
     assert "quality gate kept 3 more" in card
     assert "9 of 21 training samples are synthetic" in card
     assert "2 of the texts in training were longer" in card
-    assert "set otherwise: dropout=0.25" in card
+    assert "options that differ from the preset: dropout=0.25" in card
     assert "4 paid calls, 100 tokens in and 50 out, 0.0125 USD" in card
     assert "2 held-out given samples" in card
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ SIMILARITY, PROBE, RECIPE = "similarity", "probe", "recipe"
 
 @dataclass(frozen=True)
 class Plan:
-    """What is compared. `per_class` are synthetic samples a class on average, ascending."""
+    """What is compared. `per_class` are synthetic samples per class on average, ascending."""
 
     seeds: tuple[int, ...] = (0, 1, 2)
     per_class: tuple[int, ...] = (5, 10)
@@ -82,7 +83,15 @@ class Materials:
 
 
 def gather(embedder: Embedder, recipe: Recipe) -> Materials:
-    """Embed every text once."""
+    """Embed every text once.
+
+    Args:
+        embedder: Embeds the texts.
+        recipe: Says which of its views are used.
+
+    Returns:
+        What jobs need.
+    """
     data, views = load_demo(), recipe.views or embedder.views
     queries = list(dict.fromkeys([*(s.text for s in data.task.samples), *synthetic_texts()]))
     wordings = [data.task.prompts.class_text(spec) for spec in data.task.classes]
@@ -98,7 +107,16 @@ def gather(embedder: Embedder, recipe: Recipe) -> Materials:
 def measure(
     plan: Plan, materials: Materials, *, on_job: Callable[[], None] = lambda: None
 ) -> Iterator[Measurement]:
-    """Run the plan; measurements come as jobs end, in no particular order."""
+    """Run the plan.
+
+    Args:
+        plan: What is compared.
+        materials: Task, vectors and test messages.
+        on_job: Called when a job has ended.
+
+    Yields:
+        Measurements as jobs end, in no particular order.
+    """
     workers = min(2, os.cpu_count() or 1) if plan.workers is None else plan.workers
     with Engine(jobs=workers).crew(run_job, materials) as crew:
         for _, measurements in crew(plan.jobs()):
@@ -107,7 +125,16 @@ def measure(
 
 
 def run_job(job: Job, materials: Materials) -> list[Measurement]:
-    """Fit the recipe and the baselines that belong beside it."""
+    """Fit the recipe, and the baselines that belong beside it.
+
+    Args:
+        job: What is fitted.
+        materials: Task, vectors and test messages.
+
+    Returns:
+        The recipe first; the probe where a policy spreads samples evenly; zero-shot where nothing is
+        generated.
+    """
     from adamab.run.fit import fit_task  # torch: only processes that fit pay for it
 
     task = materials.task
@@ -122,56 +149,39 @@ def run_job(job: Job, materials: Materials) -> list[Measurement]:
         seed=job.seed,
     )
     seconds = time.perf_counter() - started
-    texts = [sample.text for sample in materials.test]
-    predicted = fit.classifier.predict(materials.test_views, texts)
-    out_of_fold = fit.estimate
-    estimate = None if out_of_fold is None else (out_of_fold.accuracy, out_of_fold.low, out_of_fold.high)
-    measured = _measurement(RECIPE, job, materials, fit.synthetic, predicted, seconds, estimate)
-    return [measured, *_baselines(job, materials, fit.synthetic)]
+    samples = (*task.samples, *fit.synthetic)
+    by_class = Counter(sample.class_name for sample in samples)
+    counts = {name: by_class[name] for name in task.class_names}
+    truth = np.array([sample.class_name for sample in materials.test])
 
+    def measured(method: str, predicted: Sequence[str], seconds: float) -> Measurement:
+        right = np.asarray(predicted) == truth
+        return Measurement(method, job.policy, job.seed, len(fit.synthetic), right, seconds, counts)
 
-def _baselines(job: Job, materials: Materials, synthetic: Sequence[Sample]) -> Iterator[Measurement]:
-    """The probe where a policy spreads samples evenly; zero-shot where nothing is generated."""
+    texts = [sample.text for sample in samples]
+    predicted = fit.classifier.predict(materials.test_views, [sample.text for sample in materials.test])
+    first = measured(RECIPE, predicted, seconds)
+    if fit.estimate is not None:
+        first = replace(first, estimate=(fit.estimate.accuracy, fit.estimate.low, fit.estimate.high))
+    measurements = [first]
     if job.policy not in ("none", "round-robin"):
-        return
-    data, view = _training_data(materials, synthetic), materials.training.views[0]
+        return measurements
+    data = TrainingData(
+        views=run_sync(materials.training.embed(texts)).views,
+        labels=[sample.class_name for sample in samples],
+        classes=task.class_names,
+        texts=texts,
+        class_views=materials.class_views,
+    )
+    view = materials.training.views[0]
     baselines: dict[str, LinearProbe | Similarity] = {PROBE: LinearProbe(view=view, random_state=job.seed)}
     if job.policy == "none":
         baselines[SIMILARITY] = Similarity(view=view)
     for method, baseline in baselines.items():
         started = time.perf_counter()
         predicted = baseline.fit(data).predict(materials.test_views)
-        seconds = time.perf_counter() - started
-        yield _measurement(method, job, materials, synthetic, predicted, seconds)
-
-
-def _training_data(materials: Materials, synthetic: Sequence[Sample]) -> TrainingData:
-    samples = (*materials.task.samples, *synthetic)
-    texts = [sample.text for sample in samples]
-    return TrainingData(
-        views=run_sync(materials.training.embed(texts)).views,
-        labels=[sample.class_name for sample in samples],
-        classes=materials.task.class_names,
-        texts=texts,
-        class_views=materials.class_views,
-    )
-
-
-def _measurement(
-    method: str,
-    job: Job,
-    materials: Materials,
-    synthetic: Sequence[Sample],
-    predicted: Sequence[str],
-    seconds: float,
-    estimate: tuple[float, float, float] | None = None,
-) -> Measurement:
-    counts = dict.fromkeys(materials.task.class_names, 0)
-    for sample in (*materials.task.samples, *synthetic):
-        counts[sample.class_name] += 1
-    truth = [sample.class_name for sample in materials.test]
-    correct = np.array([p == t for p, t in zip(predicted, truth, strict=True)])
-    return Measurement(method, job.policy, job.seed, len(synthetic), correct, seconds, counts, estimate)
+        measurements.append(measured(method, predicted, time.perf_counter() - started))
+    return measurements
 
 
 NAMES = {"random": "random", "round-robin": "round-robin", "adamab": "ADAMAB"}
@@ -219,7 +229,7 @@ class Summary:
 
     @property
     def same_samples(self) -> bool:
-        """ADAMAB has round-robin's samples: equal counts, and a class is handed out in one order a seed."""
+        """ADAMAB has round-robin's samples: equal counts, and each seed has one order per class."""
         return self.samples_by_class["adamab"] == self.samples_by_class["round-robin"]
 
     def table(self) -> list[Row]:
@@ -296,8 +306,7 @@ def findings(summary: Summary) -> list[str]:
 
 
 def _lead(difference: Interval | None, over: str) -> str:
-    if difference is None:  # only the probe's own rows have none
-        raise ValueError("a row without a difference")
+    assert difference is not None  # only the probe's own rows have none
     return f"{difference.verdict} {over} ({points(difference)})"
 
 

@@ -46,7 +46,7 @@ def load_demo(*, n_given: int = N_GIVEN) -> DemoData:
 
 
 def demo_generator(*, seed: int | None = None) -> ReplayGenerator:
-    """Messages that a language model wrote for these classes, recorded: 30 a class."""
+    """Messages that a language model wrote for these classes, recorded: 30 per class."""
     with _resource("synthetic.jsonl") as path:
         return ReplayGenerator(path, seed=seed)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +33,8 @@ _MARKUP = re.compile(
     r"|:(?=//)|(?<!\w):(?=[\w+-]+:)|(?<=\w)@(?=\w)|(?<=www)\.",
     re.IGNORECASE,
 )
-_MOST_CLASSES, _MOST_NAMED, _WIDEST = 200, 8, 80
+_MOST_CLASSES, _WIDEST = 200, 80
+_SETTINGS = ("policy", "budget", "rounds", "seed")
 
 # Names of embedders and generators.
 _FILES = ("npz", "onnx", "replay", "pool")  # what follows the colon is a file or a folder of this machine
@@ -79,7 +80,17 @@ def facts_of(run: Path) -> Facts:
 def fit_facts(
     generator: object, synthetic: Sequence[Sample], spent: Mapping[str, Any], added: Sequence[str] = ()
 ) -> Facts:
-    """Those of a fit that left no run behind."""
+    """Those of a fit that left no run behind.
+
+    Args:
+        generator: The generator's name, or the generator itself.
+        synthetic: The samples that it made.
+        spent: Calls, tokens and money.
+        added: Classes that were added after the fit.
+
+    Returns:
+        What a card says of them.
+    """
     name = generator if isinstance(generator, str) else type(generator).__name__
     by_class = Counter(sample.class_name for sample in synthetic)
     return Facts(
@@ -100,34 +111,91 @@ def model_card(
     source: str = "",
     use: str = "",
 ) -> str:
-    """The card's text; `source` is where the model is loaded from, a Hub id or a folder.
+    """The card's text, in Markdown.
 
-    `use` is Markdown that says how files other than the model's own are used.
+    Args:
+        classifier: The model that it describes.
+        facts: What is known about the fit.
+        licence: The identifier of a licence, for the header.
+        source: Where the model is loaded from, a Hub id or a folder.
+        use: How files other than the model's own are used, in Markdown.
+
+    Returns:
+        The card, with the Hub's header.
     """
-    facts = facts or Facts()
-    what = "images" if classifier.metadata.get("modality") == "image" else "texts"
+    from jinja2 import Environment, PackageLoader, StrictUndefined, TemplateError
+
+    environment = Environment(  # Markdown: names are escaped by the filter `md`
+        loader=PackageLoader("adamab.publish"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "md": escaped,
+        "number": "{:d}".format,
+        "percent": lambda share: f"{100 * share:.1f} %",
+    }
     try:
-        sections = [
-            _header(classifier, facts, licence),
-            f"# {escaped(_name(facts))}\n",
-            f"Sorts {what} into {len(classifier.classes)} classes, one class each. Made with ADAMAB: a small "
-            "network on the vectors of an embedder that stays as it is.\n",
-            "## How to use it\n",
-            *([f"{use}\n"] if use else _use(classifier, source)),
-            *_data(classifier, facts),
-            *_making(classifier, facts),
-            *_results(classifier, facts),
-            "## Limits\n",
-            *_limits(classifier, facts),
-            *_costs(facts),
-        ]
-    except (KeyError, TypeError, ValueError, AttributeError):  # numbers and texts where others were expected
+        content = _content(classifier, facts or Facts(), licence)
+        template = environment.get_template("model_card.md.j2")
+        return template.render(content, use=use, source=one_line(repr(source or "FOLDER-OR-HUB-ID")))
+    except (LookupError, TypeError, ValueError, AttributeError, TemplateError):
         raise RunError(f"{SUMMARY} is damaged or was edited, so there is no model card; fit again") from None
-    return "\n".join(sections) + "\n"
+
+
+def _content(classifier: Classifier, facts: Facts, licence: str | None) -> dict[str, Any]:
+    """By the names that the template uses."""
+    summary, known = facts.summary, {**classifier.metadata, **facts.summary}
+    noun, spec = classifier.metadata.get("modality", "text"), classifier.embedder_spec
+    recipe, generator = known.get("recipe") or {}, known.get("generator")
+    estimate = summary.get("estimate", classifier.metadata.get("out_of_fold"))
+    by_class = summary.get("synthetic_by_class")
+    # A class that is noted and not in the model was never finished.
+    added = [name for name in classifier.classes if name in summary.get("added", ())]
+    name = one_line(summary.get("task", {}).get("name") or _TITLE)
+    versions = {"adamab": known.get("adamab"), **known.get("packages", {})}
+    return {
+        "header": _header(name, noun, licence, estimate, bool(added)),
+        "name": name,
+        "noun": noun,
+        "example": "photo.jpg" if noun == "image" else "a text",
+        "names_embedder": bool(classifier.views) and is_of_this_machine(spec),
+        "n_classes": len(classifier.classes),
+        "classes": classifier.classes[:_MOST_CLASSES],
+        "given_by_class": facts.given,
+        "synthetic_by_class": by_class,
+        "added": added,
+        "given": summary.get("given"),
+        "synthetic": None if by_class is None else sum(by_class.values()),
+        "kept_out": sum(sum(reasons.values()) for reasons in summary.get("rejected", {}).values()),
+        "n_words": 0 if classifier.vocabulary is None else len(classifier.vocabulary.terms),
+        "embedder": without_place(spec) if spec else "one that has no name outside its program",
+        "fingerprint": public_fingerprint(classifier.fingerprint) or "unknown",
+        "views": list(dict.fromkeys(head.view for head in classifier.heads)),
+        "generator": None if generator is None else without_place(generator),
+        "recipe": recipe.get("name", "unknown"),
+        "options": ", ".join(f"{option}={recipe[option]}" for option in changed_options(recipe)),
+        "settings": {key: known[key] for key in _SETTINGS if known.get(key) is not None},
+        "versions": {package: version for package, version in versions.items() if version},
+        "estimate": estimate,
+        "held_out": 0 if classifier.confidence is None else classifier.confidence.n,
+        "overlong": summary.get("overlong"),
+        "spent": summary.get("spent"),
+        "seconds": summary.get("seconds"),
+    }
 
 
 def escaped(text: object, width: int = _WIDEST) -> str:
     """`text` on one line, such that Markdown shows it as it is, in a table as well.
+
+    Args:
+        text: A name that comes from data.
+        width: The most characters that are shown.
+
+    Returns:
+        The text with whatever could be markup escaped.
 
     Example:
         >>> print(escaped("a|b <i>"))
@@ -150,208 +218,43 @@ def is_ours(card: Path) -> bool:
     return not begin.strip() and isinstance(known, dict) and known.get("library_name") == _LIBRARY
 
 
-def _header(classifier: Classifier, facts: Facts, licence: str | None) -> str:
+def _header(
+    name: str, modality: str, licence: str | None, estimate: Mapping[str, Any] | None, has_added: bool
+) -> str:
+    """The metadata that the Hub reads, in YAML."""
     import yaml
 
-    modality = classifier.metadata.get("modality", "text")
+    kind = f"{modality}-classification"
     head: dict[str, Any] = {
         "library_name": _LIBRARY,
-        "pipeline_tag": f"{modality}-classification",
-        "tags": ["adamab", "few-shot", f"{modality}-classification"],
+        "pipeline_tag": kind,
+        "tags": ["adamab", "few-shot", kind],
     }
     if licence:
         head["license"] = licence
-    if (estimate := _estimate(classifier, facts)) is not None:
-        of = " of the classes that were fitted" if _added(classifier, facts) else ""
+    if estimate is not None:
+        of = " of the classes that were fitted" if has_added else ""
         metric = {
             "type": "accuracy",
             "value": round(float(estimate["accuracy"]), 4),
             "name": f"Accuracy (out-of-fold estimate on {int(estimate['n'])} given samples{of})",
         }
         result = {
-            "task": {"type": head["pipeline_tag"]},
+            "task": {"type": kind},
             "dataset": {"name": "given samples of the task, out of fold", "type": "given-samples"},
             "metrics": [metric],
         }
-        head["model-index"] = [{"name": _name(facts), "results": [result]}]
-    return f"---\n{yaml.safe_dump(head, allow_unicode=True, sort_keys=False, width=100)}---\n"
+        head["model-index"] = [{"name": name, "results": [result]}]
+    return yaml.safe_dump(head, allow_unicode=True, sort_keys=False, width=100)
 
 
-def _use(classifier: Classifier, source: str) -> Iterator[str]:
-    words = repr(source or "FOLDER-OR-HUB-ID")
-    spec = classifier.embedder_spec
-    more = ', embedder="SPEC"' if classifier.views and is_of_this_machine(spec) else ""
-    asked = '["photo.jpg"]' if classifier.metadata.get("modality") == "image" else '["a text"]'
-    yield "```python\nfrom adamab import ADAMABClassifier\n"
-    yield f"model = ADAMABClassifier.from_pretrained({one_line(words)}{more})"
-    yield f"print(model.predict({asked}), model.predict_proba({asked}))\n```\n"
-    if more:
-        yield (
-            "`SPEC` is the embedder of the fit under the name that it has on your machine. Another embedder "
-            "is refused, by its fingerprint.\n"
-        )
-
-
-def _data(classifier: Classifier, facts: Facts) -> Iterator[str]:
-    synthetic = facts.summary.get("synthetic_by_class")
-    total = None if synthetic is None else sum(synthetic.values())
-    yield "## Data\n"
-    yield f"{_count(facts.summary.get('given'), 'given')}, {_count(total, 'synthetic')}.\n"
-    added = _added(classifier, facts)
-    if added:
-        yield f"These are of the fit; {_classes(added)} added later and not trained yet.\n"
-    yield "| class | given samples | synthetic samples |\n| --- | ---: | ---: |"
-    for name in classifier.classes[:_MOST_CLASSES]:
-        later = " (added later, not trained yet)" if name in added else ""
-        given = _cell(facts.given, name, None if later else 0)
-        yield f"| {escaped(name)}{later} | {given} | {_cell(synthetic, name)} |"
-    if (more := len(classifier.classes) - _MOST_CLASSES) > 0:
-        yield f"\nand {more} more."
-    if kept_out := sum(sum(reasons.values()) for reasons in facts.summary.get("rejected", {}).values()):
-        yield f"\nThe quality gate kept {kept_out} more synthetic samples out."
-    yield "\nThis card shows no sample."
-    if classifier.vocabulary is not None:
-        yield (
-            f"The model's files hold {len(classifier.vocabulary.terms)} words and pairs of words of the "
-            "training texts, as its vocabulary."
-        )
-    yield ""
-
-
-def _making(classifier: Classifier, facts: Facts) -> Iterator[str]:
-    known = {**classifier.metadata, **facts.summary}
-    yield "## How it was made\n"
-    spec = classifier.embedder_spec
-    fingerprint = escaped(public_fingerprint(classifier.fingerprint) or "unknown", 200)
-    embedder = escaped(without_place(spec), 200) if spec else "one that has no name outside its program"
-    yield f"- embedder: {embedder}, fingerprint {fingerprint}"
-    yield f"- views that count: {', '.join(dict.fromkeys(escaped(head.view) for head in classifier.heads))}"
-    if (generator := known.get("generator")) is not None:
-        yield f"- generator: {escaped(without_place(generator), 200)}"
-    yield f"- recipe: {_recipe(known.get('recipe'))}"
-    for what in ("policy", "budget", "rounds", "seed"):
-        if known.get(what) is not None:
-            yield f"- {what}: {escaped(known[what])}"
-    made_by = {"adamab": known.get("adamab"), **known.get("packages", {})}
-    yield f"- versions: {', '.join(f'{escaped(k)} {escaped(v)}' for k, v in made_by.items() if v)}\n"
-
-
-def _recipe(recipe: Any) -> str:
-    if not isinstance(recipe, Mapping):
-        return "unknown"
-    other = ", ".join(f"{option}={recipe[option]}" for option in set_otherwise(recipe))
-    return escaped(recipe.get("name")) + (f"; set otherwise: {escaped(other, 500)}" if other else "")
-
-
-def set_otherwise(recipe: Mapping[str, Any]) -> list[str]:
+def changed_options(recipe: Mapping[str, Any]) -> list[str]:
     """The options of a recipe that differ from the preset of its name."""
     try:
-        usual = Recipe.preset(str(recipe.get("name"))).model_dump(mode="json")
+        preset = Recipe.preset(str(recipe.get("name"))).model_dump(mode="json")
     except RecipeError:
         return []
-    return [option for option, value in recipe.items() if usual.get(option, value) != value]
-
-
-def _results(classifier: Classifier, facts: Facts) -> Iterator[str]:
-    estimate = _estimate(classifier, facts)
-    yield "## Results\n"
-    if estimate is None:
-        yield "No accuracy is known: nothing was held out when the model was fitted.\n"
-        return
-    figures = {key: f"{100 * float(estimate[key]):.1f} %" for key in ("accuracy", "low", "high")}
-    yield (
-        f"Out-of-fold accuracy **{figures['accuracy']}** (95 % interval {figures['low']} to "
-        f"{figures['high']}) on {int(estimate['n'])} given samples.\n"
-    )
-    yield (
-        "This estimates how often the method is right on new samples that are like the given ones, when it "
-        "is fitted on given samples alone. Each was judged by a model that had not seen it, and no synthetic "
-        "sample took part. The model in these files was fitted on all samples; it was not judged on a test "
-        "set, unless somebody adds one here.\n"
-    )
-    if added := _added(classifier, facts):
-        yield f"It is an estimate of the classes that were fitted: {_classes(added)} added later.\n"
-
-
-def _limits(classifier: Classifier, facts: Facts) -> Iterator[str]:
-    """What the model cannot do, one list item each."""
-    is_image = classifier.metadata.get("modality") == "image"
-    held_out = 0 if classifier.confidence is None else classifier.confidence.n
-    yield f"- {'An image' if is_image else 'A text'} has one class here, not several."
-    yield "- An input of no class gets one all the same" + (
-        f", unless you ask for `unknown` (`predict(..., unknown=0.95)`). The threshold comes from "
-        f"{held_out} held-out given samples, not from samples of no class."
-        if held_out
-        else ": nothing was held out, so it cannot answer `unknown`."
-    )
-    if not is_image:
-        yield (
-            "- It understands the languages that its embedder understands, and was judged on the languages "
-            "of the given samples only."
-        )
-    yield "- It was fitted on few samples. Where inputs differ from these, expect it to be worse."
-    if added := len(_added(classifier, facts)):
-        yield (
-            f"- {added} of {len(classifier.classes)} classes {'was' if added == 1 else 'were'} added after "
-            "the fit, without training. Expect such a class to be recognised less well, and fit again."
-        )
-    if synthetic := sum(facts.summary.get("synthetic_by_class", {}).values()):
-        given = facts.summary.get("given")
-        share = f"{synthetic}" if given is None else f"{synthetic} of {synthetic + given}"
-        yield (
-            f"- {share} training samples are synthetic. What their generator gets wrong, or leaves out, the "
-            "model may have learnt."
-        )
-    if overlong := facts.summary.get("overlong"):
-        yield f"- {int(overlong)} of the texts in training were longer than the embedder takes."
-    yield (
-        f"- Its probabilities were calibrated on {held_out} held-out samples, at the classes' shares in "
-        "training; state other shares with `priors`."
-        if held_out
-        else "- Its probabilities were not calibrated on held-out samples."
-    )
-
-
-def _costs(facts: Facts) -> Iterator[str]:
-    spent, seconds = facts.summary.get("spent"), facts.summary.get("seconds")
-    if spent is None:
-        return
-    yield "\n## Costs\n"
-    tokens = f"{int(spent['input_tokens'])} tokens in and {int(spent['output_tokens'])} out"
-    yield f"{int(spent['calls'])} paid calls, {tokens}, {float(spent['usd']):.4f} USD." + (
-        "" if seconds is None else f" The last fit took {float(seconds):.1f} seconds."
-    )
-
-
-def _estimate(classifier: Classifier, facts: Facts) -> Mapping[str, Any] | None:
-    known: Any = facts.summary.get("estimate", classifier.metadata.get("out_of_fold"))
-    return known if isinstance(known, Mapping) else None
-
-
-def _name(facts: Facts) -> str:
-    return one_line(str(facts.summary.get("task", {}).get("name") or _TITLE))
-
-
-def _count(count: int | None, kind: str) -> str:
-    noun = "sample" if count == 1 else "samples"
-    return f"an unknown number of {kind} samples" if count is None else f"{int(count)} {kind} {noun}"
-
-
-def _cell(by_class: Mapping[str, int] | None, name: str, without: int | None = 0) -> str:
-    count = None if by_class is None else by_class.get(name, without)
-    return "unknown" if count is None else str(int(count))
-
-
-def _added(classifier: Classifier, facts: Facts) -> list[str]:
-    """Classes that came after the fit; one that is noted and not in the model was never finished."""
-    noted = facts.summary.get("added", ())
-    return [name for name in classifier.classes if name in noted]
-
-
-def _classes(names: Sequence[str]) -> str:
-    shown = ", ".join(escaped(name) for name in names[:_MOST_NAMED])
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return f"{shown}{more} {'was' if len(names) == 1 else 'were'}"
+    return [option for option, value in recipe.items() if preset.get(option, value) != value]
 
 
 def without_place(spec: str) -> str:

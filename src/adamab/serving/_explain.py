@@ -38,13 +38,13 @@ _POOLED = "pooled"
 
 @dataclass(frozen=True)
 class Ranked:
-    """A class in both rankings; ranks count from 1, and nothing is said where there is no ranking before."""
+    """A class in both rankings; ranks count from 1, and are None where there is no ranking before."""
 
     class_name: str
     after: float
     after_rank: int
-    before: float | None = None
     before_rank: int | None = None
+    before: float | None = None
     similarity: float | None = None
 
 
@@ -52,12 +52,12 @@ class Ranked:
 class Neighbour:
     """A sample of the run whose vector was kept, and how near it is to the one that was asked about."""
 
-    id: str
     text: str
     class_name: str
     source: Source
     image: bool
     similarity: float = 0.0
+    id: str = ""
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,7 @@ class Surroundings:
         """Those of the run in `directory`; None where it kept no vectors, or of other samples or classes.
 
         Classes that were added since the fit have none, and do not keep the others from being compared.
-        Runs of earlier versions and very large ones keep no vectors; and while a fit goes on with another
-        task, they are of other samples.
+        Very large runs keep no vectors; and while a fit goes on with another task, they are of other samples.
         """
         vectors = read_vectors(directory)
         if vectors is None or not len(vectors.given) + len(vectors.described):
@@ -113,7 +112,7 @@ class Surroundings:
         # Classes that the model has got since the fit that left the vectors.
         added = read_summary(directory).get("added", ()) if is_run(directory) else ()
         given = [s for s in read_task(directory).samples if s.class_name not in added]
-        samples = [_neighbour(s.text, s.class_name, "given", s.image is not None) for s in given]
+        samples = [Neighbour(s.text, s.class_name, "given", s.image is not None) for s in given]
         samples += _synthetic(directory)
         rows = np.concatenate([vectors.given, vectors.synthetic])
         kept = [name for name in classes if name not in added]
@@ -131,20 +130,21 @@ class Surroundings:
         cosines = self._directions @ _units(pooled - self._centre)  # (n,)
         order = np.argsort(-cosines, kind="stable").tolist()
         best = islice((row for row in order if self._samples[row].source == source), NEAREST)
-        return tuple(replace(self._samples[row], similarity=float(cosines[row])) for row in best)
+        near = ((self._samples[row], float(cosines[row])) for row in best)
+        return tuple(replace(s, similarity=cosine, id=sample_id(s.class_name, s.text)) for s, cosine in near)
 
 
 def explained(inference: Inference, surroundings: Surroundings | None, row: HasText) -> Explanation:
     """Embed a row once and say what there is to say."""
-    classifier = inference.classifier
+    classes = inference.classifier.classes
     extra = () if surroundings is None else pooled_view(inference)
     views = inference.views([row], extra)
-    after = classifier.predict_proba(views, [row.text])[0].astype(np.float64)
+    after = inference.classifier.predict_proba(views, [row.text])[0].astype(np.float64)
     if surroundings is None or not extra:
-        return Explanation(_ranked(classifier.classes, after, None), (), (), None)
+        return Explanation(_ranked(classes, after, np.full(len(classes), np.nan, np.float32)), (), (), None)
     pooled = views[extra[0]][0].astype(np.float32)
     return Explanation(
-        _ranked(classifier.classes, after, surroundings.similarities(pooled)),
+        _ranked(classes, after, surroundings.similarities(pooled)),
         surroundings.nearest(pooled, "given"),
         surroundings.nearest(pooled, "synthetic"),
         surroundings.compared_with,
@@ -161,36 +161,24 @@ def pooled_view(inference: Inference) -> tuple[str, ...]:
     return (_POOLED if _POOLED in names else names[0],)
 
 
-def _ranked(
-    classes: Sequence[str], after: NDArray[np.float64], similarities: Floats | None
-) -> tuple[Ranked, ...]:
-    order = np.argsort(-after, kind="stable")
-    rank = _ranks(order)
-    if similarities is None:
-        return tuple(Ranked(classes[c], float(after[c]), int(rank[c])) for c in order[:SHOWN])
-    has_cosine = ~np.isnan(similarities)  # (K,)
-    cosines = np.where(has_cosine, similarities, -np.inf).astype(np.float64)
-    before = softmax((cosines / TEMPERATURE).astype(np.float32)[None])[0] if has_cosine.any() else cosines
-    order_before = np.argsort(-cosines, kind="stable")
-    rank_before = _ranks(order_before)
-    among_best = set(order_before[:SHOWN].tolist()) | set(order[:SHOWN].tolist())
-
-    def ranked(c: int) -> Ranked:
-        place = (float(before[c]), int(rank_before[c]), float(cosines[c])) if has_cosine[c] else ()
-        return Ranked(classes[c], float(after[c]), int(rank[c]), *place)
-
-    return tuple(ranked(c) for c in order.tolist() if c in among_best)
-
-
-def _ranks(order: NDArray[np.intp]) -> NDArray[np.intp]:
-    """(K,) the place of each class in an order, from 1."""
-    ranks = np.empty_like(order)
-    ranks[order] = np.arange(1, len(order) + 1)
-    return ranks
-
-
-def _neighbour(text: str, class_name: str, source: Source, is_image: bool) -> Neighbour:
-    return Neighbour(sample_id(class_name, text), text, class_name, source, is_image)
+def _ranked(classes: Sequence[str], after: NDArray[np.float64], similarities: Floats) -> tuple[Ranked, ...]:
+    """The best classes of either ranking; a class whose similarity is NaN has no place before."""
+    known = np.flatnonzero(~np.isnan(similarities))
+    order_before = known[np.argsort(-similarities[known], kind="stable")].tolist()
+    rank_before = {c: rank for rank, c in enumerate(order_before, 1)}
+    before = np.full(len(classes), np.nan, np.float32)
+    if len(known):
+        before[known] = softmax(similarities[None, known] / TEMPERATURE)[0]
+    ranked = []
+    for rank, c in enumerate(np.argsort(-after, kind="stable").tolist(), 1):
+        if min(rank, rank_before.get(c, rank)) > SHOWN:
+            continue
+        one = Ranked(classes[c], float(after[c]), rank)
+        if c in rank_before:
+            values = {"before": float(before[c]), "similarity": float(similarities[c])}
+            one = replace(one, before_rank=rank_before[c], **values)
+        ranked.append(one)
+    return tuple(ranked)
 
 
 def _synthetic(directory: Path) -> list[Neighbour]:
@@ -200,7 +188,7 @@ def _synthetic(directory: Path) -> list[Neighbour]:
         # Texts may hold other characters that Python takes for the end of a line.
         lines = file.read_bytes().decode("utf-8", "surrogatepass").split("\n")
         rows = [json.loads(line) for line in lines if line]
-        return [_neighbour(row["text"], row["label"], "synthetic", "image" in row) for row in rows]
+        return [Neighbour(row["text"], row["label"], "synthetic", "image" in row) for row in rows]
     except (OSError, ValueError, KeyError, TypeError):
         raise RunError(f"{place(file)}: cannot be read; fit again to write it") from None
 

@@ -24,7 +24,7 @@ from adamab.run.reviews import Review
 from adamab.serving import _run_view
 from adamab.serving._explain import Explanation, Surroundings, explained
 from adamab.serving._questions import Row, content_type
-from adamab.serving._report_figures import small_jpeg
+from adamab.serving._thumbnails import small_jpeg
 from adamab.serving.requests import JSON, Access, Refused, invalid
 from adamab.serving.run_reader import RunReader, RunSample
 from adamab.task.images import decoded

@@ -9,20 +9,22 @@ import hashlib
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from adamab.errors import AdamabError, RunError, clean, one_line, place
 from adamab.providers.metering import NANO, usd
-from adamab.publish.model_card import public_fingerprint, set_otherwise, without_place
-from adamab.serving import _report_figures as draw
+from adamab.publish.model_card import changed_options, public_fingerprint, without_place
 from adamab.serving import _run_view
-from adamab.serving.run_reader import RunReader
+from adamab.serving._thumbnails import Thumbnails
+from adamab.serving.run_reader import Round, RunReader
 from adamab.version import __version__
 
 MOST_CLASSES, MOST_HARD, MOST_EXAMPLES = 100, 8, 3
+MOST_STRIPS = 24  # classes whose choices are drawn
+MOST_ROUNDS = 40  # of the table: the first half of them and the last
 TEXT_WIDTH = 300  # characters of a sample
 # Folders of this machine in a reason; addresses begin otherwise and stay.
 _FOLDERS = re.compile(r"(?<![:/\w.])(?:~|[A-Za-z]:)?[/\\](?:[^\s/\\'\"]+[/\\])+")
@@ -70,11 +72,13 @@ def report_html(run: Path, *, samples: bool = True) -> str:
     )
     environment.filters |= {
         "percent": lambda share: f"{100 * share:.1f} %",
+        "css": "{:.2%}".format,
         "number": lambda value: "–" if value is None else f"{value:.4g}".replace("-", "−"),
         "count": "{:,}".format,
         "usd": lambda amount: usd(round(amount * NANO)),
         "plural": _plural,
         "cut": clean,
+        "polyline": _polyline,
     }
     try:
         with RunReader(run) as reader:
@@ -130,12 +134,12 @@ def _check_place(file: Path, run: Path, name: str) -> None:
 
 def _content(reader: RunReader, with_samples: bool) -> dict[str, Any]:
     """By the names that the template uses; without `with_samples` no text and no image of one is in it."""
-    thumbnails = draw.Thumbnails({s.text: s.image for s in reader.samples() if s.image is not None})
+    thumbnails = Thumbnails({s.text: s.image for s in reader.samples() if s.image is not None})
 
     def example(text: str) -> dict[str, Any]:
         """A text, or a small image."""
         if text.startswith("image:"):
-            return {"image": thumbnails.of(text), "text": None}
+            return {"image": thumbnails.data_url(text), "text": None}
         return {"image": None, "text": text if len(text) <= TEXT_WIDTH else text[: TEXT_WIDTH - 1] + "…"}
 
     run = _run_view.overview(reader)
@@ -146,51 +150,54 @@ def _content(reader: RunReader, with_samples: bool) -> dict[str, Any]:
         "with_samples": with_samples,
         "adamab": __version__,
         "summary": reader.summary(),
-        "estimate": _estimate(run),
         "spending": _run_view.spending(reader),
-        "rounds": draw.rounds_section(reader, _without_folders),
+        "figures": _run_view.figures(reader, 0, MOST_STRIPS),
+        "rounds": _rounds(reader.rounds()),
         "classes": _classes(reader),
-        "confusion": _confusion(reader),
+        "confusion": _run_view.confusion(reader),
         "hardest": _hardest(reader, example, with_samples),
         "gate": _gate(reader, example, with_samples),
         "making": _making(reader),
     }
 
 
-def _estimate(run: Mapping[str, Any]) -> dict[str, Any] | None:
-    figures = run["estimate"]
-    if figures is None:
-        return None
-    accuracy, low, high = (float(figures[key]) for key in ("accuracy", "low", "high"))
-    chance = 1 / max(run["classes"], 2)
-    label = f"expected accuracy {accuracy:.1%}, interval {low:.1%} to {high:.1%}, guessing {chance:.1%}"
-    bar = draw.interval_bar(accuracy, low, high, chance, label=label)
-    return {"accuracy": accuracy, "low": low, "high": high, "n": int(figures["n"]), "bar": bar}
+def _polyline(values: Sequence[float], width: float, height: float) -> str:
+    """The points of a line through evenly spaced values, from the lowest at the bottom to the highest."""
+    low, span = min(values), (max(values) - min(values)) or 1
+    step = width / max(len(values) - 1, 1)
+    return " ".join(f"{i * step:.1f},{height * (1 - (v - low) / span):.1f}" for i, v in enumerate(values))
+
+
+def _rounds(rounds: Sequence[Round]) -> dict[str, Any]:
+    half = MOST_ROUNDS // 2
+    shown = rounds if len(rounds) <= MOST_ROUNDS else [*rounds[:half], *rounds[-half:]]
+    return {
+        "n": len(rounds),
+        "first": rounds[0].round if rounds else 0,
+        "last": rounds[-1].round if rounds else 0,
+        "table": [
+            {
+                **vars(ended),
+                "next": ended.runners_up[0] if ended.runners_up else None,
+                "kept_out": sum(ended.rejected.values()),
+                "notes": [
+                    *(["refused"] if ended.refused else []),
+                    *(_without_folders(why) for why in (ended.closed, ended.ended) if why),
+                ],
+            }
+            for ended in shown
+        ],
+        "left_out": len(rounds) - len(shown),
+        "scored": any(ended.why is not None and ended.why.score is not None for ended in rounds),
+    }
 
 
 def _classes(reader: RunReader) -> dict[str, Any]:
     order = "hardest" if len(reader.classes()) > MOST_CLASSES else "task"
     view = _run_view.classes(reader, None, order, 0, MOST_CLASSES)
-    drawn = view["classes"][: draw.MOST_ROWS]
-    legend = {"given": "given", "synthetic": "synthetic", "kept_out": "kept out by the gate"}
-    kinds = [kind for kind in legend if kind == "given" or any(row[kind] for row in drawn)]
-    bars = [draw.BarRow(row["class"], [row[kind] for kind in kinds]) for row in drawn]
-    label = "given, synthetic and kept-out samples of each class"
-    return {
-        "rows": view["classes"],
-        "left_out": view["total"] - len(view["classes"]),
-        "bars": draw.stacked_bars(bars, [legend[kind] for kind in kinds], label=label),
-        "bars_shown": len(bars),
-        "bars_left_out": view["total"] - len(bars),
-    }
-
-
-def _confusion(reader: RunReader) -> dict[str, Any]:
-    view = _run_view.confusion(reader)
-    names = view["classes"]
-    is_small = 0 < view["all"] <= _run_view.MATRIX and view["held_out"]
-    label = f"confusion matrix of {len(names)} classes on held-out samples"
-    return {**view, "drawn": draw.matrix(view["matrix"], names, label=label) if is_small else None}
+    rows = view["classes"]
+    most = max((row["given"] + row["synthetic"] + row["kept_out"] for row in rows), default=0)
+    return {"rows": rows, "left_out": view["total"] - len(rows), "most": most or 1}
 
 
 def _hardest(reader: RunReader, example: Example, with_samples: bool) -> dict[str, Any]:
@@ -224,7 +231,7 @@ def _making(reader: RunReader) -> dict[str, Any]:
     recipe = summary.get("recipe") or inputs.get("recipe") or {}
     embedder = summary.get("embedder", {})
     generator = summary.get("generator") or started.get("generator") or inputs.get("generator")
-    changed = set_otherwise(recipe)
+    changed = changed_options(recipe)
     return {
         "embedder": without_place(embedder.get("spec") or started.get("embedder") or ""),
         "fingerprint": public_fingerprint(embedder.get("fingerprint") or inputs.get("embedder") or ""),
