@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 import types
+from dataclasses import replace
 
 import pytest
 
@@ -130,23 +131,6 @@ def test_a_figure_of_any_history(count, classes):
     assert accepted == 4 * count
 
 
-def test_rounds_without_loss_or_choice():
-    odd = RoundRecord(1, None, 0, 0, None, 2, (), 0.5, None, Seconds())
-    for records in (history(3, 2, loss=None), History([odd])):
-        assert len(records.plot().axes) == 3
-
-
-def test_names_that_fonts_and_formulas_stumble_over():
-    odd = RoundRecord(1, "a$\\frac{$ \n \ud83d \x00", 1, 1, None, 2, (), 0.5, None, Seconds())
-    assert History([odd]).plot()._repr_png_().startswith(b"\x89PNG")
-
-
-def test_no_rounds():
-    figure = History().plot()
-    assert "no rounds" in figure.texts[0].get_text()
-    assert "rounds: 0" in History()._repr_html_()
-
-
 def test_a_missing_matplotlib_names_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtraError, match=r"adamab\[plots\]"):
@@ -160,3 +144,10 @@ def test_the_table_shows_the_last_rounds():
     assert "and 5 more rounds before these" in shown
     assert "&lt;b&gt;" in shown
     assert "<b>" not in shown
+
+
+def test_odd_histories_are_drawn_too():
+    odd = RoundRecord(1, "a$\\frac{$ \n \ud83d \x00", 1, 1, None, 2, (), 0.5, None, Seconds())
+    for records in (history(3, 2, loss=None), History([odd, replace(odd, chosen=None)]), History()):
+        assert records.plot()._repr_png_().startswith(b"\x89PNG")
+    assert "rounds: 0" in History()._repr_html_()

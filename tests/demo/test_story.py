@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 import adamab.cli.demo as command
 from adamab.demo import story
 from adamab.demo.report import write_report
-from adamab.demo.story import Job, findings, gather, run_job, summarise
-from adamab.task.recipe import Recipe
+from adamab.demo.story import findings, summarise
 from adamab.testing import HashEmbedder
 
 
@@ -36,18 +35,6 @@ def test_every_method_is_measured_on_all_test_messages(measurements):
 def test_fits_cannot_ask_for_test_messages(materials):
     with pytest.raises(KeyError):
         story.run_sync(materials.training.embed([materials.test[0].text]))
-
-
-def test_every_text_is_embedded_once():
-    embedder = HashEmbedder(width=8)
-    gather(embedder, Recipe())
-    assert embedder.calls == 60 + 360 + 12 + 480
-
-
-def test_same_seed_same_answers(materials, measurements):
-    again = run_job(Job("adamab", 5, 1), materials)[0]
-    before = next(m for m in measurements if (m.method, m.policy, m.seed) == ("recipe", "adamab", 1))
-    assert (again.correct == before.correct).all()
 
 
 def test_rows_stand_in_the_order_of_the_story(measurements, summary):

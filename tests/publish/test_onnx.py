@@ -103,13 +103,13 @@ def test_onnx_takes_any_number_of_rows(tmp_path, mixed, n):
 def test_onnx_says_what_it_is(tmp_path, mixed):
     onnx.write_onnx(mixed, tmp_path)
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
-    told = session.get_modelmeta().custom_metadata_map
-    assert json.loads(told["classes"]) == list(mixed.classes)
-    assert json.loads(told["views"]) == ["pooled", "layers", "words"]
-    assert (told["embedder"], told["fingerprint"]) == ("st:mini", "st:0123")
-    assert told["query_prompt"] == "query: {text}"
-    assert float(told["temperature"]) == 1.5
-    assert Vocabulary.from_json(json.loads(told["vocabulary"])).terms == mixed.vocabulary.terms
+    known = session.get_modelmeta().custom_metadata_map
+    assert json.loads(known["classes"]) == list(mixed.classes)
+    assert json.loads(known["views"]) == ["pooled", "layers", "words"]
+    assert (known["embedder"], known["fingerprint"]) == ("st:mini", "st:0123")
+    assert known["query_prompt"] == "query: {text}"
+    assert float(known["temperature"]) == 1.5
+    assert Vocabulary.from_json(json.loads(known["vocabulary"])).terms == mixed.vocabulary.terms
     assert [(one.name, one.shape[1]) for one in session.get_inputs()] == [
         ("pooled", 9),
         ("layers", 12),
@@ -151,21 +151,18 @@ def test_a_graph_that_differs_is_refused(tmp_path, mixed):
     with pytest.raises(RunError, match="onnxruntime differs from NumPy by"):
         onnx.check_onnx(other, tmp_path, random_rows(other))
     (tmp_path / "model.onnx").write_bytes(b"no graph")
-    with pytest.raises(RunError, match="onnxruntime cannot run") as told:
+    with pytest.raises(RunError, match="onnxruntime cannot run") as error:
         onnx.check_onnx(one, tmp_path, random_rows(one))
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)
 
 
-def test_what_onnx_cannot_hold_is_one_line(tmp_path, mixed, monkeypatch):
+def test_what_onnx_cannot_hold_and_missing_packages_are_one_line(tmp_path, mixed, monkeypatch):
     taken = classifier(head(np.random.default_rng(0), "logits"))
     with pytest.raises(RunError, match="view 'logits' has a name that the graph needs"):
         onnx.write_onnx(taken, tmp_path)
     monkeypatch.setattr(onnx, "_LARGEST", 100)
     with pytest.raises(RunError, match="an ONNX file at most 100; use --format hub"):
         onnx.write_onnx(mixed, tmp_path)
-
-
-def test_missing_packages_are_named(tmp_path, mixed, monkeypatch):
     monkeypatch.setattr(onnx, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"adamab\[onnx\]"):
         onnx.write_onnx(mixed, tmp_path)

@@ -12,7 +12,7 @@ from adamab.model import load
 from adamab.model.predictor import Inference
 from adamab.providers.async_bridge import run_sync
 from adamab.run.directory import read_task, read_vectors
-from adamab.serving._explain import TEMPERATURE, Surroundings, explained, pooled_view
+from adamab.serving._explain import TEMPERATURE, Surroundings, explained
 from adamab.serving._questions import Row
 from adamab.testing import HashEmbedder
 
@@ -68,13 +68,6 @@ def test_the_nearest_samples_are_those_of_the_largest_centred_cosine(
         assert parts[source][place] == pytest.approx(near[0].similarity, abs=2e-3)
 
 
-def test_a_given_sample_is_its_own_neighbour(first_shown_run: Path, inference: Inference) -> None:
-    around = Surroundings.of(first_shown_run, inference.classifier.classes)
-    near = explained(inference, around, Row("sign in fails")).given[0]
-    assert (near.text, near.class_name) == ("sign in fails", "login")
-    assert near.similarity == pytest.approx(1, abs=1e-3)
-
-
 def test_class_means_stand_in_for_descriptions(first_shown_run: Path, inference: Inference) -> None:
     vectors = read_vectors(first_shown_run)
     task = read_task(first_shown_run)
@@ -100,14 +93,6 @@ def test_vectors_of_other_samples_are_not_used(shown_run: Path, inference: Infer
     assert Surroundings.of(shown_run, classes) is None
     (shown_run / "task.json").unlink()
     assert Surroundings.of(shown_run, classes) is None
-
-
-def test_without_vectors_the_answer_stands_alone(inference: Inference) -> None:
-    found = explained(inference, None, Row(TEXT))
-    assert (found.given, found.synthetic, found.compared_with) == ((), (), None)
-    assert [one.before for one in found.classes] == [None] * 3
-    assert sum(one.after for one in found.classes) == pytest.approx(1, abs=1e-5)
-    assert pooled_view(Inference(inference.classifier, inference.embedder)) == ("pooled",)
 
 
 def test_a_text_may_hold_other_line_ends(shown_run: Path, inference: Inference) -> None:

@@ -7,13 +7,13 @@ import re
 import shlex
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from adamab.errors import RunError
 from adamab.model import load, save
 from adamab.run.add_class import Addition, add_class
 from adamab.run.reviews import Reviews
@@ -136,37 +136,6 @@ def synthetic(server: Any) -> dict[str, Any]:
     return dict(got(server, "/v1/run/samples", reason="used", source="synthetic", limit=1)["samples"][0])
 
 
-def test_a_verdict_is_written_and_waits_for_the_next_fit(server: Any, shown_run: Path) -> None:
-    sample = synthetic(server)
-    answer = said(server, "/v1/run/reviews", {"id": sample["id"], "verdict": "reject"}).json()
-    assert (answer["sample"]["verdict"], answer["waiting"]) == ("reject", 1)
-    assert list(Reviews(shown_run).latest().values()) == ["reject"]
-    assert got(server, "/v1/run")["waiting"] == 1
-    assert got(server, "/v1/run/samples", verdict="reject")["total"] == 1
-    answer = said(server, "/v1/run/reviews", {"id": sample["id"], "verdict": "none"}).json()
-    assert (answer["sample"]["verdict"], answer["waiting"]) == (None, 0)
-
-
-def test_what_cannot_be_reviewed(shown_server: Any, first_shown_run: Path) -> None:
-    given = got(shown_server, "/v1/run/samples", source="given", limit=1)["samples"][0]
-    repeat = got(shown_server, "/v1/run/samples", reason="repeat", limit=1)["samples"]
-    assert (
-        "given sample" in said(shown_server, "/v1/run/reviews", {"id": given["id"], "verdict": "reject"}).text
-    )
-    assert said(shown_server, "/v1/run/reviews", {"id": "0" * 16, "verdict": "reject"}).status_code == 404
-    for wrong in (
-        {"id": given["id"]},
-        {"id": given["id"], "verdict": "eat"},
-        {"id": 3, "verdict": "none"},
-        [],
-        1,
-    ):
-        assert said(shown_server, "/v1/run/reviews", wrong).status_code == 422
-    for one in repeat:
-        assert "stands" in said(shown_server, "/v1/run/reviews", {"id": one["id"], "verdict": "accept"}).text
-    assert Reviews(first_shown_run).latest() == {}
-
-
 def test_pages_of_other_sites_cannot_change_anything(server: Any, shown_run: Path) -> None:
     review = {"id": synthetic(server)["id"], "verdict": "reject"}
     other = {"Origin": "http://evil.example"}
@@ -201,16 +170,6 @@ def test_a_question_that_cannot_be_explained(shown_server: Any, wrong: dict[str,
     assert said(shown_server, "/v1/explain", wrong).status_code == 422
 
 
-def test_the_token_guards_data_but_not_the_page(live: Start, shown_run: Path) -> None:
-    server = live(shown_run, HashEmbedder(width=16), Access(token="secret", open_paths=OPEN_PATHS))
-    for path in OPEN_PATHS:
-        assert server.get(path).status_code == 200
-    for path in ("/v1/run", "/v1/run/samples", "/v1/run/images/0"):
-        assert server.get(path).status_code == 401
-    assert said(server, "/v1/run/reviews", {"id": "0", "verdict": "none"}).status_code == 401
-    assert server.get("/v1/run", headers={"Authorization": "Bearer secret"}).status_code == 200
-
-
 def test_a_saved_model_has_a_page_without_a_run(live: Start, text_model: Path) -> None:
     server = live(text_model, HashEmbedder(width=16))
     known = got(server, "/v1/run")
@@ -220,15 +179,6 @@ def test_a_saved_model_has_a_page_without_a_run(live: Start, text_model: Path) -
     explanation = said(server, "/v1/explain", {"text": "money back"}).json()
     assert "no vectors" in explanation["why_not"]
     assert explanation["classes"][0]["before"] is None
-
-
-def test_a_newer_model_is_told_and_taken_into_use(live: Start, shown_run: Path, text_model: Path) -> None:
-    server = live(shown_run, HashEmbedder(width=16))
-    save(load(text_model), shown_run)
-    assert got(server, "/v1/run")["model"]["newer"] is True
-    assert "newer model" in said(server, "/v1/explain", {"text": "money"}).json()["why_not"]
-    assert said(server, "/v1/run/reload", {}).json()["model"]["newer"] is False
-    assert got(server, "/v1/run")["model"]["digest"] == server.service.digest_on_disk()
 
 
 def test_a_run_in_its_first_fit_is_shown_and_answers_when_it_can(
@@ -251,36 +201,6 @@ def test_a_run_in_its_first_fit_is_shown_and_answers_when_it_can(
     assert said(server, "/v1/explain", {"text": "money back"}).status_code == 200
 
 
-def test_images_are_served_by_sample_only(live: Start, tmp_path: Path, image_run: Path) -> None:
-    server = live(image_run, PixelEmbedder())
-    for source in ("given", "synthetic"):
-        sample = got(server, "/v1/run/samples", source=source, limit=1)["samples"][0]
-        image = server.get(f"/v1/run/images/{sample['id']}")
-        assert image.headers["content-type"] == "image/jpeg"
-        assert image.content.startswith(b"\xff\xd8")
-    for name in ("../../fit.json", "..%2f..%2ffit.json", "0" * 16):
-        assert server.get(f"/v1/run/images/{name}").status_code == 404
-    chosen = (tmp_path / "given" / "red" / "0-1.png").read_bytes()
-    explanation = httpx.post(
-        f"{server.url}/v1/explain", files={"images": ("a.png", chosen)}, timeout=30
-    ).json()
-    assert explanation["classes"][0]["class_name"] == "red"
-    assert explanation["compared_with"] == "class means"
-    assert explanation["given"][0]["image"] is True
-    assert explanation["given"][0]["similarity"] == pytest.approx(1, abs=1e-3)
-    assert "send an image" in said(server, "/v1/explain", {"text": "red"}).text
-
-
-def test_verdicts_of_others_and_of_this_page_are_both_seen(server: Any, shown_run: Path) -> None:
-    rows = got(server, "/v1/run/samples", reason="used", source="synthetic", limit=3)["samples"]
-    for row in rows[:2]:
-        said(server, "/v1/run/reviews", {"id": row["id"], "verdict": "reject"})
-        Reviews(shown_run).add(rows[2]["text"].upper(), rows[2]["class"], "reject")
-    known = got(server, "/v1/run/samples", verdict="reject")
-    assert {row["id"] for row in known["samples"]} == {row["id"] for row in rows}
-    assert known["waiting"] == 3
-
-
 @pytest.mark.parametrize("name", ["desk/run", "it's a run; ls", "-run"])
 def test_the_command_to_fit_again_names_the_run_as_it_was_given(
     shown_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
@@ -293,39 +213,6 @@ def test_the_command_to_fit_again_names_the_run_as_it_was_given(
     assert known[:3] == ["adamab", "fit", "--run"]
     assert not known[3].startswith("-")
     assert Path(known[3]) == Path(name)
-
-
-def test_a_reload_that_fails_is_told(server: Any, shown_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adamab.serving.service._PAUSE", 0.01)
-    (shown_run / "model.json").write_text("{")
-    answer = said(server, "/v1/run/reload", {})
-    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "reload_failed")
-    assert server.post(text="money back").status_code == 200
-
-
-@pytest.mark.parametrize("error", [RunError("the disk is full"), OSError(28, "the disk is full")])
-def test_a_run_that_cannot_be_read_is_told_in_one_line(
-    server: Any, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
-    def fail(*_: Any, **__: Any) -> Any:
-        raise error
-
-    for name in ("state", "samples", "rounds", "held_out", "classes", "review"):
-        monkeypatch.setattr(RunReader, name, fail)
-    for path in ("", "/figures", "/rounds", "/classes", "/class?name=login", "/confusion", "/samples"):
-        answer = server.get(f"/v1/run{path}")
-        assert answer.status_code == 503
-        assert answer.json() == {"error": {"code": "unavailable", "message": "the disk is full"}}
-    assert not [line for line in server.log if "Traceback" in line or "\n" in line]
-
-
-def test_a_damaged_file_of_the_run_is_told_in_one_line(server: Any, shown_run: Path) -> None:
-    (shown_run / "task.json").write_bytes(b"{")
-    (shown_run / "held_out.jsonl").write_bytes(b"{")
-    for path in ("", "/classes", "/confusion", "/samples"):
-        answer = server.get(f"/v1/run{path}")
-        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "unavailable")
-    assert not [line for line in server.log if "\n" in line]
 
 
 def test_a_class_that_was_added_leaves_the_others_compared(server: Any, shown_run: Path) -> None:
@@ -360,8 +247,64 @@ def test_counts_agree_after_a_rejection(server: Any, shown_run: Path, shown_orde
     assert known["rejected"] == 1
 
 
-def test_few_images_are_decoded_at_once_and_thumbnails_are_kept(
-    live: Start, image_run: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_damaged_file_of_the_run_is_reported_in_one_line(server: Any, shown_run: Path) -> None:
+    (shown_run / "task.json").write_bytes(b"{")
+    (shown_run / "held_out.jsonl").write_bytes(b"{")
+    for path in ("", "/figures", "/classes", "/class?name=login", "/confusion", "/samples"):
+        answer = server.get(f"/v1/run{path}")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "unavailable")
+    assert server.log
+    assert not [line for line in server.log if "\n" in line]
+
+
+def test_a_verdict_is_written_and_waits_for_the_next_fit(server: Any, shown_run: Path) -> None:
+    first = synthetic(server)["id"]
+    answer = said(server, "/v1/run/reviews", {"id": first, "verdict": "reject"}).json()
+    assert (answer["sample"]["verdict"], answer["waiting"]) == ("reject", 1)
+    assert list(Reviews(shown_run).latest().values()) == ["reject"]
+    assert got(server, "/v1/run/samples", verdict="reject")["total"] == 1
+    answer = said(server, "/v1/run/reviews", {"id": first, "verdict": "none"}).json()
+    assert (answer["sample"]["verdict"], answer["waiting"]) == (None, 0)
+    given = got(server, "/v1/run/samples", source="given", limit=1)["samples"][0]["id"]
+    for review, status, words in (
+        ({"id": given, "verdict": "reject"}, 422, "given sample"),
+        ({"id": "0" * 16, "verdict": "reject"}, 404, "no sample"),
+        ({"id": first}, 422, "required"),
+        ({"id": first, "verdict": "eat"}, 422, "'accept'"),
+        ([], 422, "object"),
+    ):
+        refused = said(server, "/v1/run/reviews", review)
+        assert refused.status_code == status
+        assert words in refused.text
+    assert list(Reviews(shown_run).latest().values()) == ["none"]
+
+
+def test_a_newer_model_is_loaded_when_asked(
+    server: Any, shown_run: Path, text_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adamab.serving.service._PAUSE", 0.01)
+    (shown_run / "model.json").write_text("{")
+    answer = said(server, "/v1/run/reload", {})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "reload_failed")
+    assert server.post(text="money back").status_code == 200
+    save(load(text_model), shown_run)
+    assert got(server, "/v1/run")["model"]["newer"] is True
+    assert "newer model" in said(server, "/v1/explain", {"text": "money"}).json()["why_not"]
+    assert said(server, "/v1/run/reload", {}).json()["model"]["newer"] is False
+    assert got(server, "/v1/run")["model"]["digest"] == server.service.digest_on_disk()
+
+
+def test_the_token_guards_data_but_not_the_page(live: Start, shown_run: Path) -> None:
+    server = live(shown_run, HashEmbedder(width=16), Access(token="secret", open_paths=OPEN_PATHS))
+    assert {server.get(path).status_code for path in OPEN_PATHS} == {200}
+    for path in ("/v1/run", "/v1/run/samples", "/v1/run/images/0"):
+        assert server.get(path).status_code == 401
+    assert said(server, "/v1/run/reviews", {"id": "0", "verdict": "none"}).status_code == 401
+    assert server.get("/v1/run", headers={"Authorization": "Bearer secret"}).status_code == 200
+
+
+def test_images_are_served_by_sample_and_few_are_decoded_at_once(
+    live: Start, tmp_path: Path, image_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = live(image_run, PixelEmbedder())
     inside, made, decoded, lock = [0], [], page.decoded, threading.Lock()
@@ -369,22 +312,33 @@ def test_few_images_are_decoded_at_once_and_thumbnails_are_kept(
     def watched(path: Path, *, least_side: int) -> Any:
         with lock:
             inside.append(inside[-1] + 1)
-            made.append((path, least_side))
+            made.append(least_side)
         image = decoded(path, least_side=least_side)
         with lock:
             inside.append(inside[-1] - 1)
         return image
 
     monkeypatch.setattr(page, "decoded", watched)
-    ids = [one["id"] for one in got(server, "/v1/run/samples", source="given")["samples"]]
-    threads = [threading.Thread(target=server.get, args=[f"/v1/run/images/{id_}"]) for id_ in ids]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    ids = [one["id"] for one in got(server, "/v1/run/samples", source="")["samples"]]
+    addresses = [f"/v1/run/images/{id_}" for id_ in ids]
+    with ThreadPoolExecutor(len(ids)) as pool:
+        for image in pool.map(server.get, addresses):
+            assert image.headers["content-type"] == "image/jpeg"
+            assert image.content.startswith(b"\xff\xd8")
     assert 1 <= max(inside) <= 2
-    assert len(made) == len(ids) == 9
-    server.get(f"/v1/run/images/{ids[0]}")
-    assert len(made) == 9  # it was kept
-    assert server.get(f"/v1/run/images/{ids[0]}", params={"large": "true"}).content.startswith(b"\xff\xd8")
-    assert made[-1][1] > made[0][1]
+    assert len(made) == len(ids) > 9
+    server.get(addresses[0])
+    assert len(made) == len(ids)  # it was kept
+    assert server.get(addresses[0], params={"large": "true"}).content.startswith(b"\xff\xd8")
+    assert made[-1] > made[0]
+    for name in ("../../fit.json", "..%2f..%2ffit.json", "0" * 16):
+        assert server.get(f"/v1/run/images/{name}").status_code == 404
+    chosen = (tmp_path / "given" / "red" / "0-1.png").read_bytes()
+    explanation = httpx.post(
+        f"{server.url}/v1/explain", files={"images": ("a.png", chosen)}, timeout=30
+    ).json()
+    assert explanation["classes"][0]["class_name"] == "red"
+    assert explanation["compared_with"] == "class means"
+    assert explanation["given"][0]["image"] is True
+    assert explanation["given"][0]["similarity"] == pytest.approx(1, abs=1e-3)
+    assert "send an image" in said(server, "/v1/explain", {"text": "red"}).text

@@ -12,12 +12,10 @@ from adamab.providers.metering import Budget, Ledger
 from adamab.run.directory import HeldOutAnswer
 from adamab.run.records import ClassScores, RoundRecord, Seconds
 from adamab.run.resume import RoundOutcome, outcome_to_json
-from adamab.run.reviews import Reviews
 from adamab.run.run_log import FINISHED, ROUND, SEGMENT, Journal
 from adamab.serving import _run_view
 from adamab.serving.run_reader import POINTS, RunReader
 from adamab.task.spec import ClassSpec
-from tests.fitting import Order, fit_run
 
 ANSWERS = [
     HeldOutAnswer("a", "one", "a", 0.9),
@@ -59,27 +57,6 @@ def test_counts_grow_by_what_entered(first_shown_run: Path) -> None:
         assert sources[name].synthetic == summary["synthetic_by_class"][name]
         assert line[-1] == sources[name].in_training
         assert line == sorted(line)
-
-
-def test_new_rounds_and_rejections_are_followed(shown_run: Path, shown_order: Order) -> None:
-    with RunReader(shown_run) as reader:
-        before = reader.rounds()
-        first = next(sample for sample in reader.samples() if sample.source == "synthetic" and sample.used)
-        Reviews(shown_run).add(first.text, first.class_name, "reject")
-        fit_run(shown_order, shown_run)
-        assert reader.rounds()[: len(before)] == before
-        assert len(reader.segments()) == 2
-        assert reader.sources()[first.class_name].rejected == 1
-
-
-def test_a_run_that_begins_anew_is_read_from_its_beginning(tmp_path: Path) -> None:
-    write_journal(tmp_path, rounds=3, classes=2)
-    with RunReader(tmp_path) as reader:
-        assert len(reader.rounds()) == 3
-        for file in tmp_path.iterdir():
-            file.unlink()
-        write_journal(tmp_path, rounds=2, classes=2)
-        assert [r.round for r in reader.rounds()] == [1, 2]
 
 
 def test_a_score_that_is_a_bound_is_told_as_one_and_nothing_is_made_up(tmp_path: Path) -> None:

@@ -61,10 +61,6 @@ def test_both_ways_and_nothing_is_left(server, images, temporary):
     assert server.get("/v1/classes").json()["modality"] == "image"
 
 
-def test_the_same_image_twice(server, images):
-    assert names(form(server, [images[2], images[0], images[2]])) == ["blue", "red", "blue"]
-
-
 def bomb() -> bytes:
     """A PNG that declares an image of ten gigabytes."""
     header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
@@ -116,12 +112,6 @@ def test_forms_that_are_refused(server, images):
     large = form(server, [b"\x89PNG\r\n\x1a\n" + b"0" * 2**20])
     assert (large.status_code, large.json()["error"]["code"]) == (413, "body_too_large")
     assert server.log == []
-
-
-def test_images_for_a_model_of_texts(live, text_model, watched, images):
-    answer = live(text_model, watched).post(images=encoded(images))
-    assert answer.status_code == 422
-    assert "send texts" in answer.json()["error"]["message"]
 
 
 def test_a_turned_photograph_in_another_format(server, temporary):
