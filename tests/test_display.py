@@ -41,18 +41,16 @@ def notebook(monkeypatch):
 
 
 def test_a_notebook_shows_a_bar_and_nothing_is_left_of_it(notebook):
-    shown, _ = notebook
-    with progress("reading <b>") as bar:
-        bar.phase("rounds", 3)
-        bar.step()
-        bar.step(2)
-    assert shown[0].startswith("reading &lt;b&gt; <progress></progress> 0 s")
-    assert 'rounds <progress value="3" max="3"></progress> 3 of 3' in shown[-2]
-    assert shown[-1] == ""
-
-
-def test_quiet_and_shells_without_a_kernel_show_none(notebook):
     shown, shell = notebook
+    with progress("reading <b>") as bar:
+        bar.phase("rows", 100_000)
+        for _ in range(100_000):
+            bar.step()
+    assert shown[0].startswith("reading &lt;b&gt; <progress></progress> 0 s")
+    assert 'rows <progress value="100000" max="100000"></progress> 100000 of 100000' in shown[-2]
+    assert shown[-1] == ""
+    assert len(shown) < 1000
+    shown.clear()
     with progress("working", quiet=True) as bar:
         bar.step()
     shell.kernel = None
@@ -61,17 +59,7 @@ def test_quiet_and_shells_without_a_kernel_show_none(notebook):
     assert shown == []
 
 
-def test_many_steps_are_few_messages(notebook):
-    shown, _ = notebook
-    with progress("working") as bar:
-        bar.phase("rows", 100_000)
-        for _ in range(100_000):
-            bar.step()
-    assert len(shown) < 1000
-    assert "100000 of 100000" in shown[-2]
-
-
-def test_rounds_are_counted_from_where_a_run_is_taken_up():
+def test_rounds_are_counted_from_where_a_run_is_resumed():
     phases: list[object] = []
 
     class Bar:

@@ -8,9 +8,10 @@ import typer
 from typer.testing import CliRunner
 
 import adamab.cli.demo as command
-from adamab.demo import story
+from adamab.demo import report, story
 from adamab.demo.report import write_report
 from adamab.demo.story import findings, summarise
+from adamab.errors import MissingExtraError
 from adamab.testing import HashEmbedder
 
 
@@ -68,14 +69,22 @@ def test_findings_say_what_the_numbers_say(summary):
         assert ("same number of samples of each class" in sentences) is same
 
 
-def test_report_has_table_and_raw_figures(summary, tmp_path):
+def test_the_report_is_written_the_same_twice(summary, tmp_path):
     written = write_report(summary, tmp_path / "new", command="adamab demo")
-    assert all(path.stat().st_size for path in written)
+    assert {path.suffix for path in written} == {".md", ".json", ".png", ".svg"}
+    assert all(0 < path.stat().st_size < 200_000 for path in written)
+    assert "churn risk" in (tmp_path / "new" / "samples.svg").read_text()
+    again = write_report(summary, tmp_path / "again", command="adamab demo")
+    assert [path.read_bytes() for path in written] == [path.read_bytes() for path in again]
     data = json.loads((tmp_path / "new" / "demo.json").read_text())
-    assert data["command"] == "adamab demo"
-    assert data["seeds"] == [0, 1]
-    assert len(data["rows"]) == 7
+    assert (data["command"], data["seeds"], len(data["rows"])) == ("adamab demo", [0, 1], 7)
     assert "| calibrator, ADAMAB | 60 |" in (tmp_path / "new" / "demo.md").read_text()
+
+
+def test_missing_matplotlib_names_the_extra(monkeypatch):
+    monkeypatch.setattr(report, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"adamab\[plots\]"):
+        report.check_matplotlib()
 
 
 @pytest.fixture
@@ -93,25 +102,16 @@ def run(monkeypatch, tmp_path, summary):
     return lambda *arguments: (CliRunner().invoke(app, arguments), plans)
 
 
-def test_command_prints_table_findings_and_places(run, tmp_path):
+def test_the_command_prints_a_table_or_json_alone(run, tmp_path):
     result, plans = run()
     assert result.exit_code == 0, result.output
     assert plans[0].seeds == (0, 1, 2)
     assert "linear probe, round-robin" in result.stdout  # the longest name: nothing wraps at 80 columns
-    assert "ADAMAB's choice of classes" in result.stdout
     assert (tmp_path / "adamab-demo" / "accuracy.png").exists()
-
-
-def test_command_json_is_json_alone(run):
     result, plans = run("--json", "--quick", "--output", "there")
-    data = json.loads(result.stdout)
-    assert plans[0].seeds == (0,)
-    assert plans[0].per_class == (10,)
-    assert "there/demo.md" in data["files"]
+    assert "there/demo.md" in json.loads(result.stdout)["files"]
+    assert (plans[1].seeds, plans[1].per_class) == ((0,), (10,))
     assert "--quick" in json.loads(Path("there/demo.json").read_text())["command"]
-
-
-def test_command_refuses_no_seeds(run):
     assert run("--seeds", "0")[0].exit_code == 2
 
 

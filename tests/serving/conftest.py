@@ -23,6 +23,9 @@ from adamab.providers.embedders.base import Embedded, Embedder, Item, Kind
 from adamab.providers.metering import Budget
 from adamab.providers.registry import resolve_generator
 from adamab.run.fit import fit_task
+from adamab.run.records import ClassScores, RoundRecord, Seconds
+from adamab.run.resume import RoundOutcome, outcome_to_json
+from adamab.run.run_log import ROUND, SEGMENT, Journal
 from adamab.serving.page import page_router
 from adamab.serving.process import address_of, bind, server_of
 from adamab.serving.requests import LOOPBACK, Access, Limits
@@ -315,3 +318,20 @@ def image_run(tmp_path: Path, paint: Any) -> Path:
     )
     fit_run(order, tmp_path / "run")
     return tmp_path / "run"
+
+
+def write_rounds(run: Path, names: list[str], count: int, scores: ClassScores | None = None) -> None:
+    """Rounds as a fit of these classes would leave them, without fitting; each class has a given sample."""
+    counts, tenths = [1] * len(names), [i / 10 for i in range(len(names))]
+    with Journal(run, writing=True) as journal:
+        unchanged: dict[str, Any] = {"rejected": [], "restored": [], "wanted": [], "unwanted": []}
+        journal.note(SEGMENT, {"inputs": {"classes": dict.fromkeys(names, "")}, **unchanged})
+        for number in range(1, count + 1):
+            place = (number - 1) % len(names)
+            known = scores or ClassScores(
+                list(counts), list(range(len(names))), [5 - i for i in tenths], tenths, [True] * len(names)
+            )
+            counts[place] += 1
+            outcome = (names[place], 1, 1, None, sum(counts), known)
+            record = RoundRecord(number, *outcome, 1 / number, 0.1, Seconds(), {})
+            journal.note(ROUND, outcome_to_json(RoundOutcome(record, (f"text {number}",))))

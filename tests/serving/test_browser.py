@@ -60,8 +60,8 @@ CONTRAST = """() => {
   };
   const ground = (node) => {
     for (let at = node; at; at = at.parentElement) {
-      const found = number(getComputedStyle(at).backgroundColor);
-      if (found.alpha === 1) return found;
+      const colour = number(getComputedStyle(at).backgroundColor);
+      if (colour.alpha === 1) return colour;
     }
     return { rgb: [1, 1, 1], alpha: 1 };
   };
@@ -91,50 +91,60 @@ def opened(page: Any, part: str) -> Any:
     return page.locator(f"#part-{part}")
 
 
+def ask(page: Any, text: str) -> None:
+    page.fill("#text", text)
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".answer")
+
+
 def test_a_text_is_ranked_before_and_after_with_its_neighbours(
     until: Any, shown_server: Any, visit: Any
 ) -> None:
     page = visit(shown_server.url)
-    page.fill("#text", "send the money back")
-    page.keyboard.press("Enter")
-    page.wait_for_selector(".answer")
+    ask(page, "send the money back")
     assert page.inner_text(".answer h3") == HOSTILE
     assert page.locator("[aria-label='Before calibration'] li").count() == 3
     assert page.locator("[aria-label='After calibration'] li").count() == 3
-    assert "temperature 0.05" in page.inner_text("[aria-label='Before calibration']")
     for source in ("given", "synthetic"):
         assert page.locator(f"[aria-label='Nearest {source} samples'] li").count() == 5
     assert HOSTILE in page.inner_text("#announcer")
     page.click(".example >> nth=1")
     until(page, "document.querySelector('.answer h3').textContent === 'login'")
+    page.fill("#text", "  ")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".result .empty")
+    assert page.locator(".answer").count() == 0
+    page.locator("#text").evaluate("(field) => { field.value = 'a'.repeat(99999); }")
+    page.locator("#text").press_sequentially("bcd")
+    assert page.input_value("#text").endswith("ab")
+    assert "100,000 characters at most" in page.inner_text(".try-form")
 
 
-def test_classes_tell_their_samples_and_confusions(until: Any, shown_server: Any, visit: Any) -> None:
-    part = opened(visit(shown_server.url), "classes")
+def test_classes_and_the_run_say_what_happened_and_why(until: Any, shown_server: Any, visit: Any) -> None:
+    page = visit(shown_server.url)
+    part = opened(page, "classes")
     assert part.locator(".opener").all_inner_texts() == [HOSTILE, "login", "praise"]
     part.locator(".opener >> nth=0").press("Enter")
     part.locator(".details").wait_for()
     assert "onerror" in part.locator(".details").inner_text()
     assert part.locator(".matrix tbody tr").count() == 3
     part.locator("#class-words").fill("prai")
-    until(part.page, "document.querySelectorAll('.opener').length === 1")
-
-
-def test_the_run_tells_choices_and_why(shown_server: Any, visit: Any) -> None:
-    part = opened(visit(shown_server.url), "run")
+    until(page, "document.querySelectorAll('.opener').length === 1")
+    part = opened(page, "run")
     assert "Training loss from" in part.locator(".chart svg").get_attribute("aria-label")
     assert part.locator(".strips tbody tr").count() == 3
-    rows = part.locator(".rounds > tbody > tr:not(.detail)")
-    score, bonus, shift = (
-        float(rows.nth(0).locator("td").nth(n).inner_text().replace("−", "-")) for n in (1, 2, 3)
-    )
+    row = part.locator(".rounds > tbody > tr:not(.detail)").nth(0)
+    cells = [row.locator("td").nth(n).inner_text() for n in (1, 2, 3)]
+    score, bonus, shift = (float(cell.replace("−", "-")) for cell in cells)
     assert score == pytest.approx(bonus - shift, abs=0.02 * abs(bonus) + 1)
-    rows.nth(0).get_by_role("button").click()
+    row.get_by_role("button").click()
     assert part.locator(".inner >> nth=0").locator("tbody tr").count() == 3
     assert "Nothing was spent" in part.inner_text()
 
 
-def test_samples_are_reviewed_with_one_key(until: Any, server: Any, visit: Any, shown_run: Path) -> None:
+def test_samples_are_reviewed_with_one_key_and_filtered(
+    until: Any, server: Any, visit: Any, shown_run: Path
+) -> None:
     page = visit(server.url)
     part = opened(page, "samples")
     first, second = (part.locator(".sample").nth(n).locator(".quote").inner_text() for n in (0, 1))
@@ -142,6 +152,7 @@ def test_samples_are_reviewed_with_one_key(until: Any, server: Any, visit: Any, 
     part.locator(".sample.rejected").wait_for()
     assert part.locator(".sample").nth(0).locator(".reject").get_attribute("aria-pressed") == "true"
     assert "1 verdict waits" in part.locator(".waiting").inner_text()
+    until(page, "document.getElementById('sample-verdict').textContent.includes('Rejected (1)')")
     assert part.locator(".sample.current .quote").inner_text() == second  # the eye goes on
     page.keyboard.press("a")
     part.locator(".sample.accepted").wait_for()
@@ -154,44 +165,22 @@ def test_samples_are_reviewed_with_one_key(until: Any, server: Any, visit: Any, 
     page.keyboard.press("k")
     page.keyboard.press("j")
     assert part.locator(".sample.current .quote").inner_text() == second
-    page.keyboard.press("?")
-    assert page.get_by_role("dialog").is_visible()
-
-
-def test_samples_are_filtered(until: Any, shown_server: Any, visit: Any) -> None:
-    page = visit(shown_server.url)
-    part = opened(page, "samples")
     part.get_by_label("Class").select_option(HOSTILE)
-    until(
-        page, "new Set([...document.querySelectorAll('.sample .tag')].map((n) => n.textContent)).size === 1"
-    )
+    tags = "new Set([...document.querySelectorAll('.sample .tag')].map((n) => n.textContent))"
+    until(page, f"{tags}.size === 1")
     part.get_by_label("Quality gate").select_option("any")
     until(page, "!document.querySelector('.sample:not(.out)') && !!document.querySelector('.sample.out')")
     part.get_by_label("Find").fill("no such words")
     part.locator(".empty").wait_for()
 
 
-def test_nothing_of_the_data_becomes_html(shown_server: Any, visit: Any) -> None:
-    page = visit(shown_server.url)
-    assert page.inner_text("h1") == 'desk <i>of "ours"</i>'
-    page.fill("#text", "<img src=x onerror='window.hacked = 3'>")
-    page.keyboard.press("Enter")
-    page.wait_for_selector(".answer")
-    for part in PARTS[1:]:
-        opened(page, part)
-    page.click("nav a[href='#classes']")
-    page.click(".opener >> nth=0")
-    page.wait_for_selector(".details")
-    assert page.evaluate("window.hacked") is None
-    assert page.locator("main :is(b, i, script, img)").count() == 0
-
-
 @pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (390, "dark"), (1440, "light")])
-def test_every_part_is_readable_and_usable(shown_server: Any, visit: Any, width: int, scheme: str) -> None:
+def test_every_part_is_readable_and_no_data_becomes_html(
+    shown_server: Any, visit: Any, width: int, scheme: str
+) -> None:
     page = visit(shown_server.url, viewport={"width": width, "height": 844}, color_scheme=scheme)
-    page.fill("#text", "send the money back")
-    page.keyboard.press("Enter")
-    page.wait_for_selector(".answer")
+    assert page.inner_text("h1") == 'desk <i>of "ours"</i>'
+    ask(page, "<img src=x onerror='window.hacked = 3'> send the money back")
     for part in PARTS:
         opened(page, part)
         if part == "classes":
@@ -202,26 +191,11 @@ def test_every_part_is_readable_and_usable(shown_server: Any, visit: Any, width:
         assert page.evaluate(CHECK) == []
         assert page.evaluate(CONTRAST) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= width, part
+        assert page.locator("main :is(b, i, script, img)").count() == 0
+    assert page.evaluate("window.hacked") is None
 
 
-def test_parts_are_reached_by_keyboard_and_focus_is_seen(shown_server: Any, visit: Any) -> None:
-    page = visit(shown_server.url)
-    for number, part in enumerate(PARTS, 1):
-        page.locator("#main").focus()
-        page.keyboard.press(str(number))
-        page.wait_for_selector(f"#part-{part}:not([hidden])")
-        assert page.locator("nav [aria-current]").get_attribute("href") == f"#{part}"
-    page.reload()
-    page.wait_for_selector("#part-samples .sample")
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
-    page.keyboard.press("Enter")
-    assert page.evaluate("document.activeElement.id") == "main"
-    page.keyboard.press("Tab")
-    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
-
-
-def test_the_theme_is_switched_and_kept(shown_server: Any, visit: Any) -> None:
+def test_keys_focus_and_theme(shown_server: Any, visit: Any) -> None:
     page = visit(shown_server.url, color_scheme="light")
     ground = "getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(ground)
@@ -229,8 +203,88 @@ def test_the_theme_is_switched_and_kept(shown_server: Any, visit: Any) -> None:
         page.click("#theme")
     assert page.inner_text("#theme") == "Theme: dark"
     assert page.evaluate(ground) != light
+    for number, part in enumerate(PARTS, 1):
+        page.locator("#main").focus()
+        page.keyboard.press(str(number))
+        page.wait_for_selector(f"#part-{part}:not([hidden])")
+        assert page.locator("nav [aria-current]").get_attribute("href") == f"#{part}"
     page.reload()
+    page.wait_for_selector("#part-samples .sample")
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    page.keyboard.press("Tab")
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.locator("#main").focus()
+    page.keyboard.press("?")
+    assert page.get_by_role("dialog").is_visible()
+
+
+def test_an_image_is_dropped_and_its_neighbours_are_seen(
+    until: Any, live: Any, visit: Any, tmp_path: Path, image_run: Path
+) -> None:
+    page = visit(live(image_run, PixelEmbedder()).url)
+    page.set_input_files("#image", tmp_path / "given" / "blue" / "0-1.png")
+    page.wait_for_selector(".answer")
+    assert page.inner_text(".answer h3") == "blue"
+    until(page, "[...document.images].some((i) => i.className === 'thumbnail' && i.naturalWidth > 1)")
+    opened(page, "samples")
+    until(page, "document.querySelector('.sample .thumbnail').src.startsWith('blob:')")
+    assert page.evaluate(CHECK) == []
+    page.click(".sample .enlarge >> nth=0")
+    until(page, "document.querySelector('#large img')?.naturalWidth > 1")
+    page.keyboard.press("Escape")
+    until(page, "!document.getElementById('large').open")
+    opened(page, "try")
+    page.wait_for_selector(".dropped:not([hidden])")
+
+
+def test_a_broken_image_and_a_model_that_cannot_be_loaded(
+    until: Any, live: Any, chromium: Any, image_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adamab.serving.service._PAUSE", 0.01)
+    page = chromium.new_context().new_page()  # refusals are errors of the console
+    page.goto(live(image_run, PixelEmbedder()).url)
+    page.set_input_files("#image", {"name": "a.png", "mimeType": "image/png", "buffer": b"no image"})
+    page.wait_for_selector(".result .bad")
+    assert "images.0" not in page.inner_text(".result .bad").lower()
+    until(page, "document.querySelector('.dropped').hidden")
+    document = (image_run / "model.json").read_bytes()
+    (image_run / "model.json").write_bytes(document + b"damaged")
+    page.reload()
+    page.get_by_role("button", name="Use the new model").click()
+    page.wait_for_selector("#notices .bad")
+    assert "cannot be opened" in page.inner_text("#notices")
+    (image_run / "model.json").write_bytes(document + b"\n")
+    page.get_by_role("button", name="Use the new model").click()
+    until(page, "document.getElementById('notices').textContent === ''")
+    page.context.close()
+
+
+def test_runs_in_every_state_say_what_to_do(
+    server: Any, live: Any, visit: Any, shown_run: Path, text_model: Path
+) -> None:
+    add_class(shown_run, Addition("bye", "a farewell"), embedder=HashEmbedder(width=16))
+    with Journal(shown_run, writing=True) as journal:
+        journal.note(ROUND, next(iter(journal.events(ROUND))).data)
+    page = visit(server.url)
+    page.get_by_role("button", name="Use the new model").click()
+    ask(page, "good bye")
+    assert "keeps no vector of it before the next fit: bye" in page.inner_text(".result")
+    assert "Added after the fit" in opened(page, "classes").inner_text()
+    assert page.inner_text("#notices code") == f"adamab fit --run {shown_run}"  # it broke off
+    page = visit(live(text_model, HashEmbedder(width=16)).url)
+    page.wait_for_selector("#text")
+    for part, words in (
+        ("classes", "keeps no task"),
+        ("run", "no curve"),
+        ("samples", "No generator was used"),
+    ):
+        page.click(f"nav a[href='#{part}']")
+        page.wait_for_selector(f"#part-{part} .empty")
+        assert words in page.inner_text(f"#part-{part}")
 
 
 def test_the_token_is_asked_for_once(until: Any, live: Any, shown_run: Path, chromium: Any) -> None:
@@ -250,117 +304,6 @@ def test_the_token_is_asked_for_once(until: Any, live: Any, shown_run: Path, chr
     assert page.evaluate("sessionStorage.getItem('adamab-token')") == "secret"
     assert page.evaluate("localStorage.length") == 0
     page.context.close()
-
-
-def test_an_image_is_dropped_and_its_neighbours_are_seen(
-    until: Any, live: Any, visit: Any, tmp_path: Path, image_run: Path
-) -> None:
-    page = visit(live(image_run, PixelEmbedder()).url)
-    page.set_input_files("#image", tmp_path / "given" / "blue" / "0-1.png")
-    page.wait_for_selector(".answer")
-    assert page.inner_text(".answer h3") == "blue"
-    until(page, "[...document.images].some((i) => i.className === 'thumbnail' && i.naturalWidth > 1)")
-    opened(page, "samples")
-    until(page, "document.querySelector('.sample .thumbnail').src.startsWith('blob:')")
-    page.keyboard.press("r")
-    page.wait_for_selector(".sample.rejected")
-    assert page.evaluate(CHECK) == []
-    page.click(".sample .enlarge >> nth=0")
-    until(page, "document.querySelector('#large img')?.naturalWidth > 1")
-    page.keyboard.press("Escape")
-    until(page, "!document.getElementById('large').open")
-    page.keyboard.press("j")
-    page.keyboard.press("Enter")
-    until(page, "document.getElementById('large').open && !!document.querySelector('#large img')")
-    page.keyboard.press("Escape")
-    opened(page, "try")
-    page.wait_for_selector(".dropped:not([hidden])")
-
-
-def test_a_broken_image_is_told_in_words(until: Any, live: Any, chromium: Any, image_model: Path) -> None:
-    page = chromium.new_context().new_page()
-    page.goto(live(image_model, PixelEmbedder()).url)
-    page.set_input_files("#image", {"name": "a.png", "mimeType": "image/png", "buffer": b"no image"})
-    page.wait_for_selector(".result .bad")
-    assert "images.0" not in page.inner_text(".result .bad").lower()
-    until(page, "document.querySelector('.dropped').hidden")
-    page.context.close()
-
-
-def test_a_blank_question_clears_the_answer_and_a_cut_is_told(shown_server: Any, visit: Any) -> None:
-    page = visit(shown_server.url)
-    page.fill("#text", "send the money back")
-    page.keyboard.press("Enter")
-    page.wait_for_selector(".answer")
-    page.fill("#text", "  ")
-    page.keyboard.press("Enter")
-    page.wait_for_selector(".result .empty")
-    assert page.locator(".answer").count() == 0
-    page.fill("#text", "")
-    page.locator("#text").evaluate("(field) => { field.value = 'a'.repeat(99999); }")
-    page.locator("#text").press_sequentially("bcd")
-    assert page.input_value("#text").endswith("ab")
-    assert "100,000 characters at most" in page.inner_text(".try-form")
-
-
-def test_filters_count_anew_after_a_verdict(until: Any, server: Any, visit: Any) -> None:
-    page = visit(server.url)
-    opened(page, "samples")
-    page.keyboard.press("r")
-    until(page, "document.getElementById('sample-verdict').textContent.includes('Rejected (1)')")
-    page.keyboard.press("u")
-    until(page, "document.getElementById('sample-verdict').textContent.includes('Rejected (0)')")
-
-
-def test_a_changed_model_and_one_that_cannot_be_loaded(
-    until: Any, server: Any, chromium: Any, shown_run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("adamab.serving.service._PAUSE", 0.01)
-    add_class(shown_run, Addition("bye", "a farewell"), embedder=HashEmbedder(width=16))
-    whole = (shown_run / "model.safetensors").read_bytes()
-    (shown_run / "model.safetensors").write_bytes(b"damaged")
-    page = chromium.new_context().new_page()
-    page.goto(server.url)
-    page.get_by_role("button", name="Use the new model").click()
-    page.wait_for_selector("#notices .bad")
-    assert "cannot be opened" in page.inner_text("#notices")
-    assert "The run's model has changed" in page.inner_text("#notices")
-    (shown_run / "model.safetensors").write_bytes(whole)
-    page.get_by_role("button", name="Use the new model").click()
-    until(page, "document.getElementById('notices').textContent === ''")
-    page.fill("#text", "good bye")
-    page.keyboard.press("Enter")
-    page.wait_for_selector(".answer")
-    assert "keeps no vector of it before the next fit: bye" in page.inner_text(".result")
-    assert page.locator("[aria-label='Before calibration'] li").count() == 3
-    assert page.locator("[aria-label='After calibration'] li").count() == 4
-    assert "Added after the fit" in opened(page, "classes").inner_text()
-    page.context.close()
-
-
-def test_a_fit_that_broke_off_tells_how_to_go_on(server: Any, visit: Any, shown_run: Path) -> None:
-    with Journal(shown_run) as journal:
-        record = next(iter(journal.events(ROUND))).data
-    with Journal(shown_run, writing=True) as journal:
-        journal.note(ROUND, record)
-    page = visit(server.url)
-    page.wait_for_selector("#notices .command")
-    assert page.inner_text("#notices code") == f"adamab fit --run {shown_run}"
-
-
-def test_runs_without_a_generator_or_a_journal_say_what_to_do(
-    live: Any, visit: Any, text_model: Path
-) -> None:
-    page = visit(live(text_model, HashEmbedder(width=16)).url)
-    page.wait_for_selector("#text")
-    for part, words in (
-        ("classes", "keeps no task"),
-        ("run", "no curve"),
-        ("samples", "No generator was used"),
-    ):
-        page.click(f"nav a[href='#{part}']")
-        page.wait_for_selector(f"#part-{part} .empty")
-        assert words in page.inner_text(f"#part-{part}")
 
 
 def test_rounds_appear_while_a_fit_goes_on(

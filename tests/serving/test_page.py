@@ -17,6 +17,7 @@ import pytest
 from adamab.model import load, save
 from adamab.run.add_class import Addition, add_class
 from adamab.run.reviews import Reviews
+from adamab.run.run_log import ROUND, Journal
 from adamab.serving import page
 from adamab.serving._run_view import overview
 from adamab.serving.page import OPEN_PATHS, POLICY
@@ -265,9 +266,14 @@ def test_a_verdict_is_written_and_waits_for_the_next_fit(server: Any, shown_run:
     assert got(server, "/v1/run/samples", verdict="reject")["total"] == 1
     answer = said(server, "/v1/run/reviews", {"id": first, "verdict": "none"}).json()
     assert (answer["sample"]["verdict"], answer["waiting"]) == (None, 0)
+    with Journal(shown_run, writing=True) as journal:
+        record = next(iter(journal.events(ROUND))).data
+        journal.note(ROUND, {**record, "turned_away": [["an answer", "held out"]]})
+    held_out = got(server, "/v1/run/samples", reason="held out")["samples"][0]["id"]
     given = got(server, "/v1/run/samples", source="given", limit=1)["samples"][0]["id"]
     for review, status, words in (
         ({"id": given, "verdict": "reject"}, 422, "given sample"),
+        ({"id": held_out, "verdict": "accept"}, 422, "stands"),
         ({"id": "0" * 16, "verdict": "reject"}, 404, "no sample"),
         ({"id": first}, 422, "required"),
         ({"id": first, "verdict": "eat"}, 422, "'accept'"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import shutil
 from contextlib import closing
@@ -19,8 +18,6 @@ from adamab.providers.metering import Price
 from adamab.providers.sqlite_file import WriterLock
 from adamab.run.add_class import Addition, add_class
 from adamab.run.directory import HELD_OUT, SUMMARY, TASK
-from adamab.run.records import ClassScores, RoundRecord, Seconds
-from adamab.run.resume import RoundOutcome, outcome_to_json
 from adamab.run.reviews import Reviews
 from adamab.run.run_log import ROUND, Journal
 from adamab.serving.report import report_html, write_report
@@ -28,6 +25,7 @@ from adamab.task.recipe import Recipe
 from adamab.task.spec import Task
 from adamab.testing import HashEmbedder, ProviderServer
 from tests.fitting import Order, fit_run
+from tests.serving.conftest import write_rounds
 
 RECIPE = Recipe(checkpoints=(0, 5), folds=2, batch=2, rounds_per_class=2)
 ODD = {
@@ -220,27 +218,12 @@ def test_rejected_samples_and_added_classes_are_marked(odd: Path, tmp_path: Path
     assert "bye a farewell Added after the fit." in page.text
 
 
-def _with_rounds(run: Path, names: list[str], count: int) -> None:
-    """Rounds as a long fit would leave them."""
-    rng, counts = random.Random(0), [1] * len(names)
-    with Journal(run, writing=True) as journal:
-        for number in range(1, count + 1):
-            chosen = rng.randrange(len(names))
-            shifts = [rng.random() for _ in names]
-            scores, exact = [3.0 - shift for shift in shifts], [shift < 0.5 for shift in shifts]
-            known = ClassScores(list(counts), list(range(len(names))), scores, shifts, exact)
-            outcome = (names[chosen], 2, 1, None, sum(counts), known)
-            record = RoundRecord(number, *outcome, 1 / number, 0.1, Seconds(), {"repeat": 1})
-            counts[chosen] += 1
-            journal.note(ROUND, outcome_to_json(RoundOutcome(record, (f"text {number}",))))
-
-
 @pytest.mark.parametrize(("classes", "rounds"), [(2, 2000), (400, 30)])
 def test_large_runs_are_boiled_down(tmp_path: Path, classes: int, rounds: int) -> None:
     given = {f"class {i}": [f"word{i} thing", f"word{i} stuff"] for i in range(classes)}
     recipe = RECIPE.with_options(words=False, discriminants=False, checkpoints=(0, 1))
     run = fitted(tmp_path / "run", given, recipe=recipe)
-    _with_rounds(run, list(given), rounds)
+    write_rounds(run, list(given), rounds)
     text = report_html(run)
     page = Page(text)
     assert len(text) < 400_000

@@ -10,12 +10,12 @@ import pytest
 
 from adamab.providers.metering import Budget, Ledger
 from adamab.run.directory import HeldOutAnswer
-from adamab.run.records import ClassScores, RoundRecord, Seconds
-from adamab.run.resume import RoundOutcome, outcome_to_json
-from adamab.run.run_log import FINISHED, ROUND, SEGMENT, Journal
+from adamab.run.records import ClassScores, RoundRecord
+from adamab.run.run_log import ROUND, Journal
 from adamab.serving import _run_view
 from adamab.serving.run_reader import POINTS, RunReader
 from adamab.task.spec import ClassSpec
+from tests.serving.conftest import write_rounds
 
 ANSWERS = [
     HeldOutAnswer("a", "one", "a", 0.9),
@@ -61,7 +61,7 @@ def test_counts_grow_by_what_entered(first_shown_run: Path) -> None:
 
 def test_a_score_that_is_a_bound_is_told_as_one_and_nothing_is_made_up(tmp_path: Path) -> None:
     scores = ClassScores([3, 3, 0], [0, 1], [1.5, 1.0], [0.5, 1.0], [True, False])
-    write_journal(tmp_path, rounds=1, classes=3, scores=scores)
+    write_rounds(tmp_path, [f"class {i}" for i in range(3)], 1, scores)
     with RunReader(tmp_path) as reader:
         (shown,) = reader.rounds()
     assert shown.why is not None
@@ -70,34 +70,13 @@ def test_a_score_that_is_a_bound_is_told_as_one_and_nothing_is_made_up(tmp_path:
 
 
 def test_long_runs_are_drawn_with_few_points(tmp_path: Path) -> None:
-    write_journal(tmp_path, rounds=500, classes=30)
+    write_rounds(tmp_path, [f"class {i}" for i in range(30)], 500)
     with RunReader(tmp_path) as reader:
         rounds, counts = reader.growth()
         assert len(reader.losses()) == len(rounds) == POINTS
         assert len(reader.rounds()[0].runners_up) == 4
     assert (rounds[0], rounds[-1]) == (1, 500)
-    assert sum(line[-1] for line in counts.values()) == 500 + 30 * 2
-
-
-def write_journal(directory: Path, *, rounds: int, classes: int, scores: ClassScores | None = None) -> None:
-    """A run as a fit would have left it, without fitting."""
-    names = [f"class {i}" for i in range(classes)]
-    counts = [2] * classes
-    with Journal(directory, writing=True) as journal:
-        segment = {"inputs": {"classes": dict.fromkeys(names, "")}, "changes": [], "rejected": []}
-        journal.note(SEGMENT, segment)
-        for number in range(1, rounds + 1):
-            chosen = (number - 1) % classes
-            tenths = [i / 10 for i in range(classes)]
-            shown = scores or ClassScores(
-                list(counts), list(range(classes)), [5.0 - i for i in tenths], tenths, [True] * classes
-            )
-            counts[chosen] += 1
-            record = RoundRecord(
-                number, names[chosen], 1, 1, None, sum(counts), shown, 1 / number, 0.1, Seconds()
-            )
-            journal.note(ROUND, outcome_to_json(RoundOutcome(record, (f"text {number}",))))
-        journal.note(FINISHED, {})
+    assert sum(line[-1] for line in counts.values()) == 500 + 30
 
 
 @pytest.mark.parametrize(("names", "matrix"), [("abc", [[1, 2, 0], [0, 1, 0], [1, 0, 0]]), ("b", [[1]])])
@@ -122,7 +101,7 @@ def test_an_interval_holds_its_estimate() -> None:
 
 
 def test_spending_is_told_by_the_dearest_first_and_calls_on_their_way_apart(tmp_path: Path) -> None:
-    write_journal(tmp_path, rounds=1, classes=2)
+    write_rounds(tmp_path, ["a", "b"], 1)
     with Ledger(Budget(), tmp_path / "journal.sqlite") as ledger:
         for purpose, cost in (("embed", 500_000_000), ("generate", 1_000_000_000)):
             ledger.settle(ledger.reserve(purpose, 5_000_000_000), cost, None)

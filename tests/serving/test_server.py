@@ -14,7 +14,6 @@ from adamab.model.predictor import Inference
 from adamab.serving._questions import Row
 from adamab.serving.requests import Access
 from adamab.serving.service import Service
-from adamab.testing import PixelEmbedder
 
 HEADERS = {"content-type": "application/json"}
 TOKEN = "correct horse"
@@ -47,14 +46,6 @@ def test_answers_are_those_of_the_classifier(live, text_model, watched):
     assert answer["model"] == {"run": "desk", "digest": server.service.model.digest}
 
 
-def test_one_text_and_other_priors(standing):
-    (plain,) = standing.post(text=" my money ").json()["results"]
-    assert plain["class"] == "refund"
-    assert set(plain) == {"class", "probability", "top"}
-    (shifted,) = standing.post(text="my money", priors={"refund": 0.0, "login": 0.9}).json()["results"]
-    assert shifted["class"] == "login"
-
-
 def test_what_else_can_be_asked(standing):
     server = standing
     classes = server.get("/v1/classes").json()
@@ -83,17 +74,6 @@ def test_the_embedder_is_named_without_options_and_folders(text_model, watched):
         assert service.embedder == shown
 
 
-def test_a_share_that_nothing_vouches_for_is_told(standing):
-    plain = standing.post(text="my money", unknown=0.5).json()
-    assert "notes" not in plain
-    answer = standing.post(text="my money", unknown=0.99, coverage=0.99).json()
-    assert answer["results"][0]["unknown"] is False
-    assert answer["notes"] == [
-        "too few samples were held out to vouch for 0.99, so no answer is unknown",
-        "too few samples were held out to vouch for 0.99, so every set holds all classes",
-    ]
-
-
 def test_metrics_count_what_happened(live, text_model, watched):
     server = live(text_model, watched)
     watched.error = lambda items: EmbedderError("gone")
@@ -110,16 +90,6 @@ def test_metrics_count_what_happened(live, text_model, watched):
     assert "adamab_batch_items_count 2.0" in page
     assert "adamab_waiting_items 0.0" in page
     assert 'adamab_request_seconds_count{path="/v1/classify"} 3.0' in page
-
-
-def test_every_answer_has_the_headers_of_a_careful_server(standing):
-    refused = httpx.post(f"{standing.url}/v1/classify", content=b"{", headers=HEADERS)
-    for answer in (standing.get("/healthz"), standing.get("/nothing"), standing.post(text="a"), refused):
-        assert answer.headers["x-content-type-options"] == "nosniff"
-        assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
-        assert answer.headers["cache-control"] == "no-store"
-        assert not [name for name in answer.headers if name.startswith("access-control")]
-        assert "server" not in answer.headers
 
 
 @pytest.mark.parametrize(
@@ -153,82 +123,6 @@ def test_questions_that_cannot_be_answered(standing, question, status, words):
     assert standing.log == []
 
 
-@pytest.mark.parametrize("body", [b"", b'{"text": "\\ud800"}', b'{"text": "\xff"}', b"[" * 100_000])
-def test_bodies_that_cannot_be_read(standing, body):
-    answer = httpx.post(f"{standing.url}/v1/classify", content=body, headers=HEADERS)
-    assert error_of(answer)[0] in (400, 422)
-    assert standing.log == []
-
-
-def test_other_types_paths_and_methods(standing):
-    url = f"{standing.url}/v1/classify"
-    assert error_of(httpx.post(url, content=b"{}")) == (415, "unknown_type")
-    assert error_of(httpx.post(url, data={"text": "a"})) == (415, "unknown_type")
-    assert error_of(httpx.get(url)) == (405, "wrong_method")
-    assert error_of(standing.get("/nothing")) == (404, "not_found")
-    assert error_of(standing.get("/docs")) == (404, "not_found")  # it would load scripts from elsewhere
-
-
-def test_texts_for_a_model_of_images(live, image_model):
-    answer = live(image_model, PixelEmbedder()).post(text="red")
-    assert error_of(answer) == (422, "invalid")
-    assert "send images" in answer.json()["error"]["message"]
-
-
-def test_a_failing_embedder_is_the_servers_fault_and_tells_the_log(live, text_model, watched):
-    server = live(text_model, watched)
-    watched.error = lambda items: EmbedderError("/home/me/model: is gone")
-    answer = server.post(text="a")
-    assert error_of(answer) == (502, "embedder_failed")
-    assert "/home/me" not in answer.text
-    assert server.log == ["an embedding failed: /home/me/model: is gone"]
-    watched.error = lambda items: ApiError("no", refused=True)
-    assert error_of(server.post(text="a")) == (422, "invalid")
-    watched.error = lambda items: None
-    assert server.post(text="a").status_code == 200
-
-
-def test_a_bug_is_a_500_with_a_traceback_in_the_log_only(live, text_model, watched):
-    server = live(text_model, watched)
-    watched.error = lambda items: ZeroDivisionError("secret words")
-    answer = server.post(text="a")
-    assert error_of(answer) == (500, "internal")
-    assert "secret" not in answer.text
-    assert "ZeroDivisionError: secret words" in server.log[0]
-
-
-def test_a_token_is_needed_for_everything_but_the_health(live, text_model, watched):
-    server = live(text_model, watched, Access(token=TOKEN))
-    assert server.get("/healthz").status_code == 200
-    for path in ("/v1/classes", "/metrics", "/openapi.json", "/v1/classify", "/nothing", "//healthz"):
-        answer = server.get(path)
-        assert (answer.status_code, answer.json()["error"]["code"]) == (401, "unauthorized")
-        assert answer.headers["www-authenticate"] == "Bearer"
-    right = {"authorization": f"Bearer {TOKEN}"}
-    assert server.get("/v1/classes", headers=right).status_code == 200
-    assert server.get("/v1/classes", headers={"authorization": f"bearer {TOKEN}"}).status_code == 200
-    answer = httpx.post(f"{server.url}/v1/classify", json={"text": "a"}, headers=right)
-    assert answer.status_code == 200
-    assert TOKEN not in server.get("/metrics", headers=right).text
-    assert TOKEN not in repr(Access(token=TOKEN))
-
-
-@pytest.mark.parametrize(
-    "header",
-    ["", "Bearer", "Bearer ", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x", "Bearer \xe4"],
-)
-def test_wrong_tokens(header):
-    headers = {b"host": b"localhost", b"authorization": header.encode("latin-1")}
-    with pytest.raises(Exception, match="send the server's token"):
-        Access(token=TOKEN).check("GET", "/metrics", headers)
-
-
-def test_a_body_is_not_read_before_the_token(live, text_model, watched):
-    server = live(text_model, watched, Access(token=TOKEN), body_seconds=0.2)
-    answer = httpx.post(f"{server.url}/v1/classify", content=iter([b"{"] * 3))
-    assert answer.status_code == 401
-
-
 @pytest.mark.parametrize(
     ("host", "allowed"),
     [
@@ -246,11 +140,6 @@ def test_a_loopback_server_answers_to_its_own_names(standing, host, allowed):
     assert answer.status_code == (200 if allowed else 421)
 
 
-def test_elsewhere_any_name_will_do(live, text_model, watched):
-    server = live(text_model, watched, Access(None))
-    assert server.get("/healthz", headers={"host": "desk.example"}).status_code == 200
-
-
 @pytest.mark.parametrize(
     ("origin", "allowed"), [(None, True), ("own", True), ("https://evil.example", False), ("null", False)]
 )
@@ -258,3 +147,73 @@ def test_pages_of_other_sites_may_not_post(standing, origin, allowed):
     headers = {} if origin is None else {"origin": standing.url if origin == "own" else origin}
     answer = httpx.post(f"{standing.url}/v1/classify", json={"text": "a"}, headers=headers)
     assert answer.status_code == (200 if allowed else 403)
+
+
+def test_one_text_other_priors_and_shares_that_nothing_vouches_for(standing):
+    answer = standing.post(text=" my money ").json()
+    assert answer["results"][0]["class"] == "refund"
+    assert set(answer["results"][0]) == {"class", "probability", "top"}
+    assert "notes" not in answer
+    (shifted,) = standing.post(text="my money", priors={"refund": 0.0, "login": 0.9}).json()["results"]
+    assert shifted["class"] == "login"
+    answer = standing.post(text="my money", unknown=0.99, coverage=0.99).json()
+    assert answer["results"][0]["unknown"] is False
+    assert [note.partition("so ")[2] for note in answer["notes"]] == [
+        "no answer is unknown",
+        "every set holds all classes",
+    ]
+
+
+def test_requests_that_cannot_be_read(standing):
+    url = f"{standing.url}/v1/classify"
+    for body in (b"", b'{"text": "\\ud800"}', b'{"text": "\xff"}', b"[" * 100_000):
+        assert error_of(httpx.post(url, content=body, headers=HEADERS))[0] in (400, 422)
+    assert error_of(httpx.post(url, content=b"{}")) == (415, "unknown_type")
+    assert error_of(httpx.post(url, data={"text": "a"})) == (415, "unknown_type")
+    assert error_of(httpx.get(url)) == (405, "wrong_method")
+    assert error_of(standing.get("/nothing")) == (404, "not_found")
+    assert error_of(standing.get("/docs")) == (404, "not_found")  # it would load scripts from elsewhere
+    assert standing.log == []
+    for answer in (standing.get("/healthz"), standing.get("/nothing"), standing.post(text="a")):
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+        assert answer.headers["cache-control"] == "no-store"
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+        assert "server" not in answer.headers
+
+
+def test_faults_of_the_server_are_in_its_log_only(live, text_model, watched):
+    server = live(text_model, watched)
+    for error, expected in (
+        (EmbedderError("/home/me/model: is gone"), (502, "embedder_failed")),
+        (ApiError("/home/me", refused=True), (422, "invalid")),
+        (ZeroDivisionError("/home/me"), (500, "internal")),
+    ):
+        watched.error = lambda items, error=error: error
+        answer = server.post(text="a")
+        assert error_of(answer) == expected
+        assert "/home/me" not in answer.text
+    assert server.log[0] == "an embedding failed: /home/me/model: is gone"
+    assert "ZeroDivisionError: /home/me" in server.log[1]  # with a traceback
+    watched.error = lambda items: None
+    assert server.post(text="a").status_code == 200
+
+
+def test_a_token_is_needed_for_everything_but_the_health(live, text_model, watched):
+    server = live(text_model, watched, Access(None, token=TOKEN), body_seconds=0.2)
+    assert server.get("/healthz").status_code == 200
+    for path in ("/v1/classes", "/metrics", "/openapi.json", "/v1/classify", "/nothing", "//healthz"):
+        answer = server.get(path)
+        assert error_of(answer) == (401, "unauthorized")
+        assert answer.headers["www-authenticate"] == "Bearer"
+    for header in ("", "Bearer", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x", b"Bearer \xe4"):
+        assert server.get("/metrics", headers={"authorization": header}).status_code == 401
+    unread = httpx.post(f"{server.url}/v1/classify", content=iter([b"{"] * 3))  # the token comes first
+    assert unread.status_code == 401
+    right = {"authorization": f"Bearer {TOKEN}", "host": "desk.example"}  # any name will do here
+    assert server.get("/v1/classes", headers=right).status_code == 200
+    assert server.get("/v1/classes", headers={"authorization": f"bearer {TOKEN}"}).status_code == 200
+    answer = httpx.post(f"{server.url}/v1/classify", json={"text": "a"}, headers=right)
+    assert answer.status_code == 200
+    assert TOKEN not in server.get("/metrics", headers=right).text
+    assert TOKEN not in repr(Access(token=TOKEN))

@@ -54,31 +54,21 @@ def test_concurrent_requests_share_a_call_and_each_gets_its_own_rows(live, text_
     assert len(watched.asked[1]) == 9  # equal texts once
 
 
-def test_a_batch_has_an_end_and_requests_stay_whole(live, text_model, watched, eventually):
+def test_a_batch_has_an_end_and_one_bad_request_spoils_no_other(live, text_model, watched, eventually):
     server = live(text_model, watched, batch_items=4)
     thread = held(server, watched)
-    with ThreadPoolExecutor(3) as pool:
-        answers = []
-        for request in range(3):
-            texts = [f"{request} {number}" for number in range(3)]
-            answers.append(pool.submit(server.post, texts=texts))
-            eventually(lambda request=request: server.desk._batcher._items == 3 * (request + 1))
-        watched.open.set()
-        assert all(len(answer.result().json()["results"]) == 3 for answer in answers)
-    thread.join()
-    assert watched.asked[1:] == [[f"{request} {number}" for number in range(3)] for request in range(3)]
-
-
-def test_one_bad_request_does_not_spoil_its_neighbours(live, text_model, watched, eventually):
-    server = live(text_model, watched)
-    thread = held(server, watched)
     watched.error = lambda items: EmbedderError("bad") if "bad" in items else None
-    with ThreadPoolExecutor(3) as pool:
-        answers = [pool.submit(server.post, text=text) for text in ("money", "bad", "likes")]
-        eventually(lambda: server.desk._batcher._items == 3)
+    requests = [["0", "1", "2"], ["a", "b"], ["bad"], ["c"]]
+    with ThreadPoolExecutor(4) as pool:
+        answers = []
+        for texts in requests:
+            answers.append(pool.submit(server.post, texts=texts))
+            count = sum(map(len, requests[: len(answers)]))
+            eventually(lambda count=count: server.desk._batcher._items == count)
         watched.open.set()
-        assert [answer.result().status_code for answer in answers] == [200, 502, 200]
+        assert [answer.result().status_code for answer in answers] == [200, 200, 502, 200]
     thread.join()
+    assert watched.asked[1:3] == [["0", "1", "2"], ["a", "b", "bad", "c"]]  # requests stay whole
 
 
 def test_a_request_whose_client_has_gone_is_not_computed(live, text_model, watched, eventually):

@@ -59,6 +59,8 @@ def test_both_ways_and_nothing_is_left(server, images, temporary):
     assert [len(result["top"]) for result in answer.json()["results"]] == [2, 2, 2]
     assert left(temporary) == []
     assert server.get("/v1/classes").json()["modality"] == "image"
+    assert names(form(server, [images[2], images[0], images[2]])) == ["blue", "red", "blue"]
+    assert "send images" in server.post(text="red").json()["error"]["message"]
 
 
 def bomb() -> bytes:
@@ -101,11 +103,14 @@ def test_forms_that_are_refused(server, images):
     far_too_many = form(server, [images[0]] * 50)
     assert far_too_many.status_code in (400, 413)
     assert form(server, images, name="files").status_code == 422
-    assert form(server, images, colour="1").status_code == 422
-    assert form(server, images, top_k="two").status_code == 422
-    assert form(server, images, top_k="NaN").status_code == 422
-    assert form(server, images, priors="[" * 60_000).status_code == 422
-    assert form(server, images, unknown="2").status_code == 422
+    for field in (
+        {"colour": "1"},
+        {"top_k": "two"},
+        {"top_k": "NaN"},
+        {"priors": "[" * 60_000},
+        {"unknown": "2"},
+    ):
+        assert form(server, images, **field).status_code == 422
     for kind in ("multipart/form-data", "multipart/form-data; boundary=x", "multipart/form-data; boundary="):
         answer = httpx.post(url, content=b"nothing of the kind", headers={"content-type": kind})
         assert answer.status_code in (400, 422)

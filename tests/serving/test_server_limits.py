@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
 from contextlib import ExitStack
 
 import httpx
@@ -17,7 +16,7 @@ def head(server, *lines: str) -> bytes:
     return "\r\n".join([*first, *lines, "", ""]).encode()
 
 
-def told(client: socket.socket) -> tuple[int, dict]:
+def answer_to(client: socket.socket) -> tuple[int, dict]:
     """Status and body of an answer after which the server closes."""
     client.settimeout(30)
     parts = b"".join(iter(lambda: client.recv(65536), b""))
@@ -38,7 +37,7 @@ def test_too_many_and_too_long(live, text_model, watched):
     assert watched.asked[1:] == [["a", "b", "c"], ["a" * 10]]  # the first was the warm-up
 
 
-def test_a_declared_size(live, text_model, watched):
+def test_large_bodies(live, text_model, watched):
     server = live(text_model, watched, body=1000)
     assert server.post(text="a" * 980).status_code == 200
     answer = server.post(text="a" * 2000)
@@ -46,21 +45,14 @@ def test_a_declared_size(live, text_model, watched):
     assert "1000 bytes" in answer.json()["error"]["message"]
     with socket.create_connection(server.address) as client:  # nothing of it has to be sent
         client.sendall(head(server, f"content-length: {10**12}", "expect: 100-continue"))
-        assert told(client)[0] == 413
+        assert answer_to(client)[0] == 413
 
+    def sent(count: int) -> httpx.Response:  # of a length that is not declared
+        parts = iter([b'{"text": "', *[b"a" * 100] * count, b'"}'])
+        return httpx.post(f"{server.url}/v1/classify", content=parts, headers=HEADERS)
 
-def test_an_undeclared_size(live, text_model, watched):
-    server = live(text_model, watched, body=1000)
-
-    def parts(count: int) -> Iterator[bytes]:
-        yield b'{"text": "'
-        yield from (b"a" * 100 for _ in range(count))
-        yield b'"}'
-
-    url = f"{server.url}/v1/classify"
-    assert httpx.post(url, content=parts(5), headers=HEADERS).status_code == 200
-    assert code(httpx.post(url, content=parts(50), headers=HEADERS)) == (413, "body_too_large")
-    assert code(httpx.post(url, content=parts(50_000), headers=HEADERS)) == (413, "body_too_large")
+    assert sent(5).status_code == 200
+    assert code(sent(50)) == code(sent(50_000)) == (413, "body_too_large")
     assert server.desk.bodies.held == 0
 
 
@@ -79,7 +71,7 @@ def test_a_body_that_drips(live, text_model, watched):
     server = live(text_model, watched, body_seconds=0.3)
     with socket.create_connection(server.address) as client:
         client.sendall(head(server, "content-length: 1000") + b"{")
-        status, body = told(client)
+        status, body = answer_to(client)
         assert (status, body["error"]["code"]) == (408, "slow_body")
         assert server.post(text="others go on").status_code == 200
 
