@@ -105,16 +105,13 @@ def history(count: int, classes: int, *, loss: float | None = 1.0, rejected: int
     )
 
 
-def labels(axes):
-    return [label.get_text() for label in axes.get_yticklabels()]
-
-
 @pytest.mark.parametrize(("count", "classes"), [(3, 2), (400, 200)])
 def test_a_figure_of_any_history(count, classes):
     figure = history(count, classes, rejected=2).plot()
     assert figure._repr_png_().startswith(b"\x89PNG")
-    assert len(labels(figure.axes[1])) <= MOST_CLASSES + 1
-    assert ("other classes" in labels(figure.axes[1])[-1]) is (classes == 200)
+    labels = [label.get_text() for label in figure.axes[1].get_yticklabels()]
+    assert len(labels) <= MOST_CLASSES + 1
+    assert ("other classes" in labels[-1]) is (classes == 200)
     accepted = sum(bar.get_width() for bar in figure.axes[2].containers[0])
     assert accepted == 4 * count
 
@@ -128,9 +125,7 @@ def test_a_missing_matplotlib_names_its_extra(monkeypatch):
 def test_the_table_shows_the_last_rounds():
     shown = history(25, 2)._repr_html_()
     assert '<td style="text-align:right">25</td>' in shown
-    assert '<td style="text-align:right">5</td><td style="text-align:left"><bdi>&lt;b&gt;$class' not in shown
     assert "and 5 more rounds before these" in shown
-    assert "&lt;b&gt;" in shown
     assert "<b>" not in shown
 
 

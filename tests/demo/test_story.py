@@ -57,14 +57,11 @@ def test_rows_stand_in_the_order_of_the_story(measurements, summary):
     assert summarise(measurements[::-1]).rows == summary.rows  # whatever order the jobs end in
 
 
-def test_findings_say_what_the_numbers_say(summary):
-    said = " ".join(findings(summary))
-    assert f"{summary.against['round-robin'].verdict} round-robin" in said
-    assert "480 test messages" in said
-    assert "given examples alone" not in " ".join(findings(replace(summary, estimate=None)))
-    even = {**summary.samples_by_class, "adamab": summary.samples_by_class["round-robin"]}
-    uneven = {**even, "adamab": summary.samples_by_class["random"]}
-    for counts, same in ((even, True), (uneven, False)):
+def test_findings_follow_the_numbers(summary):
+    assert f"{summary.against['round-robin'].verdict} round-robin" in " ".join(findings(summary))
+    assert len(findings(replace(summary, estimate=None))) == len(findings(summary)) - 1
+    for policy, same in (("round-robin", True), ("random", False)):
+        counts = {**summary.samples_by_class, "adamab": summary.samples_by_class[policy]}
         sentences = " ".join(findings(replace(summary, samples_by_class=counts)))
         assert ("same number of samples of each class" in sentences) is same
 

@@ -297,11 +297,3 @@ def test_a_card_of_somebody_else_stays(fitted, tmp_path):
     for licence in ("apache-2.0", "bsd-3-clause"):  # one's own may be replaced
         fitted.save_pretrained(tmp_path, license=licence)
         assert f"license: {licence}" in card.read_text("utf-8")
-
-
-def test_a_card_tells_which_labels_were_added(tmp_path):
-    clf = ADAMABClassifier(HashEmbedder(), random_state=0).fit(TEXTS, [7, 7, 8, 8])
-    clf.add_class(1, "asks how").save_pretrained(tmp_path)
-    card = (tmp_path / "README.md").read_text("utf-8")
-    assert "| 1 (added later, not trained yet) | unknown | 0 |" in card
-    assert "| 7 | unknown | 0 |" in card

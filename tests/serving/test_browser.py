@@ -270,21 +270,18 @@ def test_runs_in_every_state_say_what_to_do(
     with Journal(shown_run, writing=True) as journal:
         journal.note(ROUND, next(iter(journal.events(ROUND))).data)
     page = visit(server.url)
-    page.get_by_role("button", name="Use the new model").click()
+    button = page.get_by_role("button", name="Use the new model")
+    button.click()
+    button.wait_for(state="detached")
     ask(page, "good bye")
     assert "keeps no vector of it before the next fit: bye" in page.inner_text(".result")
     assert "Added after the fit" in opened(page, "classes").inner_text()
     assert page.inner_text("#notices code") == f"adamab fit --run {shown_run}"  # it broke off
     page = visit(live(text_model, HashEmbedder(width=16)).url)
     page.wait_for_selector("#text")
-    for part, words in (
-        ("classes", "keeps no task"),
-        ("run", "no curve"),
-        ("samples", "No generator was used"),
-    ):
+    for part in ("classes", "run", "samples"):
         page.click(f"nav a[href='#{part}']")
         page.wait_for_selector(f"#part-{part} .empty")
-        assert words in page.inner_text(f"#part-{part}")
 
 
 def test_the_token_is_asked_for_once(until: Any, live: Any, shown_run: Path, chromium: Any) -> None:

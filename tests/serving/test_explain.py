@@ -68,23 +68,6 @@ def test_the_nearest_samples_are_those_of_the_largest_centred_cosine(
         assert parts[source][place] == pytest.approx(near[0].similarity, abs=2e-3)
 
 
-def test_class_means_stand_in_for_descriptions(first_shown_run: Path, inference: Inference) -> None:
-    vectors = read_vectors(first_shown_run)
-    task = read_task(first_shown_run)
-    classes = (*inference.classifier.classes, "without samples")
-    whole = Surroundings.of(first_shown_run, inference.classifier.classes)
-    rows = np.concatenate([vectors.given, vectors.synthetic])
-    around = Surroundings(whole._samples, rows, vectors.described[:0], classes)
-    x = run_sync(HashEmbedder(width=16).embed([TEXT])).views["pooled"][0]
-    found = around.similarities(x)
-    assert around.compared_with == "class means"
-    assert np.isnan(found[-1])
-    of_class = np.array([sample.class_name == "login" for sample in task.samples])
-    mean = vectors.given[of_class].astype(np.float64).mean(axis=0)
-    expected = mean @ x / np.linalg.norm(mean) / np.linalg.norm(x)
-    assert found[classes.index("login")] == pytest.approx(expected, abs=1e-3)
-
-
 def test_vectors_of_other_samples_are_not_used(shown_run: Path, inference: Inference) -> None:
     classes = inference.classifier.classes
     assert Surroundings.of(shown_run, classes[:2]) is None

@@ -73,11 +73,8 @@ def test_the_run_in_short(shown_server: Any, first_shown_run: Path) -> None:
     summary = json.loads((first_shown_run / "fit.json").read_text())
     assert known["state"] == "finished"
     assert known["task"] == 'desk <i>of "ours"</i>'
-    assert (known["given"], known["synthetic"], known["rounds"]) == (
-        13,
-        summary["synthetic"],
-        summary["rounds"],
-    )
+    assert known["given"] == 13
+    assert (known["synthetic"], known["rounds"]) == (summary["synthetic"], summary["rounds"])
     assert known["estimate"] == summary["estimate"]
     assert known["generator"] == "replay"  # no file name
     assert known["model"]["digest"] == shown_server.service.model.digest
@@ -139,10 +136,13 @@ def synthetic(server: Any) -> dict[str, Any]:
 
 def test_pages_of_other_sites_cannot_change_anything(server: Any, shown_run: Path) -> None:
     review = {"id": synthetic(server)["id"], "verdict": "reject"}
-    other = {"Origin": "http://evil.example"}
-    assert said(server, "/v1/run/reviews", review, **other).status_code == 403
-    assert said(server, "/v1/run/reviews", review, **{"Sec-Fetch-Site": "cross-site"}).status_code == 403
-    assert said(server, "/v1/run/reviews", review, **{"Sec-Fetch-Site": "same-site"}).status_code == 403
+    for name, value in (
+        ("Origin", "http://evil.example"),
+        ("Origin", "null"),
+        ("Sec-Fetch-Site", "cross-site"),
+        ("Sec-Fetch-Site", "same-site"),
+    ):
+        assert said(server, "/v1/run/reviews", review, **{name: value}).status_code == 403
     for kind in ("text/plain", "application/x-www-form-urlencoded"):
         text = httpx.post(
             f"{server.url}/v1/run/reviews", content=json.dumps(review), headers={"Content-Type": kind}
@@ -156,19 +156,14 @@ def test_pages_of_other_sites_cannot_change_anything(server: Any, shown_run: Pat
 
 def test_an_answer_is_explained(shown_server: Any) -> None:
     explanation = said(shown_server, "/v1/explain", {"text": "money back now"}).json()
-    known = httpx.post(f"{shown_server.url}/v1/classify", json={"text": "money back now"}).json()["results"][
-        0
-    ]
+    (known,) = shown_server.post(text="money back now").json()["results"]
     assert explanation["classes"][0]["class_name"] == known["class"]
     assert explanation["classes"][0]["after"] == pytest.approx(known["probability"], abs=1e-4)
     assert explanation["compared_with"] == "descriptions"
     assert len(explanation["given"]) == len(explanation["synthetic"]) == 5
     assert explanation["why_not"] is None
-
-
-@pytest.mark.parametrize("wrong", [{}, {"texts": ["a", "b"]}, {"text": ""}, {"image": 1}])
-def test_a_question_that_cannot_be_explained(shown_server: Any, wrong: dict[str, Any]) -> None:
-    assert said(shown_server, "/v1/explain", wrong).status_code == 422
+    for wrong in ({}, {"texts": ["a", "b"]}, {"text": ""}, {"image": 1}):
+        assert said(shown_server, "/v1/explain", wrong).status_code == 422
 
 
 def test_a_saved_model_has_a_page_without_a_run(live: Start, text_model: Path) -> None:
@@ -225,11 +220,7 @@ def test_a_class_that_was_added_leaves_the_others_compared(server: Any, shown_ru
     assert ranked.pop("bye") is None
     assert sorted(ranked.values()) == [1, 2, 3]
     assert sum(one["before"] or 0 for one in explanation["classes"]) == pytest.approx(1, abs=1e-5)
-    assert (explanation["without"], explanation["compared_with"], explanation["why_not"]) == (
-        ["bye"],
-        "descriptions",
-        None,
-    )
+    assert (explanation["without"], explanation["compared_with"]) == (["bye"], "descriptions")
     assert len(explanation["given"]) == len(explanation["synthetic"]) == 5
     rows = {one["class"]: one["added"] for one in got(server, "/v1/run/classes")["classes"]}
     assert [name for name, added in rows.items() if added] == ["bye"]
@@ -340,9 +331,8 @@ def test_images_are_served_by_sample_and_few_are_decoded_at_once(
     for name in ("../../fit.json", "..%2f..%2ffit.json", "0" * 16):
         assert server.get(f"/v1/run/images/{name}").status_code == 404
     chosen = (tmp_path / "given" / "red" / "0-1.png").read_bytes()
-    explanation = httpx.post(
-        f"{server.url}/v1/explain", files={"images": ("a.png", chosen)}, timeout=30
-    ).json()
+    files = {"images": ("a.png", chosen)}
+    explanation = httpx.post(f"{server.url}/v1/explain", files=files, timeout=30).json()
     assert explanation["classes"][0]["class_name"] == "red"
     assert explanation["compared_with"] == "class means"
     assert explanation["given"][0]["image"] is True

@@ -46,19 +46,6 @@ def test_a_round_tells_why_its_class_was_chosen(first_shown_run: Path) -> None:
         assert {s.class_name for s in shown.runners_up} == set(names) - {record.chosen}
 
 
-def test_counts_grow_by_what_entered(first_shown_run: Path) -> None:
-    with RunReader(first_shown_run) as reader:
-        summary, sources = reader.summary(), reader.sources()
-        rounds, counts = reader.growth()
-        assert sum(reader.chosen().values()) == len(rounds) == summary["rounds"]
-        assert reader.gate_reasons() == summary["rejected"]
-        assert reader.losses()[-1][0] == summary["rounds"]
-    for name, line in counts.items():
-        assert sources[name].synthetic == summary["synthetic_by_class"][name]
-        assert line[-1] == sources[name].in_training
-        assert line == sorted(line)
-
-
 def test_a_score_that_is_a_bound_is_told_as_one_and_nothing_is_made_up(tmp_path: Path) -> None:
     scores = ClassScores([3, 3, 0], [0, 1], [1.5, 1.0], [0.5, 1.0], [True, False])
     write_rounds(tmp_path, [f"class {i}" for i in range(3)], 1, scores)

@@ -13,7 +13,6 @@ from adamab.model import Asked, load
 from adamab.model.predictor import Inference
 from adamab.serving._questions import Row
 from adamab.serving.requests import Access
-from adamab.serving.service import Service
 
 HEADERS = {"content-type": "application/json"}
 TOKEN = "correct horse"
@@ -61,19 +60,6 @@ def test_what_else_can_be_asked(standing):
         assert "503" in paths[path]["get"]["responses"]
 
 
-def test_the_embedder_is_named_without_options_and_folders(text_model, watched):
-    service = Service(text_model, watched, log=print)
-    for spec, shown in {
-        "openai:m?base_url=http://10.0.0.1/v1&key_env=MY_KEY": "openai:m",
-        "npz:/home/me/v.npz": "npz:v.npz",
-        "st:/home/me/model": "st:model",
-        "st:org/model": "st:org/model",
-        "local": "local",
-    }.items():
-        service._embedder = spec
-        assert service.embedder == shown
-
-
 def test_metrics_count_what_happened(live, text_model, watched):
     server = live(text_model, watched)
     watched.error = lambda items: EmbedderError("gone")
@@ -100,19 +86,15 @@ def test_metrics_count_what_happened(live, text_model, watched):
         ({"texts": []}, 422, "texts: "),
         ({"texts": ["a", " \n "]}, 422, "texts.1: is empty"),
         ({"text": "a\0b"}, 422, "text: holds a NUL"),
-        ({"text": 7}, 422, "text: "),
         ({"text": "a", "topk": 1}, 422, "topk: is no field of a question; did you mean 'top_k'?"),
-        ({"text": "a", "top_k": 0}, 422, "top_k: "),
         ({"text": "a", "top_k": 4}, 422, "top_k: is 4, and the model has 3 classes"),
         ({"text": "a", "top_k": 10**30}, 422, "top_k: "),
-        ({"text": "a", "unknown": 1}, 422, "unknown: "),
         ({"text": "a", "coverage": 10**400}, 422, "coverage: "),
         ({"text": "a", "coverage": 0.9, "priors": {"login": 0.5}}, 422, "leave the priors out"),
         ({"text": "a", "priors": {"nobody": 0.5}}, 422, "nobody"),
         ({"text": "a", "priors": {"login": 1.5}}, 422, "priors.login: "),
         ({"text": "a", "priors": {"login": 0.9, "refund": 0.9}}, 422, "sum to 1.8"),
         ({"images": [{"data": "aGVsbG8="}]}, 422, "the model classifies texts; send texts"),
-        ({"images": ["aGVsbG8="]}, 422, "images.0: "),
         ([], 422, "object"),
     ],
 )
@@ -126,27 +108,16 @@ def test_questions_that_cannot_be_answered(standing, question, status, words):
 @pytest.mark.parametrize(
     ("host", "allowed"),
     [
-        ("LOCALHOST:8000", True),
         ("[::1]:8000", True),
         ("desk.example", True),
         ("evil.example", False),
         ("localhost.evil.example", False),
-        ("localhost@evil.example", False),
         ("", False),
     ],
 )
 def test_a_loopback_server_answers_to_its_own_names(standing, host, allowed):
     answer = standing.get("/healthz", headers={"host": host})
     assert answer.status_code == (200 if allowed else 421)
-
-
-@pytest.mark.parametrize(
-    ("origin", "allowed"), [(None, True), ("own", True), ("https://evil.example", False), ("null", False)]
-)
-def test_pages_of_other_sites_may_not_post(standing, origin, allowed):
-    headers = {} if origin is None else {"origin": standing.url if origin == "own" else origin}
-    answer = httpx.post(f"{standing.url}/v1/classify", json={"text": "a"}, headers=headers)
-    assert answer.status_code == (200 if allowed else 403)
 
 
 def test_one_text_other_priors_and_shares_that_nothing_vouches_for(standing):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import struct
 import tempfile
 import zlib
@@ -117,13 +116,3 @@ def test_forms_that_are_refused(server, images):
     large = form(server, [b"\x89PNG\r\n\x1a\n" + b"0" * 2**20])
     assert (large.status_code, large.json()["error"]["code"]) == (413, "body_too_large")
     assert server.log == []
-
-
-def test_a_turned_photograph_in_another_format(server, temporary):
-    from PIL import Image
-
-    stream = io.BytesIO()
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    Image.new("RGB", (40, 20), (40, 180, 60)).save(stream, "JPEG", exif=exif)
-    assert names(server.post(images=encoded([stream.getvalue()]))) == ["green"]

@@ -70,33 +70,16 @@ def test_an_unforeseen_error_does_not_end_reloading(live, run, other_model, watc
     assert 'adamab_reloads_total{outcome="failed"} 1.0' in server.get("/metrics").text
 
 
-@pytest.fixture
-def unfitted(shown_run, monkeypatch):
-    """A run before its first fit has ended, and the document that makes it a fitted one."""
+def test_the_first_model_may_need_a_second_try(live, shown_run, watched, monkeypatch, eventually):
     monkeypatch.setattr("adamab.serving.server._LOOK_SECONDS", 0.05)
     document = (shown_run / "model.json").read_bytes()
     (shown_run / "model.json").unlink()
-    return shown_run, document
-
-
-def test_the_first_model_may_need_a_second_try(live, unfitted, watched, monkeypatch, eventually):
-    run, document = unfitted
-    server = live(run, watched)
+    server = live(shown_run, watched)
     assert server.get("/healthz").json()["status"] == "waiting"
     with monkeypatch.context() as broken:
         broken.setattr("adamab.serving.service.Service._inference", lambda *_: 1 / 0)
-        (run / "model.json").write_bytes(document)
+        (shown_run / "model.json").write_bytes(document)
         eventually(lambda: server.log)
     assert server.log[0].startswith("reload failed, there is no model yet: ZeroDivisionError")
-    (run / "model.json").write_bytes(document + b"\n")
+    (shown_run / "model.json").write_bytes(document + b"\n")
     eventually(lambda: server.service.ready)
-    assert server.get("/healthz").json()["status"] == "ready"
-
-
-def test_more_lanes_once_the_first_model_asks_an_api(live, unfitted, watched, monkeypatch, eventually):
-    run, document = unfitted
-    monkeypatch.setattr("adamab.model.predictor.Inference.remote", True)
-    server = live(run, watched)
-    assert server.service.lanes() == 1
-    (run / "model.json").write_bytes(document)
-    eventually(lambda: server.service.lanes() == 4)

@@ -177,7 +177,7 @@ HEADER = ("Method, samples by", "Added", "Accuracy, %", "Against the probe")
 
 def cells(summary: Summary) -> list[tuple[str, ...]]:
     """The table's rows as text, short, so that it fits a terminal of 80 columns."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for row in summary.table():
         a, d = row.accuracy, row.difference
         accuracy = f"{100 * a.mean:.1f} ({100 * a.low:.1f}–{100 * a.high:.1f})"

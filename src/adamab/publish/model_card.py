@@ -148,7 +148,7 @@ def model_card(
 def _content(classifier: Classifier, facts: Facts, licence: str | None) -> dict[str, Any]:
     """By the names that the template uses."""
     summary, known = facts.summary, {**classifier.metadata, **facts.summary}
-    noun, spec = classifier.metadata.get("modality", "text"), classifier.embedder_spec
+    noun, spec = str(classifier.metadata.get("modality", "text")), classifier.embedder_spec
     recipe, generator = known.get("recipe") or {}, known.get("generator")
     estimate = summary.get("estimate", classifier.metadata.get("out_of_fold"))
     by_class = summary.get("synthetic_by_class")

@@ -175,8 +175,8 @@ def _ranked(classes: Sequence[str], after: NDArray[np.float64], similarities: Fl
             continue
         one = Ranked(classes[c], float(after[c]), rank)
         if c in rank_before:
-            values = {"before": float(before[c]), "similarity": float(similarities[c])}
-            one = replace(one, before_rank=rank_before[c], **values)
+            similarity = float(similarities[c])
+            one = replace(one, before_rank=rank_before[c], before=float(before[c]), similarity=similarity)
         ranked.append(one)
     return tuple(ranked)
 

@@ -85,7 +85,7 @@ def overview(reader: RunReader) -> dict[str, Any]:
         "rejected": sum(counts.rejected for counts in sources),
         "rounds": len(rounds),
         "ended": next((r.ended for r in reversed(rounds) if r.ended is not None), None),
-        # Without files and addresses, which are nobody's business.
+        # The kind alone: the rest may name a file or a server.
         "generator": None if generator is None else generator.partition("?")[0].partition(":")[0],
         "policy": inputs.get("policy") or summary.get("policy"),
         "budget": inputs.get("budget"),
