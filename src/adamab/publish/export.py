@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -69,6 +69,9 @@ def export(
         licence: For the model card.
         embedder: To check with, instead of the one that the model names.
         overwrite: Replace files of an earlier export.
+
+    Returns:
+        What was written, and how it was checked.
     """
     if not run.is_dir():
         raise RunError(f"{place(run)}: no such directory; name a run, or a saved model's directory")
@@ -129,16 +132,13 @@ def _check_folder(folder: Path, kind: Format, overwrite: bool) -> None:
 def _new_files(folder: Path) -> Iterator[Path]:
     """A directory inside `folder` to write in, gone at the end; `folder` too if it was made for nothing."""
     is_new = not folder.exists()
-    new = folder / f".export.{os.getpid()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(new, ignore_errors=True)  # of a killed process that had the same number
-        new.mkdir()
-        yield new
+        with tempfile.TemporaryDirectory(prefix=".export.", dir=folder) as new:
+            yield Path(new)
     except OSError as error:
         raise RunError(f"{place(folder)}: cannot be written ({one_line(error.strerror or error)})") from None
     finally:
-        shutil.rmtree(new, ignore_errors=True)
         if is_new:
             with suppress(OSError):  # it is not empty, so the export is there
                 folder.rmdir()

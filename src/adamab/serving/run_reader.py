@@ -239,10 +239,10 @@ class RunReader:
         """The rounds that have ended."""
         return list(self._follow().rounds)
 
-    def growth(self, points: int = POINTS) -> tuple[list[int], dict[str, list[int]]]:
+    def growth(self) -> tuple[list[int], dict[str, list[int]]]:
         """Some of the rounds, and samples per class after each of them; the last round is always there."""
         content = self._follow()
-        counted, shown = list(content.rounds), set(_spread(len(content.rounds), points))
+        counted, shown = list(content.rounds), set(_spread(len(content.rounds)))
         names = list(dict.fromkeys(name for start in content.starts for name in start))
         rounds: list[int] = []
         lines: dict[str, list[int]] = {name: [] for name in names}
@@ -259,10 +259,10 @@ class RunReader:
                     lines[name].append(counts[name])
         return rounds, lines
 
-    def losses(self, points: int = POINTS) -> list[tuple[int, float]]:
+    def losses(self) -> list[tuple[int, float]]:
         """Rounds and the training loss after them."""
         losses = [(r.round, r.loss) for r in self.rounds() if r.loss is not None]
-        return [losses[index] for index in _spread(len(losses), points)]
+        return [losses[index] for index in _spread(len(losses))]
 
     def chosen(self) -> dict[str, int]:
         """How often each class was chosen, the most frequent first."""
@@ -410,11 +410,11 @@ def _score(name: str, scores: ClassScores, place: int) -> Score:
     return Score(name, scores.count[place], score, score + shift, max(0.0, shift), scores.exact[at])
 
 
-def _spread(count: int, points: int) -> list[int]:
-    """At most `points` places out of `count`, evenly spread, with the first and the last."""
-    if count <= points:
+def _spread(count: int) -> list[int]:
+    """At most `POINTS` places out of `count`, evenly spread, with the first and the last."""
+    if count <= POINTS:
         return list(range(count))
-    return sorted({round(i * (count - 1) / (points - 1)) for i in range(points)})
+    return sorted({round(i * (count - 1) / (POINTS - 1)) for i in range(POINTS)})
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
