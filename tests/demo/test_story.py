@@ -8,10 +8,9 @@ import typer
 from typer.testing import CliRunner
 
 import adamab.cli.demo as command
-from adamab.demo import report, story
+from adamab.demo import story
 from adamab.demo.report import write_report
 from adamab.demo.story import findings, summarise
-from adamab.errors import MissingExtraError
 from adamab.testing import HashEmbedder
 
 
@@ -76,12 +75,6 @@ def test_the_report_is_written_the_same_twice(summary, tmp_path):
     data = json.loads((tmp_path / "new" / "demo.json").read_text())
     assert (data["command"], data["seeds"], len(data["rows"])) == ("adamab demo", [0, 1], 7)
     assert "| calibrator, ADAMAB | 60 |" in (tmp_path / "new" / "demo.md").read_text()
-
-
-def test_missing_matplotlib_names_the_extra(monkeypatch):
-    monkeypatch.setattr(report, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"adamab\[plots\]"):
-        report.check_matplotlib()
 
 
 @pytest.fixture

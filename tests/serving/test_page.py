@@ -266,7 +266,6 @@ def test_a_verdict_is_written_and_waits_for_the_next_fit(server: Any, shown_run:
         ({"id": given, "verdict": "reject"}, 422, "given sample"),
         ({"id": held_out, "verdict": "accept"}, 422, "stands"),
         ({"id": "0" * 16, "verdict": "reject"}, 404, "no sample"),
-        ({"id": first}, 422, "required"),
         ({"id": first, "verdict": "eat"}, 422, "'accept'"),
         ([], 422, "object"),
     ):

@@ -88,7 +88,6 @@ def test_metrics_count_what_happened(live, text_model, watched):
         ({"text": "a\0b"}, 422, "text: holds a NUL"),
         ({"text": "a", "topk": 1}, 422, "topk: is no field of a question; did you mean 'top_k'?"),
         ({"text": "a", "top_k": 4}, 422, "top_k: is 4, and the model has 3 classes"),
-        ({"text": "a", "top_k": 10**30}, 422, "top_k: "),
         ({"text": "a", "coverage": 10**400}, 422, "coverage: "),
         ({"text": "a", "coverage": 0.9, "priors": {"login": 0.5}}, 422, "leave the priors out"),
         ({"text": "a", "priors": {"nobody": 0.5}}, 422, "nobody"),
@@ -108,7 +107,6 @@ def test_questions_that_cannot_be_answered(standing, question, status, words):
 @pytest.mark.parametrize(
     ("host", "allowed"),
     [
-        ("[::1]:8000", True),
         ("desk.example", True),
         ("evil.example", False),
         ("localhost.evil.example", False),
