@@ -204,7 +204,7 @@ def _draw_samples(axes: Any, history: Sequence[RoundRecord], names: Sequence[str
             label="kept out by the gate",
         )
         axes.legend(frameon=False, fontsize="small")
-    axes.set(title="Synthetic samples a class", xlabel="samples")
+    axes.set(title="Synthetic samples per class", xlabel="samples")
     axes.tick_params(axis="y", labelleft=False)
     _tidy(axes, grid="x")
 

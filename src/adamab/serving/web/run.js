@@ -45,7 +45,7 @@ function facts() {
   replace(at.facts,
     fact("Expected accuracy", estimate ? percent(estimate.accuracy) : "unknown", estimate
       ? `${percent(estimate.low)} to ${percent(estimate.high)}, on ${counted(estimate.n, "held-out sample")}`
-      : overview.state === "finished" ? "needs two or more examples a class" : "told when the fit ends"),
+      : overview.state === "finished" ? "needs two or more examples per class" : "known when the fit ends"),
     fact("Samples", number(overview.given + overview.synthetic), `${number(overview.given)} given, ${number(overview.synthetic)} synthetic`),
     fact("Rounds", number(overview.rounds), overview.generator === "none" ? "no generator" : overview.policy ? `policy ${overview.policy}` : ""),
     fact("Kept out", number(overview.kept_out + overview.rejected), overview.rejected ? `${number(overview.rejected)} by a person` : "by the quality gate"),
