@@ -20,7 +20,6 @@ writer.lock    held by the process that writes
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shlex
@@ -36,6 +35,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from adamab.display import Bar
 from adamab.engines import Crew, Engine
 from adamab.errors import (
     MissingExtraError,
@@ -49,11 +49,14 @@ from adamab.errors import (
     suggestion,
 )
 from adamab.evaluation.statistics import Bootstrap, Interval, paired_p, points
+from adamab.model.storage import replace_file
 from adamab.providers.async_bridge import run_sync
 from adamab.providers.embedders.base import Embedder
 from adamab.providers.embedders.stored import MemoryEmbedder
 from adamab.providers.registry import embedder_key, open_embedder
 from adamab.providers.sqlite_file import LOCK, WriterLock
+from adamab.run.directory import task_digest
+from adamab.run.settings import FitSetup
 from adamab.task import Sample, Task
 from adamab.task.recipe import Recipe
 from adamab.task.words import normalised_text
@@ -61,7 +64,6 @@ from adamab.task.words import normalised_text
 SamplerName = Literal["tpe", "random"]
 Options: TypeAlias = Mapping[str, Any]  # what differs from the recipe that the search begins with
 Floats: TypeAlias = NDArray[np.float64]
-OnFit: TypeAlias = Callable[[int, int, str], None]  # done, in all, what
 
 JOURNAL, REPORT, BEST, SPENDING = "optuna.jsonl", "sweep.json", "best.yaml", "spending.db"
 HEADER = ("trial", "loss#", "accuracy, %#", "what differs from trial 0")
@@ -113,22 +115,23 @@ class Range:
 Space: TypeAlias = Mapping[str, Choices | Range]
 
 
-def default_space(recipe: Recipe, *, modality: str, views: Sequence[str], described: bool) -> Space:
+def default_space(setup: FitSetup) -> Space:
     """The options that changed something without generation, one at a time, on development parts.
 
     The figures are points of accuracy from results/ablation-development.md and quality-story.md. What only
     changes how the towers are trained (dropout, weight decay, steps, logit scale) is not here: all of it was
-    within half a point. `described` says whether the classes' wordings have vectors.
+    within half a point.
     """
-    if not recipe.refit:
+    if not setup.recipe.refit:
         raise RecipeError("the usual options matter only with refit=true; name others with --search")
+    views = setup.embedder.views
     off = Choices((True, False))
     space: dict[str, Choices | Range] = {}
     if len(views) > 1:
         space["views"] = Choices((None, (views[0],)))  # +7.6 for all of them on TREC, -1.2 on MultiWD
-    if modality == "text":
+    if setup.task.modality == "text":
         space["words"] = off  # up to 0.8
-    if described:
+    if "text" in setup.embedder.modalities:  # class descriptions have vectors
         space["similarity"] = off  # 5.2 on MultiWD, at most 0.5 on TREC
         space["class_input"] = Choices(("both", "description", "mean"))  # up to 0.8
     space["centre"] = off  # 1.5 either way: the demo is better off without
@@ -277,14 +280,8 @@ class Search:
 
     def identity(self) -> dict[str, Any]:
         """All that rows and proposals depend on; more trials may be asked for later."""
-        task = [
-            [asdict(spec) for spec in self.task.classes],
-            [[sample.text, sample.class_name, sample.id] for sample in self.task.samples],
-            asdict(self.task.prompts),
-            self.task.modality,
-        ]
         return {
-            "task": hashlib.sha256(json.dumps(task, sort_keys=True).encode()).hexdigest()[:32],
+            "task": task_digest(self.task),
             "embedder": self.vectors.fingerprint,
             "recipe": self.recipe.model_dump(mode="json"),
             "space": space_to_json(self.space),
@@ -374,7 +371,7 @@ class Examination:
     p: float  # of no difference in loss, for the number of recipes tried
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, rounded: the last digits of a sum are nobody's business."""
+        """Plain data, rounded: the last digits of a sum depend on its order."""
         intervals = {"loss": self.loss, "accuracy": self.accuracy}
         plain = {name: [round(x, 6) for x in (i.mean, i.low, i.high)] for name, i in intervals.items()}
         return {**plain, "p": float(f"{self.p:.4g}")}
@@ -385,12 +382,20 @@ class Examination:
 
 
 class Sweep:
-    """A search in a directory; started again there, it resumes."""
+    """A search in a directory; started again there, it resumes.
+
+    The score of each recipe and fold is an attribute of Optuna's study, so none is computed twice.
+    """
+
+    _study: Any
+    _crew: Crew
+    _bar: Bar
 
     def __init__(self, search: Search, directory: Path) -> None:
         self.search, self.directory = search, directory
+        self._scores: dict[Cell, FoldScores] = {}
         if not search.cells({}, search.seed):
-            raise TaskError("no class has two examples, so none can be held out; give two or more a class")
+            raise TaskError("no class has two examples, so none can be held out; give two or more per class")
         views = search.space.get("views")
         for view in [v for some in (views.values if isinstance(views, Choices) else ()) for v in some or ()]:
             if view not in search.vectors.views:  # now, and not when the sampler comes to it
@@ -401,93 +406,86 @@ class Sweep:
         self,
         *,
         engine: Engine | None = None,
-        on_fit: OnFit = lambda *_: None,
+        bar: Bar | None = None,
         prepare: Callable[[], None] = lambda: None,
     ) -> Outcome:
-        """Measure what is missing, then judge.
+        """Fit what is missing, then judge.
 
-        `prepare` is called before the first fit, when the directory is known to be that of this sweep.
+        Args:
+            engine: where the fits run; processes of this machine if None.
+            bar: shows how many fits are done.
+            prepare: called before the first fit, when the directory is known to be that of this sweep.
+
+        Returns:
+            All trials, the best of them, and whether it is worth a change.
         """
-        with _open_study(self.directory, self.search) as study:
+        self._bar = bar or Bar()
+        with _open_study(self.directory, self.search) as self._study:
             prepare()
-            crossed = CrossValidation(self.search, study, on_fit)
+            attributes = self._study.user_attrs.items()
+            kept = {name: scores for name, scores in attributes if name != "inputs"}
+            self._scores = {Cell(*json.loads(name)): FoldScores(*scores) for name, scores in kept.items()}
             try:
-                with (engine or Engine()).crew(score, self.search) as crew:
-                    crossed.crew = crew
-                    return self._outcome(self._trials(study, crossed), crossed)
+                with (engine or Engine()).crew(score, self.search) as self._crew:
+                    return self._outcome(self._trials())
             except (KeyboardInterrupt, StoppedError):
-                kept = f"{crossed.n_fits} fits are done and kept in {place(self.directory / JOURNAL)}"
-                raise StoppedError(f"stopped; {kept}: run the same command again to go on") from None
+                done = f"{len(self._scores)} fits are done and kept in {place(self.directory / JOURNAL)}"
+                raise StoppedError(f"stopped; {done}: run the same command again to go on") from None
 
-    def _trials(self, study: Any, crossed: CrossValidation) -> list[Trial]:
+    def _trials(self) -> list[Trial]:
         """Trial 0 alone, so that every proposal can learn from it, then batches.
 
-        A batch is proposed as a whole from the trials before it, and each trial has a stream of chance of
-        its own: so proposals depend neither on who fits in which order, nor on how many trials are wanted.
+        A batch is proposed as a whole from the trials before it, and each trial has a random seed of its
+        own: so proposals depend neither on who fits in which order, nor on how many trials are wanted. On
+        resume they are proposed again, by a study in memory, and their scores are known.
         """
-        search = self.search
-        self._measure_trials([{}], crossed)
-        trials = [crossed.trial(0, {})]
-        if not study.get_trials(deepcopy=False):
-            study.add_trial(_finished_trial(search, _first_params(search), trials[0].loss))
-        for start in range(1, search.trials, BATCH):
-            known = study.get_trials(deepcopy=False)
-            kept = [trial.params for trial in known[start : start + BATCH]]
-            batch = [*kept, *_proposed(search, known[:start])[len(kept) :]][: search.trials - start]
-            proposed = [_options(search, params) for params in batch]
-            self._measure_trials(proposed, crossed)
-            for number, params in enumerate(batch, start):
-                trials.append(crossed.trial(number, proposed[number - start]))
-                if number >= len(known):  # in one line of the journal: a trial is there or is not
-                    study.add_trial(_finished_trial(search, params, trials[-1].loss))
+        search, optuna = self.search, need_optuna()
+        samplers = {"tpe": optuna.samplers.TPESampler, "random": optuna.samplers.RandomSampler}
+        distributions = _distributions(search.space)
+        memory = optuna.create_study(direction="minimize")
+        self._bar.phase("searching", search.n_fits()["search"])
+        self._measure([({}, search.seed)])
+        trials = [self._trial(0, {})]
+        params = _first_params(search)
+        first = {"params": params, "distributions": distributions if params else {}}
+        memory.add_trial(optuna.trial.create_trial(**first, value=trials[0].loss))
+        while len(trials) < search.trials:
+            proposed = []
+            for number in range(len(trials), min(len(trials) + BATCH, search.trials)):
+                seed = int(np.random.SeedSequence([search.seed, number]).generate_state(1)[0])
+                memory.sampler = samplers[search.sampler](seed=seed)
+                proposed.append(memory.ask(distributions))
+            batch = [_options(search, trial.params) for trial in proposed]
+            self._measure([(options, search.seed) for options in batch])
+            for trial, options in zip(proposed, batch, strict=True):
+                trials.append(self._trial(trial.number, options))
+                memory.tell(trial, trials[-1].loss)
+            self._study.add_trials(memory.get_trials()[len(self._study.get_trials()) :])
         return trials
 
-    def _measure_trials(self, proposed: Sequence[Options], crossed: CrossValidation) -> None:
-        total = self.search.n_fits()["search"]
-        crossed.measure([(options, self.search.seed) for options in proposed], total, "searching")
-
-    def _outcome(self, trials: Sequence[Trial], crossed: CrossValidation) -> Outcome:
+    def _outcome(self, trials: Sequence[Trial]) -> Outcome:
         search = self.search
         best = min(trials, key=lambda trial: (trial.loss, trial.number))
-        n = len(crossed.by_sample({}, search.seed)[0])
+        n = len(self._by_sample({}, search.seed)[0])
         if not best.options:
             return Outcome(search, tuple(trials), n, best, None, None)
-        both = [(options, seed) for seed in search.examination_seeds for options in ({}, best.options)]
-        crossed.measure(both, search.n_fits()["examination"], "examining")
+        self._bar.phase("examining", search.n_fits()["examination"])
+        self._measure(
+            [(options, seed) for seed in search.examination_seeds for options in ({}, best.options)]
+        )
         tried = len({str(sorted(trial.options.items())) for trial in trials if trial.options})
         searched, examined = (
-            crossed.examination(best.options, seeds, tried)
+            self._examination(best.options, seeds, tried)
             for seeds in ([search.seed], search.examination_seeds)
         )
         return Outcome(search, tuple(trials), n, best, searched, examined)
 
-
-class CrossValidation:
-    """Scores of recipes, fold by fold: kept as attributes of the study, and none is worked out twice."""
-
-    crew: Crew
-
-    def __init__(self, search: Search, study: Any, on_fit: OnFit) -> None:
-        self._search, self._study, self._on_fit = search, study, on_fit
-        self._scores = {
-            Cell(*json.loads(name)): FoldScores(*kept)
-            for name, kept in study.user_attrs.items()
-            if name != "inputs"
-        }
-        self._done: dict[str, int] = {}  # fits, by what they are for
-
-    @property
-    def n_fits(self) -> int:
-        """That are finished."""
-        return len(self._scores)
-
-    def measure(self, recipes: Sequence[tuple[Options, int]], total: int, what: str) -> None:
-        """Cross-validate recipes, each with the seed of its folds; `total` fits are expected of this."""
-        cells = list(dict.fromkeys(c for options, seed in recipes for c in self._search.cells(options, seed)))
+    def _measure(self, recipes: Sequence[tuple[Options, int]]) -> None:
+        """Cross-validate recipes, each with the seed of its folds."""
+        cells = list(dict.fromkeys(c for options, seed in recipes for c in self.search.cells(options, seed)))
         lacking = [cell for cell in cells if cell not in self._scores]
-        done = self._done.get(what, 0) + len(cells) - len(lacking)
-        self._on_fit(done, total, what)
-        for cell, scores in self.crew(lacking) if lacking else ():
+        self._bar.step(len(cells) - len(lacking))
+        for cell, scores in self._crew(lacking) if lacking else ():
             try:
                 self._study.set_user_attr(json.dumps(cell), list(scores))  # on the disk before anything else
             except OSError as error:
@@ -496,27 +494,24 @@ class CrossValidation:
                     "command again to go on"
                 ) from None
             self._scores[cell] = scores
-            done += 1
-            self._on_fit(done, total, what)
-        self._done[what] = done
+            self._bar.step()
 
-    def by_sample(self, options: Options, seed: int) -> tuple[Floats, Floats]:
+    def _by_sample(self, options: Options, seed: int) -> tuple[Floats, Floats]:
         """(n,) losses and hits of the samples that are held out, in the task's order."""
-        folds = self._search.folds(seed)
+        folds = self.search.folds(seed)
         losses, hits = np.full(len(folds), np.nan), np.full(len(folds), np.nan)
-        for cell in self._search.cells(options, seed):
+        for cell in self.search.cells(options, seed):
             held_out = folds == cell.fold
             hits[held_out], losses[held_out] = self._scores[cell]
         return losses[folds >= 0], hits[folds >= 0]
 
-    def trial(self, number: int, options: Options) -> Trial:
-        """The means of a recipe that was measured on the folds of the search."""
-        losses, hits = self.by_sample(options, self._search.seed)
+    def _trial(self, number: int, options: Options) -> Trial:
+        losses, hits = self._by_sample(options, self.search.seed)
         return Trial(number, options, round(float(losses.mean()), 6), round(float(hits.mean()), 6))
 
-    def examination(self, options: Options, seeds: Sequence[int], tried: int) -> Examination:
-        """Differences on the same samples and folds, a row a seed."""
-        pairs = [(self.by_sample(options, seed), self.by_sample({}, seed)) for seed in seeds]
+    def _examination(self, options: Options, seeds: Sequence[int], tried: int) -> Examination:
+        """Differences on the same samples and folds, one row per seed."""
+        pairs = [(self._by_sample(options, seed), self._by_sample({}, seed)) for seed in seeds]
         losses = np.stack([first[0] - ours[0] for ours, first in pairs])  # (seeds, n)
         hits = np.stack([ours[1] - first[1] for ours, first in pairs])
         bootstrap = Bootstrap(*losses.shape)
@@ -536,7 +531,7 @@ class Outcome:
 
     @property
     def recommended(self) -> bool:
-        """The loss is told apart from that of trial 0, and accuracy does not pay for it."""
+        """The loss is lower than that of trial 0 beyond chance, and accuracy is not."""
         return self._gains() and self.examined is not None and self.examined.accuracy.mean >= -1e-12
 
     def _gains(self) -> bool:
@@ -568,11 +563,16 @@ class Outcome:
 
     def write(self, directory: Path, fit: Sequence[str]) -> list[Path]:
         """Everything as JSON, and the best options as YAML."""
-        note = "recommended" if self.recommended else "not told apart from the recipe it began with"
+        note = "recommended" if self.recommended else "no clear gain over the recipe as it is"
         options = yaml.safe_dump(json.loads(json.dumps(self.best.options)))
-        _replace_text(directory / BEST, f"# Trial {self.best.number}, {note}.\n{options}")
-        _replace_text(directory / REPORT, json.dumps(self.to_json(fit), indent=1, ensure_ascii=False) + "\n")
-        return [directory / REPORT, directory / BEST]
+        report = json.dumps(self.to_json(fit), indent=1, ensure_ascii=False)
+        contents = {REPORT: f"{report}\n", BEST: f"# Trial {self.best.number}, {note}.\n{options}"}
+        for name, text in contents.items():
+            try:
+                replace_file(directory / name, text.encode())
+            except OSError as error:
+                raise RunError(f"{place(directory / name)}: cannot be written ({error.strerror})") from None
+        return [directory / name for name in contents]
 
     def table(self) -> list[tuple[str, ...]]:
         """The best trials and trial 0."""
@@ -583,7 +583,7 @@ class Outcome:
         """What the figures come to."""
         if self.searched is None or self.examined is None:
             return ["No trial has a lower loss than trial 0: keep the recipe as it is."]
-        verdict = "That is not told apart from nothing: keep the recipe as it is."
+        verdict = "That may be chance: keep the recipe as it is."
         if self.recommended:
             verdict = "The gain stands: use it."
         elif self._gains():
@@ -626,8 +626,8 @@ def _open_study(directory: Path, search: Search) -> Iterator[Any]:
     optuna, journal = need_optuna(), directory / JOURNAL
     if not journal.exists() and any(not name.startswith(LOCK) for name in os.listdir(directory)):
         raise RunError(f"{place(directory)}: holds other files; name a new or an empty folder with --output")
-    lock, verbosity = WriterLock(directory), optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)  # it tells every trial
+    lock = WriterLock(directory)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # it reports every trial
     try:
         study = _loaded(optuna, journal)
         inputs = study.user_attrs.get("inputs")
@@ -637,7 +637,6 @@ def _open_study(directory: Path, search: Search) -> Iterator[Any]:
             _check_same(directory, inputs, search.identity())
         yield study
     finally:
-        optuna.logging.set_verbosity(verbosity)
         lock.release()
 
 
@@ -675,28 +674,6 @@ def _check_same(directory: Path, then: Mapping[str, Any], now: Mapping[str, Any]
     raise RunError(f"{place(directory)}: holds a sweep {what}; go on as it began, or name another --output")
 
 
-def _proposed(search: Search, before: Sequence[Any]) -> list[dict[str, Any]]:
-    """The parameters of the next batch of trials, from the trials before it and nothing else.
-
-    They are asked of a study in memory: asking writes a trial piece by piece, and a process may be killed.
-    """
-    optuna = need_optuna()
-    study = optuna.create_study(direction="minimize")
-    study.add_trials(before)
-    sampler = optuna.samplers.TPESampler if search.sampler == "tpe" else optuna.samplers.RandomSampler
-    proposed = []
-    for number in range(len(before), len(before) + BATCH):
-        seed = int(np.random.SeedSequence([search.seed, number]).generate_state(1)[0])
-        study.sampler = sampler(seed=seed)
-        proposed.append(study.ask(_distributions(search.space)).params)
-    return proposed
-
-
-def _finished_trial(search: Search, params: Mapping[str, Any], loss: float) -> Any:
-    distributions = _distributions(search.space) if params else {}
-    return need_optuna().trial.create_trial(params=dict(params), distributions=distributions, value=loss)
-
-
 def _first_params(search: Search) -> dict[str, Any]:
     """Those of the recipe as it is; none where it is outside the space, and no business of the sampler's."""
     values = {name: getattr(search.recipe, name) for name in search.space}
@@ -731,13 +708,3 @@ def _options(search: Search, params: Mapping[str, Any]) -> dict[str, Any]:
         if value != getattr(search.recipe, name):
             options[name] = value
     return options
-
-
-def _replace_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    new = path.with_name(f".{path.name}.new")
-    try:
-        new.write_text(text, encoding="utf-8")
-        os.replace(new, path)
-    except OSError as error:
-        raise RunError(f"{place(path)}: cannot be written ({error.strerror})") from None

@@ -2,17 +2,29 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from adamab.display import Bar
 from adamab.engines import HERE, Engine
 from adamab.errors import RecipeError, RunError, StoppedError, TaskError
 from adamab.providers.embedders.stored import MemoryEmbedder
-from adamab.sweep import Choices, Range, Search, Sweep, default_space, embed_all, in_words, parse_space
+from adamab.sweep import (
+    Choices,
+    Range,
+    Search,
+    Sweep,
+    default_space,
+    embed_all,
+    folds_of,
+    in_words,
+    parse_space,
+)
 from adamab.task import ClassSpec, Sample, Task
 from adamab.task.recipe import Recipe
-from adamab.testing import HashEmbedder
+from adamab.testing import HashEmbedder, PixelEmbedder
 
 WORDS = {"fruit": "apple pear plum", "tool": "hammer saw drill", "river": "danube rhine nile"}
 BLIND = Recipe(words=False, similarity=False, folds=2, checkpoints=(0, 6), shrinkages=(20, 100))
@@ -43,9 +55,8 @@ def search():
     return search_for(a_task())
 
 
-def swept(search, folder, *, engine=HERE, on_fit=lambda *_: None, **changes):
-    folder.mkdir(exist_ok=True)
-    outcome = Sweep(replace(search, **changes), folder).run(engine=engine, on_fit=on_fit)
+def swept(search, folder, *, engine=HERE, bar=None, **changes):
+    outcome = Sweep(replace(search, **changes), folder).run(engine=engine, bar=bar)
     outcome.write(folder, FIT)
     return outcome
 
@@ -64,7 +75,7 @@ def done(search, tmp_path_factory):
     return swept(search, folder), folder
 
 
-def test_a_gain_that_stands_is_recommended(done):
+def test_a_gain_that_stands_is_recommended(done, search):
     outcome, folder = done
     assert outcome.trials[0].options == {}
     assert len(outcome.trials) == 6
@@ -75,24 +86,14 @@ def test_a_gain_that_stands_is_recommended(done):
     assert outcome.lines()[-1] == "The gain stands: use it."
     assert "words: true" in (folder / "best.yaml").read_text()
     assert outcome.table()[-1][-1] == "the recipe as it is"
-
-
-def test_scores_are_means_over_all_held_out_samples(done, search):
-    outcome, folder = done
-    of_default = [
-        scores for (options, seed, _), scores in fits(folder).items() if (options, seed) == ("{}", 0)
-    ]
-    losses = [loss for _, of_fold in of_default for loss in of_fold]
+    losses, recipes = [], {}
+    for (options, seed, _), (_, of_fold) in fits(folder).items():
+        recipes.setdefault(seed, set()).add(options)
+        losses += of_fold if (options, seed) == ("{}", 0) else []
     assert len(losses) == outcome.n_held_out == len(search.task.samples)
     assert outcome.trials[0].loss == pytest.approx(np.mean(losses), abs=1e-6)
-
-
-def test_the_examination_uses_folds_that_the_search_did_not(done):
-    by_seed = {}
-    for options, seed, _ in fits(done[1]):
-        by_seed.setdefault(seed, set()).add(options)
-    assert sorted(by_seed) == [0, 1, 2, 3, 4, 5]
-    assert all(len(by_seed[seed]) == 2 for seed in range(1, 6))  # the winner and trial 0
+    assert sorted(recipes) == [0, 1, 2, 3, 4, 5]
+    assert all(len(recipes[seed]) == 2 for seed in range(1, 6))  # the winner and trial 0, on new folds
 
 
 def test_no_difference_is_not_recommended(search, tmp_path):
@@ -105,13 +106,18 @@ def test_no_difference_is_not_recommended(search, tmp_path):
     assert outcome.command(FIT) == "adamab fit task.yaml"
 
 
-def test_a_sweep_that_is_stopped_says_what_is_kept(search, tmp_path):
-    def stop(finished, total, what):
-        if finished == 2:
+class StopAfterTwoFits(Bar):
+    fits = 0
+
+    def step(self, count=1):
+        self.fits += count
+        if self.fits == 2:
             raise KeyboardInterrupt
 
+
+def test_a_sweep_that_is_stopped_says_what_is_kept(search, tmp_path):
     with pytest.raises(StoppedError, match=r"2 fits are done and kept in .*optuna\.jsonl"):
-        swept(search, tmp_path, on_fit=stop)
+        swept(search, tmp_path, bar=StopAfterTwoFits())
     assert len(fits(tmp_path)) == 2
 
 
@@ -140,28 +146,21 @@ def test_ray_finds_the_same(done, search, tmp_path, ray_address):
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"seed": 1}, "with another --seed"),
         ({"sampler": "random"}, "with another --sampler"),
         ({"space": parse_space(BLIND, ["words=true,false"])}, "with another --search"),
+        ({"task": a_task(examples=5)}, "of another task"),
+        ({"recipe": BLIND.with_options(weight_ridge=1)}, "with another --recipe and --set"),
     ],
 )
-def test_another_search_in_the_same_directory_is_refused(done, search, changes, told):
-    _, folder = done
-    with pytest.raises(RunError, match=f"holds a sweep {told}; .* another --output"):
-        swept(search, folder, **changes)
+def test_another_search_in_the_same_directory_is_refused(done, search, changes, message):
+    with pytest.raises(RunError, match=f"holds a sweep {message}; .* another --output"):
+        swept(search, done[1], **changes)
 
 
-def test_another_task_in_the_same_directory_is_refused(done):
-    _, folder = done
-    with pytest.raises(RunError, match="holds a sweep of another task"):
-        swept(search_for(a_task(examples=5)), folder)
-    with pytest.raises(RunError, match="with another --recipe and --set"):
-        swept(search_for(a_task(), BLIND.with_options(weight_ridge=1)), folder)
-
-
-def test_one_example_a_class_cannot_be_held_out(tmp_path):
+def test_one_example_per_class_cannot_be_held_out(tmp_path):
     with pytest.raises(TaskError, match="no class has two examples"):
         swept(search_for(a_task(examples=1)), tmp_path)
 
@@ -196,7 +195,7 @@ def test_spaces_are_read_as_people_write_them():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("weight_ridge", "write FIELD="),
         ("weight_ridge=3", "one value is no choice"),
@@ -208,8 +207,8 @@ def test_spaces_are_read_as_people_write_them():
         ("alpha=1,2", "matters only while samples are generated"),
     ],
 )
-def test_spaces_that_cannot_be_are_refused(text, told):
-    with pytest.raises(RecipeError, match=told):
+def test_spaces_that_cannot_be_are_refused(text, message):
+    with pytest.raises(RecipeError, match=message):
         parse_space(Recipe(), [text])
 
 
@@ -219,11 +218,29 @@ def test_views_that_the_embedder_lacks_are_told_at_once(search, tmp_path):
         swept(search, tmp_path, space=space)
 
 
-def test_the_usual_space_goes_by_the_task():
-    usual = default_space(Recipe(), modality="text", views=("pooled", "first"), described=True)
-    assert {"views", "words", "similarity", "folds", "weight_ridge"} <= set(usual)
-    sample_images = default_space(Recipe(), modality="image", views=("pooled",), described=False)
-    assert not {"views", "words", "similarity", "class_input"} & set(sample_images)
-    assert all(getattr(Recipe(), name) in part for name, part in usual.items())
+@pytest.mark.parametrize(("modality", "usual"), [("text", True), ("image", False)])
+def test_the_usual_space_goes_by_the_task(modality, usual):
+    embedder = HashEmbedder(width=4) if usual else PixelEmbedder()
+    space = default_space(setup_of(embedder, modality))
+    assert ({"words", "similarity", "class_input"} <= set(space)) == usual
+    assert {"folds", "weight_ridge"} <= set(space)
+    assert all(getattr(Recipe(), name) in part for name, part in space.items())
     with pytest.raises(RecipeError, match="name others with --search"):
-        default_space(Recipe.preset("paper"), modality="text", views=("pooled",), described=True)
+        default_space(setup_of(embedder, modality, Recipe.preset("paper")))
+
+
+def setup_of(embedder, modality, recipe=Recipe()):
+    task = SimpleNamespace(modality=modality)
+    return SimpleNamespace(recipe=recipe, task=task, embedder=embedder)
+
+
+def test_the_same_text_under_another_id_is_in_the_same_fold():
+    samples = [
+        Sample(text, name, id=f"{name}{i}{copy}")
+        for name in "ab"
+        for i, text in enumerate(f"{name} {n}" for n in range(6))
+        for copy in range(2)
+    ]
+    folds = folds_of(Task((ClassSpec("a"), ClassSpec("b")), tuple(samples)), 3, seed=0)
+    np.testing.assert_array_equal(folds[::2], folds[1::2])
+    assert np.bincount(folds[::2]).tolist() == [4, 4, 4]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from shutil import get_terminal_size
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adamab.cli.console import Bar, counted, echo, print_json, print_table, progress, say, say_passed_over
+from adamab.cli.console import counted, echo, print_json, print_table, progress, say, say_passed_over
 from adamab.cli.options import (
     Address,
     AllJson,
@@ -33,7 +33,7 @@ from adamab.cli.options import (
 if TYPE_CHECKING:
     from adamab.engines import Engine
     from adamab.run.settings import FitSetup
-    from adamab.sweep import Outcome, Search, Space, Sweep
+    from adamab.sweep import Outcome, Search, Sweep
 
 Searched = Annotated[
     list[str] | None,
@@ -45,7 +45,7 @@ Searched = Annotated[
     ),
 ]
 Output = Annotated[
-    Path, typer.Option("--output", "-o", metavar="DIR", help="Its directory; a sweep there is taken up.")
+    Path, typer.Option("--output", "-o", metavar="DIR", help="Its directory; a sweep there is resumed.")
 ]
 Sampler = Annotated[str, typer.Option(metavar="NAME", help="What Optuna proposes by: tpe or random.")]
 DryRun = Annotated[
@@ -80,7 +80,7 @@ def sweep(
     """
     from adamab.cli.errors import need_torch_for
     from adamab.errors import RecipeError, short
-    from adamab.sweep import Search, Sweep, need_optuna, parse_space, vectors_for
+    from adamab.sweep import Search, Sweep, default_space, need_optuna, parse_space, vectors_for
 
     chosen = engine_of(engine, address, jobs)
     if sampler not in ("tpe", "random"):
@@ -100,7 +100,7 @@ def sweep(
         task=order.task,
         vectors=vectors_for(order.task, order.embedder, order.embedder_spec),
         recipe=order.recipe,
-        space=parse_space(order.recipe, search) if search else _default_space(order),
+        space=parse_space(order.recipe, search) if search else default_space(order),
         n_folds=folds,
         trials=trials,
         seed=seed,
@@ -131,17 +131,6 @@ def _set_up(task: str, **options: Any) -> FitSetup:
     return set_up(read, settings)
 
 
-def _default_space(order: FitSetup) -> Space:
-    from adamab.sweep import default_space
-
-    return default_space(
-        order.recipe,
-        modality=order.task.modality,
-        views=order.embedder.views,
-        described="text" in order.embedder.modalities,
-    )
-
-
 def _dry_run(search: Search, order: FitSetup, *, as_json: bool) -> None:
     from adamab.cli.summaries import print_plan
     from adamab.run.plan import plan_fit
@@ -161,11 +150,15 @@ def _dry_run(search: Search, order: FitSetup, *, as_json: bool) -> None:
 def _run(sweep: Sweep, order: FitSetup, engine: Engine, *, quiet: bool) -> Outcome:
     from adamab.cli.console import make_folder
     from adamab.cli.errors import stop_gently
+    from adamab.engines import HERE
     from adamab.providers.metering import CallContext, Ledger
-    from adamab.sweep import SPENDING, embed_all
+    from adamab.sweep import SPENDING, asks_while_fitting, embed_all
 
     make_folder(sweep.directory, " for the sweep")
-    engine = _engine_for(order, engine, quiet=quiet)
+    if engine != HERE and asks_while_fitting(order.task, order.embedder):
+        engine = HERE
+        if not quiet:
+            say("note: class prompts quote examples, so the fits call the API; one process does it all")
     with (
         progress("embedding", quiet=quiet) as bar,
         Ledger(order.budget, sweep.directory / SPENDING) as ledger,
@@ -174,35 +167,7 @@ def _run(sweep: Sweep, order: FitSetup, engine: Engine, *, quiet: bool) -> Outco
         CallContext(order.budget, order.settings.prices, ledger, stop=stop).connected(order.embedder, None),
     ):
         embed = partial(embed_all, sweep.search, order.embedder)
-        return sweep.run(engine=engine, on_fit=_teller(bar), prepare=embed)
-
-
-def _engine_for(order: FitSetup, engine: Engine, *, quiet: bool) -> Engine:
-    from adamab.engines import HERE
-    from adamab.sweep import asks_while_fitting
-
-    if not asks_while_fitting(order.task, order.embedder):
-        return engine
-    if engine != HERE and not quiet:
-        say(
-            "note: wordings quote examples, so fits ask the API under one budget, and one process does it all"
-        )
-    return HERE
-
-
-def _teller(bar: Bar) -> Callable[[int, int, str], None]:
-    """A bar for the search, and one for the examination."""
-    shown: tuple[str, int] = "", 0
-
-    def on_fit(done: int, total: int, what: str) -> None:
-        nonlocal shown
-        if shown[0] != what:
-            bar.phase(what, total)
-            shown = what, 0
-        bar.step(done - shown[1])
-        shown = what, done
-
-    return on_fit
+        return sweep.run(engine=engine, bar=bar, prepare=embed)
 
 
 def _report(outcome: Outcome, directory: Path, fit: Sequence[str], *, as_json: bool, quiet: bool) -> None:
