@@ -64,7 +64,7 @@ def test_a_dry_run_leaves_nothing(adamab, folder):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (["--engine=spark"], "--engine 'spark' is unknown; choose local or ray"),
         (["--address=10.0.0.1:6379"], "--address is that of a Ray cluster; add --engine ray"),
@@ -74,8 +74,8 @@ def test_a_dry_run_leaves_nothing(adamab, folder):
         (["--budget=5 samples"], "a sweep generates nothing"),
     ],
 )
-def test_what_cannot_be_is_refused(refused, folder, options, told):
-    assert told in refused(*SWEEP, *options)
+def test_what_cannot_be_is_refused(refused, folder, options, message):
+    assert message in refused(*SWEEP, *options)
     assert not (folder / "out").exists()
 
 
@@ -125,25 +125,13 @@ def test_fits_that_ask_an_api_themselves_keep_to_the_budget(adamab, folder, paid
     assert server.count("/embeddings") == 6
 
 
-def test_one_example_a_class_is_told(refused, folder):
-    task = json.loads((folder / "task.yaml").read_text())
-    for c in task["classes"]:
-        c["examples"] = c["examples"][:1]
-    (folder / "task.yaml").write_text(json.dumps(task))
-    assert "no class has two examples, so none can be held out" in refused(*SWEEP)
-
-
 def test_a_missing_optuna_is_told_with_its_extra(refused, folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    assert (
-        "Optuna, which proposes what a sweep tries, is not installed; run: pip install 'adamab[sweep]'"
-        in (refused(*SWEEP))
-    )
+    assert "pip install 'adamab[sweep]'" in refused(*SWEEP)
 
 
 def test_a_folder_of_other_files_is_not_taken(refused, folder):
     (folder / "mine").mkdir()
     (folder / "mine" / "data.csv").write_text("text\nhello\n")
-    told = refused("sweep", "task.yaml", "-o", "mine", "--trials", "2")
-    assert "mine: holds other files" in told
+    assert "mine: holds other files" in refused("sweep", "task.yaml", "-o", "mine", "--trials", "2")
     assert [path.name for path in (folder / "mine").iterdir()] == ["data.csv"]

@@ -221,7 +221,7 @@ def test_views_that_the_embedder_lacks_are_told_at_once(search, tmp_path):
 @pytest.mark.parametrize(("modality", "usual"), [("text", True), ("image", False)])
 def test_the_usual_space_goes_by_the_task(modality, usual):
     embedder = HashEmbedder(width=4) if usual else PixelEmbedder()
-    space = default_space(setup_of(embedder, modality))
+    space = default_space(setup_of(embedder, modality, Recipe()))
     assert ({"words", "similarity", "class_input"} <= set(space)) == usual
     assert {"folds", "weight_ridge"} <= set(space)
     assert all(getattr(Recipe(), name) in part for name, part in space.items())
@@ -229,7 +229,7 @@ def test_the_usual_space_goes_by_the_task(modality, usual):
         default_space(setup_of(embedder, modality, Recipe.preset("paper")))
 
 
-def setup_of(embedder, modality, recipe=Recipe()):
+def setup_of(embedder, modality, recipe):
     task = SimpleNamespace(modality=modality)
     return SimpleNamespace(recipe=recipe, task=task, embedder=embedder)
 
