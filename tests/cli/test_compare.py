@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from adamab.compare.base import Baseline
-from adamab.compare.bench import Setup, compare, paired_difference, unseen
-from adamab.compare.methods import ON_GIVEN, WITH_GENERATOR, Method, chosen_methods
+from adamab.compare.bench import compare, paired_difference, unseen
+from adamab.compare.methods import ON_GIVEN, WITH_GENERATOR, Method
 from adamab.providers.async_bridge import run_sync
-from adamab.providers.registry import resolve_generator
+from adamab.run.settings import FitSettings, set_up
 from adamab.task import Prompts, Sample, Task
 from adamab.task.recipe import Recipe
 from adamab.testing import HashEmbedder, PixelEmbedder, ProviderServer
@@ -39,9 +39,11 @@ def test_all_usual_methods_in_one_table(adamab, folder):
 
 
 def test_figures_for_machines(adamab, folder):
-    result = adamab(*TASK, "--json")
+    result = adamab(*TASK, "--json", "--seed", "3")
     rows = rows_of(result)
     assert tuple(rows) == ON_GIVEN
+    again = rows_of(adamab(*TASK, "--json", "--seed", "3"))
+    assert [row["accuracy"] for row in again.values()] == [row["accuracy"] for row in rows.values()]
     for name, row in rows.items():
         assert row["samples"] == 9
         assert row["accuracy"]["low"] <= row["accuracy"]["value"] <= row["accuracy"]["high"]
@@ -50,17 +52,9 @@ def test_figures_for_machines(adamab, folder):
     assert rows["linear-probe"]["n_parameters"] == 3 * 16 + 3
     assert rows["zero-shot"]["n_parameters"] == 0
     assert rows["calibrator"]["n_parameters"] > 0
-    told = json.loads(result.stdout)
-    assert (told["reference"], told["n_test"], told["left_out"]) == ("calibrator", 9, 0)
-    assert told["spent"]["calls"] == 0
-
-
-def test_the_same_twice(adamab, folder):
-    def shown():
-        rows = rows_of(adamab(*TASK, "--json", "--seed", "3"))
-        return {n: {k: v for k, v in row.items() if "seconds" not in k} for n, row in rows.items()}
-
-    assert shown() == shown()
+    read = json.loads(result.stdout)
+    assert (read["reference"], read["n_test"], read["left_out"]) == ("calibrator", 9, 0)
+    assert read["spent"]["calls"] == 0
 
 
 def test_synthetic_samples_serve_every_method_that_asks(adamab, folder, write_npz):
@@ -69,8 +63,8 @@ def test_synthetic_samples_serve_every_method_that_asks(adamab, folder, write_np
     (folder / "more.csv").write_text(
         "text,label\n" + "".join(f"{t},{n}\n" for t, n in zip(lines, names, strict=True))
     )
-    with np.load(folder / "vectors.npz") as found:
-        write_npz(folder / "vectors.npz", [*found["ids"].tolist(), *lines])
+    with np.load(folder / "vectors.npz") as archive:
+        write_npz(folder / "vectors.npz", [*archive["ids"].tolist(), *lines])
     more = ("--generator", "replay:more.csv", "--budget", "6 samples", "--json")
     rows = rows_of(adamab(*TASK, *more))
     assert tuple(rows) == (*ON_GIVEN, *WITH_GENERATOR)
@@ -87,27 +81,20 @@ def test_test_data_never_reaches_training(adamab, folder):
     task = json.loads((folder / "task.yaml").read_text())
     task["classes"][0]["examples"].append("Money PLEASE!")
     (folder / "task.yaml").write_text(json.dumps(task))
-    with np.load(folder / "vectors.npz") as found:
-        ids, vectors = found["ids"].tolist(), found["view/pooled"]
+    with np.load(folder / "vectors.npz") as archive:
+        ids, vectors = archive["ids"].tolist(), archive["view/pooled"]
     extended = {"ids": [*ids, "Money PLEASE!"], "view/pooled": np.concatenate([vectors, vectors[:1]])}
     np.savez(folder / "vectors.npz", **{k: np.array(v) for k, v in extended.items()})
     result = adamab(*TASK, "--methods", "knn")
     assert result.stderr == "warning: 1 test sample is also a given one and was left out\n"
     assert "8 test texts" in result.stdout
     options = ("--generator", "replay:new.jsonl", "--budget", "9", "--methods", "knn+round-robin", "--json")
-    told = json.loads(adamab(*TASK, *options).stdout)
-    assert told["rows"][0]["samples"] == 10  # all that the generator has is test data, or given
-    assert any("kept out because the test data has them" in note for note in told["notes"])
+    read = json.loads(adamab(*TASK, *options).stdout)
+    assert read["rows"][0]["samples"] == 10  # all that the generator has is test data, or given
+    assert any("kept out because the test data has them" in note for note in read["notes"])
 
 
-def test_a_given_text_within_a_test_text_is_a_leak_and_the_other_way_round():
-    long = "my parcel was delivered to the wrong house again"
-    task = Task.from_mapping({"a": [long], "b": ["praise", f"well, {long[::-1]}"]})
-    test = [Sample(f"Hello, {long}", "a"), Sample(long[::-1], "b"), Sample("praise be", "b")]
-    assert [sample.text for sample in unseen(task, test)] == ["praise be"]
-
-
-def test_output_files(adamab, folder, refused):
+def test_output_files(adamab, folder):
     chosen = (*TASK, "--methods", "zero-shot,calibrator")
     for ending in ("md", "csv", "json"):
         assert adamab(*chosen, "-o", f"out.{ending}").exit_code == 0
@@ -118,8 +105,6 @@ def test_output_files(adamab, folder, refused):
     assert [row["method"] for row in rows] == ["zero-shot", "calibrator"]
     assert rows[0]["difference"] != ""
     assert json.loads((folder / "out.json").read_text())["reference"] == "calibrator"
-    assert "unknown ending" in refused(*chosen, "-o", "out.txt")
-    assert "no such folder" in refused(*chosen, "-o", "none/out.md")
 
 
 def test_a_method_that_fails_is_named_and_the_others_go_on(adamab, folder, refused, monkeypatch):
@@ -136,30 +121,26 @@ def _missing(name):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (("--methods", "knnn"), "did you mean 'knn'"),
         (("--methods", ","), "no method is named"),
         (("--methods", "chat"), "write chat:MODEL"),
         (("--methods", "calibrator+adamab"), "name a --generator"),
-        (("--methods", "calibrator+best"), "unknown method"),
         (("--against", "setfit"), "not among the methods"),
         (("--budget", "5 samples"), "name what writes them"),
-        (("--budget", "much"), "not a number with a unit"),
-        (("--recipe", "mine"), "unknown recipe"),
-        (("--set", "dropuot=1"), "did you mean 'dropout'?"),
-        (("--embedder", "npz:none.npz"), "no such file"),
-        (("--generator", "oracle"), "unknown generator"),
+        (("-o", "out.txt"), "unknown ending"),
+        (("-o", "none/out.md"), "no such folder"),
     ],
 )
-def test_bad_options(refused, folder, options, told):
-    assert told in refused(*TASK, *options)
+def test_bad_options(refused, folder, options, message):
+    assert message in refused(*TASK, *options)
 
 
 def test_bad_data(adamab, refused, folder):
     with open(folder / "new.jsonl", "a") as stream:
         stream.write('{"text": "sign in fails", "label": "odd"}\n')
-    assert "1 of 10 rows are of classes that the task lacks, such as 'odd' (1)" in refused(*TASK)
+    assert "1 of 10 rows are of unknown classes: 'odd' (1)" in refused(*TASK)
     assert "9 test texts" in adamab(*TASK, "--methods", "knn", "--skip-unknown").stdout
     (folder / "new.jsonl").write_text('{"text": "She likes it", "label": "praise"}\n')
     assert "nothing to compare on" in refused(*TASK)
@@ -168,9 +149,9 @@ def test_bad_data(adamab, refused, folder):
 
 
 def test_without_vectors_of_the_wordings_the_samples_stand_alone(adamab, folder):
-    with np.load(folder / "vectors.npz") as found:
-        keep = [": " not in text for text in found["ids"].tolist()]
-        np.savez(folder / "only.npz", **{k: found[k][keep] for k in ("ids", "view/pooled")})
+    with np.load(folder / "vectors.npz") as archive:
+        keep = [": " not in text for text in archive["ids"].tolist()]
+        np.savez(folder / "only.npz", **{k: archive[k][keep] for k in ("ids", "view/pooled")})
     result = adamab(*TASK, "--embedder", "npz:only.npz", "--json")
     assert set(rows_of(result)) == set(ON_GIVEN) - {"zero-shot", "centred"}
     failed = json.loads(result.stdout)["failed"]
@@ -190,10 +171,10 @@ def test_images(adamab, tmp_path, monkeypatch, paint):
         "zero-shot,class-mean,setfit,calibrator,calibrator+random",
     )
     more = ("--generator", "transform", "--budget", "3 samples", "--set", "near_duplicate=none", "--json")
-    told = json.loads(adamab("compare", "given", "test", *options, *more, *FAST).stdout)
-    rows = {row["method"]: row for row in told["rows"]}
+    read = json.loads(adamab("compare", "given", "test", *options, *more, *FAST).stdout)
+    rows = {row["method"]: row for row in read["rows"]}
     assert set(rows) == {"class-mean", "calibrator", "calibrator+random"}
-    assert set(told["failed"]) == {"zero-shot", "setfit"}
+    assert set(read["failed"]) == {"zero-shot", "setfit"}
     assert rows["class-mean"]["accuracy"]["value"] == 1.0
     assert rows["calibrator+random"]["samples"] == 9
 
@@ -201,8 +182,8 @@ def test_images(adamab, tmp_path, monkeypatch, paint):
 def test_long_texts_are_told(adamab, folder, monkeypatch):
     toy = HashEmbedder(width=16, max_words=3)
     monkeypatch.setattr("adamab.providers.registry.resolve_embedder", lambda spec, **options: toy)
-    told = adamab(*TASK[:3], "--embedder", "toy", *FAST, "--methods", "knn").stderr
-    assert "longer than the embedder takes" in told
+    result = adamab(*TASK[:3], "--embedder", "toy", *FAST, "--methods", "knn")
+    assert "longer than the embedder takes" in result.stderr
 
 
 @pytest.fixture
@@ -237,11 +218,6 @@ def test_an_answer_that_names_no_class_is_wrong(adamab, folder, server, monkeypa
     assert "9 none" in json.loads(result.stdout)["notes"][0]
 
 
-def test_dry_run_without_calls(adamab, folder):
-    result = adamab(*TASK, "--dry-run")
-    assert "no calls, nothing leaves the machine" in result.stdout
-
-
 def test_policies_ask_for_a_batch_once(adamab, folder, server):
     spec = f"openai:m?base_url={server.url}/v1&first_wait=0.01"
     options = ("--embedder", spec, "--generator", spec, "--budget", "4 samples", "--set", "batch=2")
@@ -249,10 +225,17 @@ def test_policies_ask_for_a_batch_once(adamab, folder, server):
     plan = json.loads(adamab(*TASK[:3], *FAST, *options, *chosen, "--dry-run").stdout)
     assert {"embed", "embed the test data", "random: generate"} < set(plan["by_purpose"])
     assert server.count() == 0
-    told = json.loads(adamab(*TASK[:3], *FAST, *options, *chosen).stdout)
-    assert [row["samples"] for row in told["rows"]] == [13, 13, 13]
-    assert told["spent"]["calls"] == server.count() <= plan["at_most"]["calls"]
+    read = json.loads(adamab(*TASK[:3], *FAST, *options, *chosen).stdout)
+    assert [row["samples"] for row in read["rows"]] == [13, 13, 13]
+    assert read["spent"]["calls"] == server.count() <= plan["at_most"]["calls"]
     assert server.billed("/chat/completions") <= 4
+
+
+def test_a_given_text_within_a_test_text_is_a_leak_and_the_other_way_round():
+    long = "my parcel was delivered to the wrong house again"
+    task = Task.from_mapping({"a": [long], "b": ["praise", f"well, {long[::-1]}"]})
+    test = [Sample(f"Hello, {long}", "a"), Sample(long[::-1], "b"), Sample("praise be", "b")]
+    assert [sample.text for sample in unseen(task, test)] == ["praise be"]
 
 
 def test_paired_differences():
@@ -264,19 +247,13 @@ def test_paired_differences():
     assert (same.value, same.low, same.high) == (0, 0, 0)
 
 
-def test_names():
-    assert Method.parse("chat:a+b") == Method("chat:a+b")
-    assert str(Method.parse(" knn+greedy ")) == "knn+greedy"
-    assert len(chosen_methods(None, generator=True)) == len(ON_GIVEN) + len(WITH_GENERATOR)
-
-
-class Seen(Baseline):
+class Recording(Baseline):
     """Keeps what it is given to learn from."""
 
-    name, data = "seen", None
+    name, data = "recording", None
 
     def _fit(self, data):
-        Seen.data = data
+        Recording.data = data
 
     def _predict_proba(self, views, texts):
         return np.full((len(texts), len(self.classes_)), 1 / len(self.classes_))
@@ -284,14 +261,15 @@ class Seen(Baseline):
 
 @pytest.mark.parametrize("quoting", [False, True])
 def test_baselines_know_the_wordings_without_examples_too(monkeypatch, quoting):
-    monkeypatch.setattr("adamab.compare.bench.make_baseline", lambda spec, **options: Seen())
+    monkeypatch.setattr("adamab.compare.bench.make_baseline", lambda spec, **options: Recording())
     given = {"refund": ["money back please", "send it back"], "praise": ["likes it", "so happy"]}
     task = Task.from_mapping(given, prompts=Prompts(with_examples=quoting))
-    compare(Setup(task, HashEmbedder(width=16), [Sample("my money", "refund")]), [Method("knn")])
+    setup = set_up(task, FitSettings(embedder=HashEmbedder(width=16)))
+    compare(setup, [Sample("my money", "refund")], [Method("knn")])
     plain = run_sync(HashEmbedder(width=16).embed([Prompts().class_text(c) for c in task.classes])).views
-    found = Seen.data.plain_class_views if quoting else Seen.data.class_views
-    np.testing.assert_array_equal(found["pooled"], plain["pooled"])
-    assert bool(Seen.data.plain_class_views) == quoting
+    views = Recording.data.plain_class_views if quoting else Recording.data.class_views
+    np.testing.assert_array_equal(views["pooled"], plain["pooled"])
+    assert bool(Recording.data.plain_class_views) == quoting
 
 
 def test_the_plan_has_the_wordings_without_examples(adamab, folder, server):
@@ -305,23 +283,23 @@ def test_the_plan_has_the_wordings_without_examples(adamab, folder, server):
     )
     plan = json.loads(adamab(*command, "--methods", "knn", "--dry-run").stdout)
     assert plan["by_purpose"][plain]["expected"]["calls"] == 1
-    told = json.loads(adamab(*command, "--methods", "knn").stdout)
-    assert told["spent"]["calls"] == server.count() <= plan["at_most"]["calls"]
+    read = json.loads(adamab(*command, "--methods", "knn").stdout)
+    assert read["spent"]["calls"] == server.count() <= plan["at_most"]["calls"]
 
 
 def test_a_chat_model_is_shown_given_samples_and_no_generated_ones(server, tmp_path):
     given = {"refund": ["money back please", "send it back"], "praise": ["likes it", "so happy"]}
     new = [{"label": "refund", "text": "return the sum"}, {"label": "praise", "text": "what a joy"}]
     (tmp_path / "new.jsonl").write_text("".join(json.dumps(row) + "\n" for row in new))
-    setup = Setup(
-        Task.from_mapping(given, prompts=Prompts(with_examples=True)),
-        HashEmbedder(width=16),
-        [Sample("where is my money", "refund")],
-        Recipe(folds=2, checkpoints=(0, 6), batch=1, rounds_per_class=1),
-        new_generator=lambda: resolve_generator(f"replay:{tmp_path / 'new.jsonl'}"),
+    settings = FitSettings(
+        embedder=HashEmbedder(width=16),
+        generator=f"replay:{tmp_path / 'new.jsonl'}",
+        recipe=Recipe(folds=2, checkpoints=(0, 6), batch=1, rounds_per_class=1),
     )
-    found = compare(setup, [Method.parse(f"chat:m?base_url={server.url}/v1+round-robin")])
-    assert found.rows[0].samples == 6
-    (asked,) = (seen.body["messages"][0]["content"] for seen in server.seen)
-    assert all(text in asked for texts in given.values() for text in texts)
-    assert not any(row["text"] in asked for row in new)
+    setup = set_up(Task.from_mapping(given, prompts=Prompts(with_examples=True)), settings)
+    methods = [Method.parse(f"chat:m?base_url={server.url}/v1+round-robin")]
+    comparison = compare(setup, [Sample("where is my money", "refund")], methods)
+    assert comparison.rows[0].samples == 6
+    (prompt,) = (seen.body["messages"][0]["content"] for seen in server.seen)
+    assert all(text in prompt for texts in given.values() for text in texts)
+    assert not any(row["text"] in prompt for row in new)

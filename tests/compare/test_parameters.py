@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from adamab.compare.bench import Setup, compare, n_parameters
+from adamab.compare.bench import compare, n_parameters
 from adamab.compare.methods import Method
 from adamab.model import Classifier, Head
+from adamab.run.settings import FitSettings, set_up
 from adamab.task import Sample, Task
 from adamab.task.recipe import Recipe
 from adamab.testing import HashEmbedder
@@ -58,6 +59,6 @@ def test_each_kind_of_head_counts_what_it_learned(heads, options, count):
 @pytest.mark.parametrize(("layers", "towers"), [(1, 2 * 16 * 16), (3, 2 * (16 * 4 + 4 * 4 + 4 * 16))])
 def test_compare_counts_all_that_a_fit_has_trained(layers, towers):
     recipe = Recipe(layers=layers, words=False, folds=2, checkpoints=(0, 4))
-    setup = Setup(TASK, HashEmbedder(width=16), [Sample("the hammer", "tool")], recipe)
-    (row,) = compare(setup, [Method("calibrator")]).rows
+    setup = set_up(TASK, FitSettings(embedder=HashEmbedder(width=16), recipe=recipe))
+    (row,) = compare(setup, [Sample("the hammer", "tool")], [Method("calibrator")]).rows
     assert row.n_parameters == towers + 3 * 16 + (3 * 16 + 3)  # free vectors and a discriminant

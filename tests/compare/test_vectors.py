@@ -118,13 +118,32 @@ def test_centring_without_samples_leaves_queries_where_they_are():
     assert CentredSimilarity().fit(data).predict(np.eye(3, 6)) == ["a", "b", "c"]
 
 
-def test_svm_strength_is_chosen_by_the_training_samples():
+@pytest.mark.parametrize("kind", [LinearProbe, LinearSVM])
+def test_the_strength_is_chosen_by_the_training_samples(kind):
     x, y = blobs(5)
-    assert LinearSVM().fit(x, y).strength_ == 10
-    assert LinearSVM(strength=0.5).fit(x, y).strength_ == 0.5
+    assert kind().fit(100 * x, y).strength_ == 10  # of equals
+    assert kind().fit(*blobs(1)).strength_ == 10  # nothing to choose by
+    assert kind(strength=0.5).fit(x, y).strength_ == 0.5
     rng = np.random.default_rng(0)
     noise, labels = rng.standard_normal((60, 6)), ["a", "b"] * 30
-    assert 1e-2 <= LinearSVM().fit(noise, labels).strength_ <= 1e4
+    assert 1e-2 <= kind().fit(noise, labels).strength_ <= 1e4
+
+
+def test_what_cannot_be_learned_from_is_one_line():
+    with pytest.raises(TaskError, match="without labels"):
+        LinearProbe().fit([[1.0, 2.0]])
+    with pytest.raises(TaskError, match="two classes"):
+        LinearProbe().fit([[1.0], [2.0]], ["a", "a"])
+    with pytest.raises(TaskError, match="'z' is not among"):
+        LinearProbe().fit(TrainingData({"pooled": np.eye(2)}, ["a", "z"], ("a", "b")))
+    with pytest.raises(TaskError, match="describe them"):
+        Similarity().fit(np.eye(2), ["a", "b"])
+
+
+def test_class_mean_counts_a_long_vector_as_one():
+    x = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 100.0], [0.3, 0.8]])
+    baseline = ClassMean().fit(x, ["a", "a", "a", "b"])
+    assert baseline.predict(x) == ["a", "a", "b", "b"]  # by length, "a" would lie along the third
 
 
 def test_svm_probabilities_follow_the_decision_values():
@@ -193,12 +212,12 @@ def test_names_options_and_mistakes():
     assert make_baseline("zero-shot", view="layers").view == "layers"
     assert method_name("chat:gpt-4o-mini?rpm=5") == "chat"
     assert set(ON_VECTORS) < set(METHODS)
-    for spec, told in (
+    for spec, message in (
         ("kn", "did you mean 'knn'"),
         ("knn:3", "write knn"),
         ("chat", "write chat:MODEL"),
         ("knn?k=many", "is not a number"),
         ("knn?q=3", "does not take these options"),
     ):
-        with pytest.raises(TaskError, match=told.replace("?", r"\?")):
+        with pytest.raises(TaskError, match=message.replace("?", r"\?")):
             make_baseline(spec)

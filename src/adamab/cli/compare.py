@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,6 +26,7 @@ from adamab.cli.options import (
     Settings,
     Task,
     command_line,
+    known_samples,
     settings_of,
 )
 
@@ -35,9 +35,8 @@ if TYPE_CHECKING:
     from adamab.compare.methods import Method
     from adamab.providers.http import ApiClient
     from adamab.providers.metering import CallContext
-    from adamab.run.settings import FitSettings, FitSetup
+    from adamab.run.settings import FitSetup
     from adamab.task import Sample
-    from adamab.task import Task as TaskRead
 
 Data = Annotated[
     str,
@@ -93,7 +92,8 @@ def compare(
     from adamab.compare.bench import plan_comparison
     from adamab.compare.methods import chosen_methods, reference_of
     from adamab.compare.report import check_output
-    from adamab.task import load_task
+    from adamab.run.settings import set_up
+    from adamab.task import load_task, read_image_samples, read_samples
 
     chosen = chosen_methods(methods, generator=generator != "none")
     reference_of(chosen, against)
@@ -111,13 +111,14 @@ def compare(
         long_texts=long_texts,
         cache=not no_cache,
     )
-    with _cache(not no_cache) as folder:
-        order = _set_up(load_task(task), chosen_settings, folder)
-        test = _test(data, order, skip_unknown)
-        if dry_run:
-            print_plan(plan_comparison(order, test, chosen), as_json=as_json)
-            return
-        comparison, outside = _compare(order, test, chosen, against, cache=not no_cache)
+    setup = set_up(load_task(task), chosen_settings)
+    images = setup.task.modality == "image"
+    samples = read_image_samples(data) if images else read_samples(data)
+    test = known_samples(data, samples, setup.task.class_names, skip_unknown)
+    if dry_run:
+        print_plan(plan_comparison(setup, test, chosen), as_json=as_json)
+        return
+    comparison, calls = _compare(setup, test, chosen, against)
     options = {
         "--methods": methods,
         "--against": against,
@@ -129,90 +130,39 @@ def compare(
         "--long-texts": long_texts,
     }
     command = shlex.join(command_line("compare", task, data, options=options, settings=settings))
-    _report(comparison, outside, command, output, embedder=order.embedder_spec, as_json=as_json)
-
-
-def _set_up(task: TaskRead, settings: FitSettings, folder: Path | None) -> FitSetup:
-    from dataclasses import replace
-
-    from adamab.providers.cache import CachedEmbedder, VectorCache
-    from adamab.run.settings import set_up
-
-    setup = set_up(task, settings)
-    if folder is None or not setup.embedder.cacheable:
-        return setup
-    embedder = CachedEmbedder(setup.embedder, VectorCache(folder / "vectors.sqlite"))  # fits share vectors
-    return replace(setup, embedder=embedder)
-
-
-@contextmanager
-def _cache(shared: bool) -> Iterator[Path | None]:
-    """A folder for this comparison's own vectors where the cache of all runs is off."""
-    from tempfile import TemporaryDirectory
-
-    if shared:
-        yield None
-        return
-    with TemporaryDirectory(prefix="adamab-") as folder:
-        yield Path(folder)
-
-
-def _test(data: str, order: FitSetup, skip_unknown: bool) -> Sequence[Sample]:
-    from adamab.errors import TaskError, place, short
-    from adamab.task import read_image_samples, read_samples
-
-    samples = read_image_samples(data) if order.task.modality == "image" else read_samples(data)
-    names = set(order.task.class_names)
-    known = [sample for sample in samples if sample.class_name in names]
-    unknown = Counter(sample.class_name for sample in samples if sample.class_name not in names)
-    if not unknown or (skip_unknown and known):
-        return known
-    first, count = unknown.most_common(1)[0]
-    remedy = "leave them out with --skip-unknown" if known else "is this the right file?"
-    raise TaskError(
-        f"{place(data)}: {unknown.total()} of {len(samples)} rows are of classes that the task lacks, "
-        f"such as {short(first)} ({count}); {remedy}"
-    )
+    _report(comparison, calls, command, output, embedder=setup.embedder_spec, as_json=as_json)
 
 
 def _compare(
-    order: FitSetup, test: Sequence[Sample], methods: Sequence[Method], against: str | None, *, cache: bool
+    setup: FitSetup, test: Sequence[Sample], methods: Sequence[Method], against: str | None
 ) -> tuple[Comparison, CallContext]:
     from adamab.cli.errors import stop_gently
-    from adamab.compare.bench import Setup
     from adamab.compare.bench import compare as run
     from adamab.providers.cache import MemoryReplies
+    from adamab.providers.embedders.stored import MemoryEmbedder
     from adamab.providers.metering import CallContext
-    from adamab.providers.registry import open_generator, shared_images, shared_replies
+    from adamab.providers.registry import shared_replies
 
-    apis: list[ApiClient | None] = [order.embedder.api]  # grows as methods are fitted
-
-    def new_generator() -> Any:
-        generator = open_generator(order.settings.generator, seed=order.settings.seed)
-        apis.append(None if generator is None else generator.api)
-        return generator
-
+    apis: list[ApiClient | None] = [setup.embedder.api]  # grows as methods are fitted
+    embedder = MemoryEmbedder(setup.embedder, lambda: setup.embedder)  # all fits share vectors
     with progress("embedding") as bar, stop_gently(apis) as stop:
-        replies = shared_replies() if cache else MemoryReplies()
-        outside = CallContext(order.budget, order.settings.prices, replies=replies, stop=stop)
-        setup = Setup(
-            task=order.task,
-            embedder=order.embedder,
-            test=test,
-            recipe=order.settings.recipe,
-            seed=order.settings.seed,
-            new_generator=new_generator,
-            outside=outside,
+        replies = shared_replies() if setup.settings.cache else MemoryReplies()
+        calls = CallContext(setup.budget, setup.settings.prices, replies=replies, stop=stop)
+        comparison = run(
+            replace(setup, embedder=embedder),
+            test,
+            methods,
+            against=against,
+            calls=calls,
+            on_method=lambda method: bar.phase(f"fitting {method}"),
             on_api=apis.append,
-            shared_images=shared_images() if cache else None,
         )
-        comparison = run(setup, methods, against=against, on_method=lambda m: bar.phase(f"fitting {m}"))
-    return comparison, outside
+    return comparison, calls
 
 
 def _report(
     comparison: Comparison,
-    outside: CallContext,
+    calls: CallContext,
     command: str,
     output: Path | None,
     *,
@@ -226,7 +176,7 @@ def _report(
 
     if output is not None:
         report.write_output(comparison, output, command=command)
-    spent = spending(outside.spent())
+    spent = spending(calls.spent())
     if as_json:
         print_json({**report.as_json(comparison, command), "spent": spent})
     else:

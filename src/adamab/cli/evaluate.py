@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -28,9 +27,10 @@ from adamab.cli.options import (
     OtherEmbedder,
     Prior,
     asked_for,
+    known_samples,
     notes,
 )
-from adamab.errors import TaskError, place, short
+from adamab.errors import TaskError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from adamab.model import Asked, Confidence
     from adamab.model.predictor import Inference
     from adamab.providers.registry import HasText
-    from adamab.task import Sample
 
     Logits: TypeAlias = NDArray[np.float32]
 
@@ -103,7 +102,7 @@ def evaluate(
     samples = read_image_samples(data) if inference.modality == "image" else read_samples(data)
     if inference.modality == "image":
         say_passed_over(data)
-    known = _known(data, samples, classes, skip_unknown)
+    known = known_samples(data, samples, classes, skip_unknown)
     index = {name: number for number, name in enumerate(classes)}
     truth = np.array([index[sample.class_name] for sample in known], np.int64)
     logits = _logits(inference, known)
@@ -124,22 +123,6 @@ def evaluate(
         say(NOTHING_HELD_OUT)
     if warning := long_text_warning(inference.overlong, classifier.embedder_spec):
         say(warning)
-
-
-def _known(
-    data: str, samples: Sequence[Sample], classes: Sequence[str], skip_unknown: bool
-) -> Sequence[Sample]:
-    names = set(classes)
-    known = [sample for sample in samples if sample.class_name in names]
-    unknown = Counter(sample.class_name for sample in samples if sample.class_name not in names)
-    if unknown and not (skip_unknown and known):
-        named = ", ".join(f"{short(name)} ({count})" for name, count in unknown.most_common(3))
-        remedy = "leave them out with --skip-unknown" if known else "is this the right file?"
-        raise TaskError(
-            f"{place(data)}: {unknown.total()} of {len(samples)} rows are of classes that the model "
-            f"does not know: {named}{', …' if len(unknown) > 3 else ''}; {remedy}"
-        )
-    return known
 
 
 def _logits(inference: Inference, samples: Sequence[HasText]) -> Logits:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from adamab.model.predictor import Inference
     from adamab.providers.metering import Budget, Price
     from adamab.run.settings import FitSettings
+    from adamab.task import Sample
 
 
 Task = Annotated[
@@ -276,6 +278,23 @@ class Caps:
             if spent["calls"]:
                 for line in spending_lines({"spent": spent}):
                     say(line)
+
+
+def known_samples(
+    data: str, samples: Sequence[Sample], classes: Sequence[str], skip_unknown: bool
+) -> list[Sample]:
+    """The samples of classes that are known; others are an error, unless they are to be skipped."""
+    names = set(classes)
+    known = [sample for sample in samples if sample.class_name in names]
+    unknown = Counter(sample.class_name for sample in samples if sample.class_name not in names)
+    if unknown and not (skip_unknown and known):
+        named = ", ".join(f"{short(name)} ({count})" for name, count in unknown.most_common(3))
+        remedy = "leave them out with --skip-unknown" if known else "is this the right file?"
+        raise TaskError(
+            f"{place(data)}: {unknown.total()} of {len(samples)} rows are of unknown classes: {named}"
+            f"{', …' if len(unknown) > 3 else ''}; {remedy}"
+        )
+    return known
 
 
 EngineName = Annotated[

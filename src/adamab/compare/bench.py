@@ -9,11 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,11 +35,8 @@ from adamab.model import Classifier
 from adamab.providers.async_bridge import run_sync
 from adamab.providers.cache import CachedEmbedder
 from adamab.providers.embedders.api import ApiEmbedder
-from adamab.providers.embedders.base import Embedder
-from adamab.providers.generators.base import Generator
-from adamab.providers.image_store import temporary_store
 from adamab.providers.metering import Budget, CallContext, check_prices
-from adamab.providers.registry import embedder_key
+from adamab.providers.registry import embedder_key, open_generator
 from adamab.run import torch_required
 from adamab.run.gate import Holdout
 from adamab.run.plan import Party, Plan, plan_fit, remote_party
@@ -58,23 +54,8 @@ DRAWS = 2000  # of the bootstrap of a difference
 
 
 @dataclass(frozen=True)
-class Setup:
-    """What all methods of a comparison share."""
-
-    task: Task
-    embedder: Embedder
-    test: Sequence[Sample]
-    recipe: Recipe = field(default_factory=Recipe)
-    seed: int = 0
-    new_generator: Callable[[], Generator | None] = lambda: None  # a fresh one for each policy
-    outside: CallContext = field(default_factory=CallContext)  # caps and spending of all of them together
-    on_api: Callable[[ApiClient], None] = lambda api: None  # told of each client that is about to be used
-    shared_images: Path | None = None  # where paid images are kept from run to run
-
-
-@dataclass(frozen=True)
 class Row:
-    """One method, judged. `difference` is its accuracy minus the reference's, on the same samples."""
+    """The figures of one method. `difference` is its accuracy minus the reference's, on the same samples."""
 
     method: str
     samples: int  # that it was fitted on
@@ -102,10 +83,16 @@ class Row:
 class Bench:
     """The vectors that all methods share, and the fits that give them synthetic samples."""
 
-    def __init__(self, setup: Setup, holdout: Holdout) -> None:
-        self.setup, task = setup, setup.task
-        self._holdout = holdout
-        self.recipe = setup.recipe.for_modality(task.modality)
+    def __init__(
+        self,
+        setup: FitSetup,
+        test: Sequence[Sample],
+        holdout: Holdout,
+        calls: CallContext,
+        on_api: Callable[[ApiClient], None],
+    ) -> None:
+        self.setup, self.test, self.calls, task = setup, test, calls, setup.task
+        self._holdout, self._on_api = holdout, on_api
         self.notes: list[str] = []
         # Import torch now, so that its seconds are not counted for the first method that needs it.
         with suppress(ModuleNotFoundError):  # a method that cannot do without will say so
@@ -113,18 +100,16 @@ class Bench:
 
             import_module("adamab.run.fit")
             torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))]).step()  # imports a good deal more
-        self._images = temporary_store(shared=setup.shared_images) if task.modality == "image" else None
         self._fits: dict[str, tuple[FitResult, float] | AdamabError] = {}
         index = {name: number for number, name in enumerate(task.class_names)}
-        self._truth = np.array([index[sample.class_name] for sample in setup.test], np.int64)
-        self._items = items_of(setup.test)
-        with setup.outside.connected(setup.embedder, None):
-            self._side = TaskEmbedder(task, setup.embedder, self.recipe, self._images)
-            self._given = self._side.training_set()
-            side = self._given.describe_classes(self._given.given)
-            self._class_views = {} if side is None else side.views
+        self._truth = np.array([index[sample.class_name] for sample in test], np.int64)
+        with calls.connected(setup.embedder, None):
+            self._embedder = TaskEmbedder(task, setup.embedder, setup.recipe, setup.images)
+            self._given = self._embedder.training_set()
+            described = self._given.describe_classes(self._given.given)
+            self._class_views = {} if described is None else described.views
             self._test_views, overlong = self._embedded_test()
-        self.overlong = self._side.overlong + overlong
+        self.overlong = self._embedder.overlong + overlong
 
     def row(self, method: Method) -> Row:
         """Fit one method and judge it."""
@@ -149,13 +134,13 @@ class Bench:
     def _calibrator(self, policy: str) -> tuple[Floats, dict[str, Any]]:
         fit, seconds = self._fit(policy)
         started = time.perf_counter()
-        texts = [sample.text for sample in self.setup.test]
+        texts = [sample.text for sample in self.test]
         probabilities = fit.classifier.predict_proba(self._test_views, texts)
         return probabilities, {
             "samples": len(self._given) + sum(fit.synthetic_by_class.values()),
             "fit_seconds": seconds,
             "predict_seconds": time.perf_counter() - started,
-            "n_parameters": n_parameters(fit.classifier, self.recipe),
+            "n_parameters": n_parameters(fit.classifier, self.setup.recipe),
         }
 
     def _baseline(self, method: Method) -> tuple[Floats, dict[str, Any]]:
@@ -164,15 +149,15 @@ class Bench:
             raise TaskError(
                 "the embedder has no vectors of the classes' wordings, which this method compares"
             )
-        baseline = make_baseline(method.spec, seed=self.setup.seed, view=self._given.pooled)
+        baseline = make_baseline(method.spec, seed=self.setup.settings.seed, view=self._given.pooled)
         if isinstance(baseline, RemoteBaseline):
-            self.setup.on_api(baseline.api)
+            self._on_api(baseline.api)
         data = self._training_data(method.policy)
-        with metered(baseline, self.setup.outside):
+        with metered(baseline, self.calls):
             started = time.perf_counter()
             baseline.fit(data)
             fitted = time.perf_counter()
-            probabilities: Floats = baseline.predict_proba(self._test_views, self._items)
+            probabilities: Floats = baseline.predict_proba(self._test_views, items_of(self.test))
         seconds = time.perf_counter() - fitted
         others = ", ".join(f"{count} {what}" for what, count in baseline.report().items() if count)
         if others:
@@ -209,18 +194,21 @@ class Bench:
         with torch_required():
             from adamab.run.fit import fit_task
 
-        setup, started = self.setup, time.perf_counter()
+        setup, settings, started = self.setup, self.setup.settings, time.perf_counter()
+        generator = None if policy == NONE else open_generator(settings.generator, seed=settings.seed)
+        if generator is not None and generator.api is not None:
+            self._on_api(generator.api)
         fit = fit_task(
             setup.task,
             setup.embedder,
-            generator=None if policy == NONE else setup.new_generator(),
+            generator=generator,
             policy=policy,
-            recipe=setup.recipe,
-            budget=setup.outside.budget if policy != NONE else Budget(),
-            seed=setup.seed,
+            recipe=settings.recipe,
+            budget=setup.budget if policy != NONE else Budget(),
+            seed=settings.seed,
             holdout=self._holdout,
-            call_context=setup.outside,
-            images=self._images,
+            call_context=self.calls,
+            images=setup.images,
         )
         if policy != NONE:
             self.notes += _generation_notes(policy, fit)
@@ -236,8 +224,8 @@ class Bench:
                 raise TaskError("the generator writes vectors, which only the calibrator is trained on")
             added = fit.synthetic
             if added:
-                with self.setup.outside.connected(self.setup.embedder, None):
-                    new = self._side.embed([sample.text for sample in added])
+                with self.calls.connected(self.setup.embedder, None):
+                    new = self._embedder.embed([sample.text for sample in added])
                 views = {name: np.concatenate([x, new[name]]) for name, x in views.items()}
         return TrainingData.of_task(
             task,
@@ -250,14 +238,14 @@ class Bench:
     @cached_property
     def _plain_class_views(self) -> Mapping[str, Floats]:
         """Of wordings that quote no example."""
-        with self.setup.outside.connected(self.setup.embedder, None):
-            side = self._given.describe_classes(np.zeros(len(self._given), dtype=np.bool_))
-        return {} if side is None else side.views
+        with self.calls.connected(self.setup.embedder, None):
+            described = self._given.describe_classes(np.zeros(len(self._given), dtype=np.bool_))
+        return {} if described is None else described.views
 
     def _embedded_test(self) -> tuple[dict[str, NDArray[np.float32]], int]:
         setup, embedder = self.setup, self.setup.embedder
-        keys = [embedder_key(sample, embedder, setup.task.prompts) for sample in setup.test]
-        views = self.recipe.views or embedder.views
+        keys = [embedder_key(sample, embedder, setup.task.prompts) for sample in self.test]
+        views = setup.recipe.views or embedder.views
         parts = [
             run_sync(embedder.embed(keys[start : start + CHUNK], kind="query", views=views))
             for start in range(0, len(keys), CHUNK)
@@ -300,19 +288,35 @@ class Comparison:
 
 
 def compare(
-    setup: Setup,
+    setup: FitSetup,
+    test: Sequence[Sample],
     methods: Sequence[Method],
     *,
     against: str | None = None,
+    calls: CallContext | None = None,
     on_method: Callable[[Method], None] = lambda method: None,
+    on_api: Callable[[ApiClient], None] = lambda api: None,
 ) -> Comparison:
     """Fit and judge every method; one that cannot be fitted is named with the reason.
 
     Raises the error of the first where none can be fitted.
+
+    Args:
+        setup: the task, its embedder and generator, recipe, seed and caps.
+        test: labelled samples; those that are also given ones are left out.
+        methods: what to fit, in the order of the table.
+        against: the method that the others are compared with.
+        calls: meters the calls of all methods together, and keeps their answers.
+        on_method: called before each method.
+        on_api: called with each client before its first call.
+
+    Returns:
+        The table, the methods without a row, and notes.
     """
     reference = reference_of(methods, against)
-    test = unseen(setup.task, setup.test)
-    bench = Bench(replace(setup, test=test), Holdout(sample.text for sample in setup.test))
+    unseen_test = unseen(setup.task, test)
+    holdout = Holdout(sample.text for sample in test)
+    bench = Bench(setup, unseen_test, holdout, calls or CallContext(setup.budget), on_api)
     rows: list[Row] = []
     failed: dict[str, AdamabError] = {}
     for method in methods:
@@ -331,8 +335,8 @@ def compare(
         modality=setup.task.modality,
         classes=len(setup.task.classes),
         given=len(setup.task.samples),
-        n_test=len(test),
-        left_out=len(setup.test) - len(test),
+        n_test=len(unseen_test),
+        left_out=len(test) - len(unseen_test),
         overlong=bench.overlong,
         reference=None if theirs is None else reference,
         rows=tuple(
@@ -347,7 +351,15 @@ def compare(
 
 
 def unseen(task: Task, test: Sequence[Sample]) -> list[Sample]:
-    """The test samples that are no given samples, nor contain one or stand in one."""
+    """The test samples that neither are given samples, nor contain one, nor are contained in one.
+
+    Args:
+        task: whose samples are given.
+        test: the test samples.
+
+    Returns:
+        Those that a method cannot have learned from; an error where there is none.
+    """
     given = Holdout(sample.text for sample in task.samples)
     held = Holdout(sample.text for sample in test)
     suspects = [sample.text for sample in task.samples if sample.text in held]
@@ -366,7 +378,15 @@ def unseen(task: Task, test: Sequence[Sample]) -> list[Sample]:
 def paired_difference(ours: NDArray[np.bool_], theirs: NDArray[np.bool_], *, draws: int = DRAWS) -> Figure:
     """Accuracy of one minus that of the other, with the interval of a bootstrap over the samples.
 
-    A sample is won, lost or neither; drawing samples anew is drawing these three counts.
+    A sample is won, lost or neither; resampling the samples is drawing these three counts.
+
+    Args:
+        ours: (n,) whether the one method is right.
+        theirs: (n,) whether the other is.
+        draws: of the bootstrap.
+
+    Returns:
+        The difference with its 95 % interval.
     """
     won, lost, n = int((ours & ~theirs).sum()), int((theirs & ~ours).sum()), len(ours)
     counts = np.array([won, lost, n - won - lost])
@@ -380,6 +400,13 @@ def n_parameters(classifier: Classifier, recipe: Recipe) -> int:
 
     Untrained similarity counts nothing. With `layers: 1` a tower is folded away, so that its head looks like
     one of similarity alone, and is counted as a tower.
+
+    Args:
+        classifier: whose heads are counted.
+        recipe: that it was fitted with.
+
+    Returns:
+        How many there are.
     """
     total = 0
     for head in classifier.heads:
@@ -392,44 +419,52 @@ def n_parameters(classifier: Classifier, recipe: Recipe) -> int:
     return total
 
 
-def plan_comparison(order: FitSetup, test: Sequence[Sample], methods: Sequence[Method]) -> Plan:
+def plan_comparison(setup: FitSetup, test: Sequence[Sample], methods: Sequence[Method]) -> Plan:
     """The calls of all methods together; needs no key and touches nothing.
 
     Policies that ask for the same batch share its answer, and fits share vectors, so that this is an
     upper bound where there are several. What caches hold of the test samples is not subtracted.
+
+    Args:
+        setup: as `compare` takes it.
+        test: the test samples.
+        methods: what would be fitted.
+
+    Returns:
+        Calls, tokens and cost, by purpose.
     """
-    test = unseen(order.task, test)
-    plans = [_of_policy(order, policy) for policy in dict.fromkeys([NONE, *(m.policy for m in methods)])]
+    test = unseen(setup.task, test)
+    plans = [_of_policy(setup, policy) for policy in dict.fromkeys([NONE, *(m.policy for m in methods)])]
     parties = [party for plan in plans for party in plan.parties]
-    parties += _vectors(order, test, methods)
-    parties += [party for method in methods for party in _baseline(order, method, test)]
-    check_prices(order.budget, {p.spec: p.price for p in parties if p.host is not None})
+    parties += _vectors(setup, test, methods)
+    parties += [party for method in methods for party in _baseline(setup, method, test)]
+    check_prices(setup.budget, {p.spec: p.price for p in parties if p.host is not None})
     # A policy's fits embed the given samples again only where they quote them otherwise.
     return replace(
         plans[0],
         rounds=sum(plan.rounds for plan in plans),
         samples=sum(plan.samples for plan in plans),
         parties=tuple(parties),
-        budget=order.budget,
+        budget=setup.budget,
         ending=None,
     )
 
 
-def _of_policy(order: FitSetup, policy: str) -> Plan:
-    settings = order.settings.model_copy(update={"policy": policy, "prefetch": 0})
+def _of_policy(setup: FitSetup, policy: str) -> Plan:
+    settings = setup.settings.model_copy(update={"policy": policy, "prefetch": 0})
     if policy == NONE:
-        return plan_fit(replace(order, settings=settings, generator=None))
-    plan = plan_fit(replace(order, settings=settings))
+        return plan_fit(replace(setup, settings=settings, generator=None))
+    plan = plan_fit(replace(setup, settings=settings))
     return replace(plan, parties=tuple(replace(p, purpose=f"{policy}: {p.purpose}") for p in plan.parties))
 
 
-def _vectors(order: FitSetup, test: Sequence[Sample], methods: Sequence[Method]) -> Iterator[Party]:
-    embedder, task, prices = order.embedder, order.task, order.settings.prices
+def _vectors(setup: FitSetup, test: Sequence[Sample], methods: Sequence[Method]) -> Iterator[Party]:
+    embedder, task, prices = setup.embedder, setup.task, setup.settings.prices
     while isinstance(embedder, CachedEmbedder):
         embedder = embedder.embedder
     if not isinstance(embedder, ApiEmbedder):
         return
-    keys = [embedder_key(sample, order.embedder, task.prompts) for sample in test]
+    keys = [embedder_key(sample, setup.embedder, task.prompts) for sample in test]
     usages = embedder.requests_for(list(dict.fromkeys(keys)))
     yield remote_party("embed the test data", embedder.api, ("the test samples",), usages, prices)
     # Where wordings quote examples, baselines are given those that quote nothing as well.
@@ -440,13 +475,13 @@ def _vectors(order: FitSetup, test: Sequence[Sample], methods: Sequence[Method])
         yield remote_party("embed wordings without examples", embedder.api, sends, usages, prices)
 
 
-def _baseline(order: FitSetup, method: Method, test: Sequence[Sample]) -> Iterator[Party]:
+def _baseline(setup: FitSetup, method: Method, test: Sequence[Sample]) -> Iterator[Party]:
     if method.spec == CALIBRATOR:
         return
-    baseline = make_baseline(method.spec, seed=order.settings.seed)
+    baseline = make_baseline(method.spec, seed=setup.settings.seed)
     if not isinstance(baseline, RemoteBaseline):
         return
-    given = ("the given samples",) if order.task.prompts.with_examples else ()
+    given = ("the given samples",) if setup.task.prompts.with_examples else ()
     sends = ("the classes' wordings", *given, "the test samples")
-    usages = baseline.planned(TrainingData.of_task(order.task), items_of(test))
-    yield remote_party(str(method), baseline.api, sends, usages, order.settings.prices)
+    usages = baseline.planned(TrainingData.of_task(setup.task), items_of(test))
+    yield remote_party(str(method), baseline.api, sends, usages, setup.settings.prices)
