@@ -10,7 +10,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -27,24 +28,35 @@ from adamab.predict.ray import ray_cluster
 
 EngineName = Literal["local", "ray"]
 Work: TypeAlias = Callable[[Any, Any], Any]  # an item and what all share -> the result
-Crew: TypeAlias = Callable[[Sequence[Any]], Iterator[tuple[Any, Any]]]  # items -> each with the result
+Crew: TypeAlias = Callable[[Iterable[Any]], Iterator[tuple[Any, Any]]]  # items -> each with the result
 # Small matrices gain nothing from more, and sums would differ with their number.
 _ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS")}
 _RETRIES = 3  # of a task whose worker has died; an error of the task itself would only come again
-_AHEAD = 4  # tasks a processor that Ray knows of: enough for it to have the next ones ready
+_AHEAD = 4  # tasks per processor that Ray knows of: enough for it to have the next ones ready
+PATIENCE = 10.0  # seconds without a free processor before a warning says that we wait
 
 
 @dataclass(frozen=True)
 class Engine:
-    """`jobs` are processes of this machine, or the processors of a Ray cluster that is started for this."""
+    """Where items run.
+
+    Args:
+        name: "local" or "ray".
+        jobs: processes of this machine, or the processors of a Ray cluster that is started for this.
+        address: HOST:PORT of a Ray cluster that is there.
+        task_cpus: the share of a processor that a task of Ray takes.
+        most_tasks: tasks of Ray at a time; None keeps all its processors busy.
+    """
 
     name: EngineName = "local"
     jobs: int = 2
-    address: str | None = None  # of a cluster that is there
+    address: str | None = None
+    task_cpus: float = 1
+    most_tasks: int | None = None
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        """Around several crews, so that they share one connection to Ray; a missing Ray is told now."""
+        """Around several crews, so that they share one connection to Ray; a missing Ray is reported now."""
         if self.name == "local":
             yield
             return
@@ -53,10 +65,16 @@ class Engine:
 
     @contextmanager
     def crew(self, work: Work, shared: Any) -> Iterator[Crew]:
-        """Whoever works; what all items share is handed over once. Items end in no particular order."""
+        """A function that works through items and yields each with its result, in no particular order.
+
+        Args:
+            work: called with an item and what all items share.
+            shared: handed over to each worker once.
+        """
         if self.name == "ray":
             with self.ready(), ray_cluster() as ray:
-                yield partial(_as_tasks, ray, work, ray.put(shared))
+                task = ray.remote(num_cpus=self.task_cpus, max_retries=_RETRIES)(_run_in_task)
+                yield partial(_as_tasks, ray, partial(task.remote, work, [ray.put(shared)]), self.most_tasks)
         elif self.jobs == 0:
             yield partial(_one_by_one, work, shared)
         else:
@@ -67,7 +85,7 @@ class Engine:
 HERE = Engine(jobs=0)
 
 
-def _one_by_one(work: Work, shared: Any, items: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+def _one_by_one(work: Work, shared: Any, items: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
     for item in items:
         with threadpool_limits(1):
             result = work(item, shared)
@@ -84,7 +102,7 @@ def _processes(jobs: int, work: Work, shared: Any) -> Iterator[Any]:
         pool.shutdown(kill_workers=True)  # a cell may take minutes, and nobody waits for it any more
 
 
-def _in_processes(pool: Any, most: int, items: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+def _in_processes(pool: Any, most: int, items: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
     """No more at a time than the pool's own queue takes: a pool that is shut down trips over the others."""
     remaining = iter(items)
     with _starting_processes():
@@ -139,20 +157,26 @@ def _run_in_process(item: Any) -> Any:
     return work(item, shared)
 
 
-def _as_tasks(ray: Any, work: Work, shared: Any, items: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+def _as_tasks(
+    ray: Any, start: Callable[[Any], Any], most: int | None, items: Iterable[Any]
+) -> Iterator[tuple[Any, Any]]:
     """A bounded number of tasks at a time, or waiting for one of thousands would take its time."""
-    task = ray.remote(num_cpus=1, max_retries=_RETRIES)(_run_in_task)
     left, under_way = iter(items), dict[Any, Any]()
+    patience: float | None = PATIENCE
     try:
         while True:
-            room = _AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
+            room = most or _AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
             for item in islice(left, room - len(under_way)):
-                under_way[task.remote(work, [shared], item)] = item
+                under_way[start(item)] = item
             if not under_way:
                 return
-            (ended,), _ = ray.wait(list(under_way))
-            result = _result(ray, ended)
-            yield under_way.pop(ended), result
+            ended, _ = ray.wait(list(under_way), timeout=patience)
+            if not ended and ray.available_resources().get("CPU", 0) < 1:
+                warnings.warn("waiting: other jobs hold all processors of Ray", stacklevel=1)
+            patience = None
+            for reference in ended:
+                result = _result(ray, reference)
+                yield under_way.pop(reference), result
     finally:
         for reference in under_way:
             ray.cancel(reference, force=True)  # a cell may take minutes, and nobody waits for it any more
@@ -162,11 +186,11 @@ def _result(ray: Any, reference: Any) -> Any:
     try:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
-        raise error.cause from None  # the task's own error, without the words around it
+        raise error.cause from None  # the task's own error, without Ray's traceback
     except ray.exceptions.RayError as error:
         reason = short(str(error).partition("\n")[0], 120)
         raise ProviderError(
-            f"Ray gave a task up ({reason}); what is finished is kept: run the same command again to go on"
+            f"Ray gave up ({reason}); what is finished is kept: run the same command again to go on"
         ) from None
 
 
@@ -174,7 +198,7 @@ _in_task: tuple[str, Any] | None = None  # what the last tasks of this worker sh
 
 
 def _run_in_task(work: Work, boxed: Sequence[Any], item: Any) -> Any:
-    """The reference comes in a box, or Ray would unpack what it stands for anew for each item."""
+    """The reference comes in a list, or Ray would unpack what it stands for again for each item."""
     global _in_task
     import ray
 

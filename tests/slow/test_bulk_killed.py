@@ -20,10 +20,11 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from adamab.cli import predict as predict_command
+from adamab import engines
+from adamab.cli import errors
 from adamab.cli.app import app
 from adamab.cli.console import say
-from adamab.predict import ray as ray_module
+from adamab.predict import parts
 from adamab.predict.ray import ray_cluster
 from adamab.providers.async_bridge import run_sync
 from adamab.testing import HashEmbedder
@@ -89,21 +90,21 @@ def wait_until(condition, what):
     return value
 
 
-def worker_of(ray):
-    """The process of an actor of the job that this process runs."""
-    job = ray.get_runtime_context().get_job_id()
-    for actor in ray._private.state.actors().values():
-        if actor["JobID"] == job and actor["State"] == "ALIVE" and "_Actor" in str(actor["ActorClassName"]):
-            return actor["Pid"]
-    return None
+def busy_worker():
+    """A process below this one that works at a task of Ray."""
+    listed = subprocess.run(["ps", "-eo", "pid=,args="], capture_output=True, text=True, check=True).stdout
+    below = descendants(os.getpid())
+    pids = [int(line.split()[0]) for line in listed.splitlines() if "ray::_run_in_task" in line]
+    return next((pid for pid in pids if pid in below), None)
 
 
+@pytest.mark.filterwarnings("default:waiting")
 def test_a_killed_worker_is_replaced_and_a_full_cluster_is_waited_for(
     tmp_path, corpus, model, expected, ray_address, monkeypatch, table_of, hold_cpus
 ):
-    monkeypatch.setattr(ray_module, "PATIENCE", 0.5)
+    monkeypatch.setattr(engines, "PATIENCE", 0.5)
     out, waited, killed = tmp_path / "out", threading.Event(), []
-    monkeypatch.setattr(predict_command, "say", lambda text: (waited.set(), say(text)))
+    monkeypatch.setattr(errors, "say", lambda text: (waited.set(), say(text)))
     with ray_cluster(ray_address) as ray, ThreadPoolExecutor() as pool:
         other = hold_cpus(ray, 2)
 
@@ -112,14 +113,14 @@ def test_a_killed_worker_is_replaced_and_a_full_cluster_is_waited_for(
             wait_until(waited.is_set, "the command says that it waits")
             ray.kill(other)
             wait_until(lambda: list(out.glob("part-*")), "a part is there")
-            killed.append(wait_until(lambda: worker_of(ray), "an actor lives"))
+            killed.append(wait_until(busy_worker, "a worker is busy"))
             os.kill(killed[0], signal.SIGKILL)
 
         killing = pool.submit(kill_a_worker)
         result = adamab("predict", model, corpus, "-o", out, "--part-rows", "2", "--engine", "ray")
         killing.result()
     assert result.exit_code == 0, result.output
-    assert result.stderr.count("waiting: other jobs hold all 2 CPUs of Ray") == 1
+    assert result.stderr.count("waiting: other jobs hold all processors of Ray") == 1
     assert result.stdout == ""
     assert killed
     assert not alive(killed[0])
@@ -159,20 +160,19 @@ def test_a_file_that_a_worker_cannot_read_is_one_line_and_parts_stay(tmp_path, m
 
 
 def test_a_part_that_kills_every_worker_is_given_up(tmp_path, model, ray_address, monkeypatch):
-    class DeadlyActor(ray_module._Actor):  # of this function, so that workers get it with the job
-        def predict(self, part):
-            if any("cannot sign in" in row.fields["text"] for row in part.content):
-                os._exit(9)
-            return super().predict(part)
+    def deadly(part, worker):  # of this function, so that workers get it with the job
+        if any("cannot sign in" in row.fields["text"] for row in part.content):
+            os._exit(9)
+        return worker(part)
 
-    monkeypatch.setattr(ray_module, "_Actor", DeadlyActor)
-    monkeypatch.setattr(ray_module, "PATIENCE", 0.1)
+    monkeypatch.setattr(parts, "predict_part", deadly)
+    monkeypatch.setattr(engines, "PATIENCE", 0.1)
     source, out = tmp_path / "in.txt", tmp_path / "out"
     source.write_text("\n".join([*NEW[:3] * 2, "cannot sign in"]) + "\n")
     command = ("predict", model, source, "-o", out, "--engine", "ray", "--address", ray_address)
     result = adamab(*command, "--part-rows", "3")
     assert result.exit_code == 2, result.output
-    assert result.stderr.startswith("adamab: a worker died 4 times over the same part")
+    assert result.stderr.startswith("adamab: Ray gave up (The worker died")
     assert result.stderr.count("\n") == 1  # nobody is asked to wait for other jobs
     assert (out / "part-00000-000000.parquet").exists()
 

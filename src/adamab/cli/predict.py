@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from dataclasses import asdict
 from enum import StrEnum
 from functools import partial
@@ -32,9 +33,10 @@ from adamab.errors import StoppedError, TaskError
 from adamab.predict import CHUNK
 
 if TYPE_CHECKING:
+    from adamab.engines import Crew
     from adamab.model import Confidence
     from adamab.model.predictor import Inference
-    from adamab.predict.parts import Engine, Worker
+    from adamab.predict.parts import Worker
     from adamab.predict.predictor import Predictor, Question
 
 PART_ROWS = 16 * CHUNK  # whole chunks, so that parts do not change what is embedded together
@@ -150,8 +152,8 @@ def predict(
     elif question.of_vectors:
         _vectors_to_file(question, output, to)
     else:
-        make_engine = partial(_engine, engine, address, workers or 1)
-        _to_parts(question, caps, output, to, part_rows or PART_ROWS, make_engine, as_json)
+        crew = partial(_crew, engine, address, workers or 1)
+        _to_parts(question, caps, output, to, part_rows or PART_ROWS, crew, as_json)
 
 
 def _open(question: Question) -> Inference:
@@ -229,7 +231,7 @@ def _to_parts(
     output: Path,
     kind: str,
     part_rows: int,
-    make_engine: Callable[[Worker], Engine],
+    crew: Callable[[Worker], AbstractContextManager[Crew]],
     as_json: bool,
 ) -> None:
     """Parts that a later start goes on with, and the file that they become."""
@@ -255,8 +257,8 @@ def _to_parts(
         if earlier:
             say(f"going on after {counted(earlier, 'row')} that an earlier start has written")
         book = None if identity is None else path / SPENDING
-        with progress("predicting") as bar, caps.held(inference, book):
-            total = run_job(job, folder, make_engine(worker), lambda status: bar.step(status.rows))
+        with progress("predicting") as bar, caps.held(inference, book), crew(worker) as predict:
+            total = run_job(job, folder, predict, lambda status: bar.step(status.rows))
         if kind != PARTS:
             folder.join(kind, output, total.rows)
     if parquet and as_json:
@@ -270,17 +272,22 @@ def _to_parts(
     _say_left_out(worker.predictor, total.overlong)
 
 
-def _engine(name: str, address: str | None, workers: int, worker: Worker) -> Engine:
-    from adamab.predict.parts import local_engine
-
-    if name == "local":
-        return local_engine(worker)
-    if worker.predictor.inference.remote:
+@contextmanager
+def _crew(engine: str, address: str | None, workers: int, worker: Worker) -> Iterator[Crew]:
+    """What predicts parts: this process, or tasks of Ray in processes that have a model each."""
+    is_remote = worker.predictor.inference.remote
+    if engine == "ray" and is_remote:
         say("note: an API is asked under one limit and one budget, so this process does it all, without Ray")
-        return local_engine(worker)
-    from adamab.predict.ray import ray_engine
+    if engine == "local" or is_remote:
+        yield lambda parts: ((part, worker(part)) for part in parts)
+        return
+    from adamab.engines import Engine
+    from adamab.predict.parts import Worker, predict_part
 
-    return ray_engine(address, workers, say)
+    tasks = Engine("ray", workers, address, task_cpus=0.5, most_tasks=workers)
+    # Ray writes about workers that died to stdout, which is for results.
+    with redirect_stdout(io.StringIO()), tasks.crew(predict_part, Worker(worker.job)) as crew:
+        yield crew
 
 
 @contextmanager

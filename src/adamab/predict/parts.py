@@ -13,10 +13,11 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from itertools import islice
+from functools import cached_property
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -403,26 +404,32 @@ def _sync(path: Path) -> None:
 
 
 class Worker:
-    """Predicts and writes parts; each engine has one or more."""
+    """Predicts and writes parts; without an inference it opens one in the process where it first works."""
 
     def __init__(self, job: Job, inference: Inference | None = None) -> None:
-        self._job, self._folder = job, PartsFolder(Path(job.output), job.kind)
-        self.predictor = Predictor(job.question, inference)
+        self.job, self._folder = job, PartsFolder(Path(job.output), job.kind)
+        self._inference = inference
         self._columns: Collection[str] | None = None
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        """The model with its embedder."""
+        if self._inference is None:
+            with suppress(OSError):  # an embedder may be named by a path from there
+                os.chdir(self.job.question.folder)
+        return Predictor(self.job.question, self._inference)
 
     def __call__(self, part: Part) -> Status:
         """The part is on the disk when this returns."""
-        if part.content is None:
-            return self._folder.status(part.source, part.number)
         before = self.predictor.inference.overlong
-        source, errors = self._job.sources[part.source], 0
+        source, errors = self.job.sources[part.source], 0
         content: Any
-        if self._job.columns is None:
+        if self.job.columns is None:
             content = list(self.predictor.rows(source, part.rows(source)))
-            if self._job.is_table and content:
+            if self.job.is_table and content:
                 self._check_columns(content)
         else:
-            content, errors = self._table(part, source, self._job.columns)
+            content, errors = self._table(part, source, self.job.columns)
         self._folder.write(part.source, part.number, content, errors)
         overlong = self.predictor.inference.overlong - before
         return Status(part.source, part.number, len(content), errors, True, overlong)
@@ -445,35 +452,47 @@ class Worker:
             arrays = {names[name]: part.content.column(name) for name in names}
         else:
             arrays = columns.arrays([row.fields for row in rows])
-        if len(self._job.sources) > 1:
+        if len(self.job.sources) > 1:
             arrays["source"] = pa.array([storable(source.name)] * len(rows), pa.string())
         arrays["row"] = pa.array(range(part.first, part.first + len(rows)), pa.int64())
-        table = pa.table(arrays | answer_arrays(self._job.question.asked, answers))
+        table = pa.table(arrays | answer_arrays(self.job.question.asked, answers))
         return table, sum("error" in answer for answer in answers)
 
 
-Engine = Callable[[Job], Iterator[Status]]
+def predict_part(part: Part, worker: Worker) -> Status:
+    """What an engine runs."""
+    return worker(part)
 
 
-def local_engine(worker: Worker) -> Engine:
-    """This process, one part after the other."""
-    return lambda job: map(worker, job_parts(job))
+def run_job(
+    job: Job,
+    folder: PartsFolder,
+    predict: Callable[[Iterable[Part]], Iterator[tuple[Part, Status]]],
+    on_part: Callable[[Status], None],
+) -> Finished:
+    """Make every part that is not there; raises where there is no row, or no row at all has an answer.
 
+    Args:
+        job: what decides the parts.
+        folder: where they are.
+        predict: yields each part with its status once it is on the disk, in any order.
+        on_part: called with the status of each part.
 
-def job_parts(job: Job) -> Iterator[Part]:
-    """The parts of all sources in order."""
-    finished = set(PartsFolder(Path(job.output), job.kind).finished())
-    for number, source in enumerate(job.sources):
-        yield from parts_of(number, source, job.part_rows, finished)
-
-
-def run_job(job: Job, folder: PartsFolder, engine: Engine, on_part: Callable[[Status], None]) -> Finished:
-    """Make every part that is not there; raises where there is no row, or no row at all has an answer."""
+    Returns:
+        What the job has come to.
+    """
     before = folder.manifest() or {}
     if before.get("complete") and len(folder.finished()) == before["parts"]:
         return Finished(before["rows"], before["errors"], before["parts"], before["parts"])
-    statuses: dict[tuple[int, int], Status] = {}
-    for status in engine(job):
+    earlier = {numbers: folder.status(*numbers) for numbers in folder.finished()}
+    missing = (
+        part
+        for number, source in enumerate(job.sources)
+        for part in parts_of(number, source, job.part_rows, earlier)
+        if part.content is not None
+    )
+    statuses = dict(earlier)
+    for status in chain(earlier.values(), (status for _, status in predict(missing))):
         statuses[status.source, status.number] = status
         on_part(status)
     if lost := len(set(statuses).difference(folder.finished())):

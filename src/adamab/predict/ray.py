@@ -1,4 +1,4 @@
-"""Ray, started for this process alone or joined at its address, and predictions by its actors.
+"""Ray, started for this process alone or joined at its address.
 
 Imported only where somebody asks for it. Ray reads most of its settings from the environment when it is
 imported itself, so they are put there before.
@@ -6,7 +6,6 @@ imported itself, so they are put there before.
 
 from __future__ import annotations
 
-import io
 import logging
 import os
 import secrets
@@ -15,21 +14,14 @@ import socket
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from adamab.errors import AdamabError, MissingExtraError, ProviderError, one_line, short
-from adamab.predict.parts import Engine, Job, PartsFolder, Status, Worker, job_parts
-from adamab.predict.readers import Part
+from adamab.errors import MissingExtraError, ProviderError, one_line, short
 
 # Ray takes a third of the machine's memory for shared objects; what is passed between processes is small.
 STORE_BYTES = 512 * 2**20
-CPUS = 0.5  # that an actor takes
-AHEAD = 2  # parts per actor: one in work, one that waits for it
-PATIENCE = 10.0  # seconds without an actor before we say that we wait
-RETRIES = 3  # of a part whose worker died: one that kills every worker must not go round for ever
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _PROBE_SECONDS = 10.0
 
@@ -157,98 +149,3 @@ def _quiet_stderr() -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(nowhere)
-
-
-def ray_engine(address: str | None, workers: int, say: Callable[[str], None]) -> Engine:
-    """Parts are read here and predicted by `workers` actors, each with its own model and embedder."""
-
-    def run(job: Job) -> Iterator[Status]:
-        # News of workers that died and were replaced go to stdout, which is for results.
-        with redirect_stdout(io.StringIO()), ray_cluster(address) as ray, _own_errors(ray):
-            yield from _statuses(ray, job, workers, say)
-
-    return run
-
-
-def _statuses(ray: Any, job: Job, workers: int, say: Callable[[str], None]) -> Iterator[Status]:
-    """Parts go to actors that have started: others may wait for their share of a processor to the end."""
-    total = ray.cluster_resources().get("CPU", 1)
-    is_full = ray.available_resources().get("CPU", 0) < CPUS
-    actor_class = ray.remote(num_cpus=CPUS, max_restarts=-1, max_task_retries=RETRIES)(_Actor)
-    # No more than the whole cluster has room for.
-    actors = [actor_class.remote(job) for _ in range(max(1, min(workers, int(total / CPUS))))]
-    starting = {actor.open.remote(): actor for actor in actors}
-    in_work: dict[Any, Any] = {}
-    idle: list[Any] = []
-
-    def wait() -> Iterator[Status]:
-        """Until an actor has started, or a part is done."""
-        nonlocal is_full
-        ended, _ = ray.wait([*starting, *in_work], timeout=PATIENCE if is_full else None)
-        if not ended:
-            is_full = False
-            say(f"waiting: other jobs hold all {total:g} CPUs of Ray; it goes on when one is free")
-        for reference in ended:
-            result = ray.get(reference)
-            if reference in starting:
-                is_full = False
-                idle.extend([starting.pop(reference)] * AHEAD)
-            else:
-                idle.append(in_work.pop(reference))
-                yield result
-
-    try:
-        for part in job_parts(job):
-            if part.content is None:
-                yield PartsFolder(Path(job.output), job.kind).status(part.source, part.number)
-                continue
-            while not idle:
-                yield from wait()
-            actor = idle.pop(0)
-            in_work[actor.predict.remote(part)] = actor
-        while in_work:
-            yield from wait()
-    finally:
-        for actor in actors:
-            ray.kill(actor)
-
-
-class _Actor:
-    """A worker that lives in a process of its own; Ray puts another in its place when it dies."""
-
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self._worker: Worker | None = None
-
-    def open(self) -> None:
-        """Load model and embedder; where that fails in the constructor, Ray does not tell why."""
-        with suppress(OSError):  # an embedder may be named by a path from there
-            os.chdir(self._job.question.folder)
-        self._worker = Worker(self._job)
-
-    def predict(self, part: Part) -> Status:
-        """As `Worker` does it."""
-        if self._worker is None:  # of an actor that died
-            self.open()
-        assert self._worker is not None
-        return self._worker(part)
-
-
-@contextmanager
-def _own_errors(ray: Any) -> Iterator[None]:
-    """An error of ours that happened in a worker is ours again; Ray's own are one line."""
-    try:
-        yield
-    except ray.exceptions.RayTaskError as error:
-        if isinstance(error.cause, AdamabError):
-            raise error.cause from None
-        raise
-    except (ray.exceptions.ActorDiedError, ray.exceptions.ActorUnavailableError):
-        raise ProviderError(
-            f"a worker died {RETRIES + 1} times over the same part, perhaps for lack of memory; finished "
-            "parts are kept, so start again, with fewer --workers or --part-rows"
-        ) from None
-    except ray.exceptions.RayError as error:
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        reason = one_line(lines[-1] if lines else type(error).__name__)[:300]
-        raise ProviderError(f"Ray gave up ({reason}); finished parts are kept, so start again") from None
