@@ -12,14 +12,19 @@ from typing import TYPE_CHECKING, Any
 from adamab.version import __version__
 
 if TYPE_CHECKING:
-    from adamab.errors import AdamabError
-    from adamab.estimator import ADAMABClassifier, EmbeddingCalibrator, load
-    from adamab.model import Classifier
-    from adamab.run.fit import FitResult, fit_task
-    from adamab.task.prompts import Prompts
-    from adamab.task.recipe import Recipe
-    from adamab.task.spec import ClassSpec, Sample, Task
-    from adamab.task.task_file import load_task
+    from adamab.errors import AdamabError as AdamabError
+    from adamab.estimator import ADAMABClassifier as ADAMABClassifier
+    from adamab.estimator import EmbeddingCalibrator as EmbeddingCalibrator
+    from adamab.estimator import load as load
+    from adamab.model import Classifier as Classifier
+    from adamab.run.fit import FitResult as FitResult
+    from adamab.run.fit import fit_task as fit_task
+    from adamab.task.prompts import Prompts as Prompts
+    from adamab.task.recipe import Recipe as Recipe
+    from adamab.task.spec import ClassSpec as ClassSpec
+    from adamab.task.spec import Sample as Sample
+    from adamab.task.spec import Task as Task
+    from adamab.task.task_file import load_task as load_task
 
 _PLACES = {
     "ADAMABClassifier": "adamab.estimator",
@@ -37,28 +42,13 @@ _PLACES = {
     "load_task": "adamab.task.task_file",
 }
 
-__all__ = [
-    "ADAMABClassifier",
-    "AdamabError",
-    "ClassSpec",
-    "Classifier",
-    "EmbeddingCalibrator",
-    "FitResult",
-    "Prompts",
-    "Recipe",
-    "Sample",
-    "Task",
-    "__version__",
-    "fit_task",
-    "load",
-    "load_task",
-]
+__all__ = ["__version__", *_PLACES]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module 'adamab' has no attribute {name!r}")
-    from adamab.run import torch_required
+    from adamab.run import torch_required as torch_required
 
     with torch_required():
         return getattr(import_module(_PLACES[name]), name)

@@ -127,16 +127,6 @@ def test_a_part_that_was_removed_or_cut_off_is_made_again(adamab, folder, model,
     assert table_of(folder / "out").equals(before)
 
 
-def test_who_stops_it_hears_that_it_goes_on(adamab, folder, model, monkeypatch):
-    def stopped(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(PartsFolder, "write", stopped)
-    result = adamab("predict", model, "new.jsonl", "-o", "out")
-    assert result.exit_code == 130
-    assert "what is finished is kept: run the same command again to go on" in result.stderr
-
-
 def test_what_is_mended_is_asked_again_where_no_row_had_an_answer(
     adamab, refused, folder, model, write_npz, table_of
 ):

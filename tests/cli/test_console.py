@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import sys
 
-from adamab.cli import console, errors
+from adamab.cli import console
 
 
 def test_a_bar_only_for_people(monkeypatch, capsys):
@@ -21,15 +21,3 @@ def test_tables_take_names_literally(capsys):
     out = capsys.readouterr().out
     assert "[red]x[/red]" in out
     assert max(map(len, out.splitlines())) <= 80
-
-
-def test_output_that_cannot_be_written_is_dropped(monkeypatch):
-    replaced = []
-
-    def flush() -> None:
-        raise BrokenPipeError
-
-    monkeypatch.setattr(sys.stdout, "flush", flush)
-    monkeypatch.setattr(errors.os, "dup2", lambda source, target: replaced.append(target))
-    errors._drop_output()
-    assert replaced == [1]

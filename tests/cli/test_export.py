@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import socket
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,25 +62,6 @@ def test_a_hub_folder_is_a_model_that_predicts(adamab, model, tmp_path, folder):
     before, after = (adamab("predict", place, "new.jsonl").stdout for place in (model, "out"))
     assert before == after
     assert before.count("\n") == 10
-
-
-def test_the_folder_beside_the_run_is_the_default(adamab, vector_model, tmp_path, monkeypatch):
-    shutil.copytree(vector_model, tmp_path / "here" / "run")
-    result = adamab("export", tmp_path / "here" / "run", "--format", "hub")
-    assert result.exit_code == 0, result.output
-    assert (tmp_path / "here" / "run-hub" / "model.json").is_file()
-    assert "words" not in result.stderr
-    monkeypatch.chdir(tmp_path / "here" / "run")
-    assert adamab("export", ".", "--format", "onnx").exit_code == 0
-    assert (tmp_path / "here" / "run-onnx" / "model.onnx").is_file()
-
-
-def test_a_saved_model_without_a_run_can_be_exported(adamab, model, tmp_path):
-    (tmp_path / "saved").mkdir()
-    for name in ("model.json", "model.safetensors"):
-        shutil.copy(model / name, tmp_path / "saved")
-    assert adamab("export", tmp_path / "saved", "--format", "onnx").exit_code == 0
-    assert "an unknown number of given samples" in (tmp_path / "saved-onnx" / "README.md").read_text("utf-8")
 
 
 def test_what_is_there_stays_unless_told(adamab, refused, model, tmp_path):
@@ -169,15 +148,6 @@ def test_places_that_cannot_be_written_are_one_line(refused, model, tmp_path):
         assert told in refused("export", model, "--format", "hub", "-o", place, "--overwrite")
 
 
-def test_an_embedder_that_is_named_is_used_or_refused(adamab, refused, model, tmp_path):
-    line = refused("export", model, "--format", "onnx", "-o", tmp_path / "a", "--embedder", "npz:gone.npz")
-    assert "gone.npz" in line
-    moved = tmp_path / "moved.npz"
-    shutil.copy(model.parent / "vectors.npz", moved)
-    options = ("--format", "onnx", "-o", tmp_path / "b", "--embedder", f"npz:{moved}")
-    assert adamab("export", model, *options).exit_code == 0
-
-
 def test_an_embedder_behind_an_api_is_not_asked(adamab, model, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "no-key")
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -191,14 +161,3 @@ def test_an_embedder_behind_an_api_is_not_asked(adamab, model, tmp_path, monkeyp
             listening.accept()
     assert result.exit_code == 0, result.output
     assert "on 64 random rows;" in result.stdout
-
-
-def test_help_imports_neither_numpy_nor_onnx():
-    script = (
-        "import sys\nfrom adamab.cli import main\nsys.argv = ['adamab', 'export', '--help']\n"
-        "try:\n    main()\nexcept SystemExit:\n    pass\nprint(*sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    loaded = {name.partition(".")[0] for name in done.stdout.split()}
-    assert "adamab" in loaded
-    assert not loaded & {"numpy", "onnx", "onnxruntime", "torch", "huggingface_hub"}

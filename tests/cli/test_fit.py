@@ -5,7 +5,6 @@ import json
 import pytest
 
 from adamab.cli.options import settings_of
-from adamab.cli.summaries import long_text_warning
 from adamab.errors import RecipeError
 from adamab.model import load
 from adamab.run.directory import RESULTS
@@ -47,16 +46,6 @@ def test_generator_budget_and_closed_classes(adamab, folder):
     assert "(pool exhausted)" in again.output
 
 
-def test_noise_and_quiet(adamab, refused, folder):
-    assert "set views=pooled" in refused(
-        "fit", "task.yaml", "--run", "run", *NPZ, *FAST, "--generator", "noise"
-    )
-    only_vectors = ("--set", "views=pooled", "--set", "words=false")
-    options = (*NPZ, *FAST, "--generator", "noise", "--quiet", "--budget", "4", *only_vectors)
-    result = adamab("fit", "task.yaml", "--run", "run", *options)
-    assert (result.exit_code, result.output) == (0, "")
-
-
 def test_paper_recipe_has_no_estimate(adamab, folder):
     options = ("--recipe", "paper", "--set", "rounds=3", "--set", "augmentation_rounds=1", "--no-cache")
     result = adamab("fit", "task.yaml", "--run", "run", *NPZ, *options)
@@ -91,24 +80,6 @@ def test_bad_options(refused, folder, options, told):
     assert not (folder / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("content", "told"),
-    [
-        (b"", "empty"),
-        (b"\xff\xfea\0", "UTF-16"),
-        (b"caf\xe9: [a]", "UTF-8"),
-        (b"a: [one]", "at least two classes"),
-        (b"a: [x]\nb: [x]", "same text"),
-        (b"classes: {a: x, b: y}\nexmples: []", "examples"),
-        (b"a: [one]\nb: [two]", "no vector for"),
-    ],
-)
-def test_bad_tasks(refused, folder, content, told):
-    (folder / "bad.yaml").write_bytes(content)
-    assert told in refused("fit", "bad.yaml", "--run", "run", *NPZ, *FAST)
-    assert not (folder / "run").exists()
-
-
 def test_missing_task_and_taken_directories(refused, folder):
     assert "no such file" in refused("fit", "none.yaml", "--run", "run")
     (folder / "run").mkdir()
@@ -119,21 +90,13 @@ def test_missing_task_and_taken_directories(refused, folder):
 
 
 def test_recipe_options():
-    options = {"embedder": "local", "recipe": "default", "budget": None, "price": None}
+    options = {"embedder": "local", "recipe": "default"}
     settings = ["views=pooled, layers", "words=false", "batch_size=none", "alpha=3"]
-    recipe = settings_of(settings=settings, **options).recipe
+    recipe = settings_of({**options, "settings": settings}).recipe
     assert recipe.views == ("pooled", "layers")
     assert (recipe.words, recipe.batch_size, recipe.alpha) == (False, None, 3.0)
     with pytest.raises(RecipeError, match="checkpoints"):
-        settings_of(settings=["checkpoints=a,b"], **options)
-
-
-def test_long_texts_are_never_cut_in_silence():
-    assert long_text_warning(0, "local") == ""
-    assert "--long-texts average" in long_text_warning(3, "local")
-    assert "--long-texts average" in long_text_warning(3, "st:model?long_texts=cut")
-    assert "1 text is longer" in long_text_warning(1, "local?long_texts=average")
-    assert long_text_warning(1, "openai:m").endswith("what goes beyond is not seen")
+        settings_of({**options, "settings": ["checkpoints=a,b"]})
 
 
 def test_long_texts_are_told_by_every_command(adamab, folder, monkeypatch):
@@ -145,29 +108,6 @@ def test_long_texts_are_told_by_every_command(adamab, folder, monkeypatch):
     for command in ("evaluate", "predict"):
         told = adamab(command, "run", "new.jsonl", "--no-cache").stderr
         assert told.startswith("warning: 2 texts are longer"), told
-
-
-def test_repeats_are_told(adamab, folder):
-    text = (folder / "task.yaml").read_text()
-    for times, told in ((1, "1 repeated example was left out\n"), (2, "2 repeated examples were left out\n")):
-        again = ", ".join(['"she likes  it"'] * times)
-        (folder / "more.yaml").write_text(text.replace('"she likes it"', f'"she likes it", {again}'))
-        result = adamab("fit", "more.yaml", "--run", "run", *NPZ, *FAST, "--overwrite")
-        assert result.exit_code == 0, result.output
-        assert told in result.stdout
-        assert "9 given samples" in result.stdout
-        assert json.loads((folder / "run" / "fit.json").read_text())["repeats"] == times
-    once = adamab("fit", "task.yaml", "--run", "once", *NPZ, *FAST)
-    assert "repeated" not in once.stdout
-
-
-def test_one_of_a_kind(adamab, folder):
-    options = ("--generator", "replay:new.jsonl", "--budget", "1 sample")
-    result = adamab("fit", "task.yaml", "--run", "run", *NPZ, *FAST, *options)
-    assert "9 given samples, 1 synthetic one in 1 round (adamab)\n" in result.stdout
-    assert "without the synthetic ones" in result.stdout
-    (folder / "one.csv").write_text("text,label\nmoney please,refund\n")
-    assert adamab("evaluate", "run", "one.csv").stdout.startswith("1 text\n")
 
 
 def test_a_run_goes_on_without_its_task_file(adamab, refused, folder):

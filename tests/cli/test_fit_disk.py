@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import resource
 import shutil
 import sqlite3
@@ -148,13 +147,6 @@ def test_a_read_only_disk(adamab, refused, small_disk, half, folder, server, und
     remount(small_disk, "rw")
     assert adamab(*command(server, run="disk/run")).exit_code == 0
     assert weights(small_disk / "run") == undisturbed
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
-def test_a_read_only_directory(refused, half, server):
-    half.chmod(0o500)
-    assert "is not a directory to write in" in refused(*command(server))
-    half.chmod(0o700)
 
 
 def flipped(raw: bytes, place: int) -> bytes:

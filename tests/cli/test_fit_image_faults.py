@@ -107,13 +107,6 @@ def test_a_fault_that_lasts_is_one_line_and_the_run_goes_on_later(
     assert weights(place) == undisturbed
 
 
-@pytest.mark.parametrize("prefetch", [0, 8])
-def test_running_ahead_changes_nothing(adamab: Call, place: Path, undisturbed: str, prefetch: int) -> None:
-    with ProviderServer() as server:
-        assert adamab(*command(server, *QUICK, "--prefetch", prefetch)).exit_code == 0
-    assert weights(place) == undisturbed
-
-
 def test_a_budget_of_money_is_kept_and_told(adamab: Call, place: Path) -> None:
     with ProviderServer() as server:
         price = ("--price", "gpt-image-1-mini=0.01/image", "--price", "voyage-multimodal-3=0.12")
@@ -124,32 +117,6 @@ def test_a_budget_of_money_is_kept_and_told(adamab: Call, place: Path) -> None:
     assert 0 < sample_images <= 8
     assert summary["spent"]["usd"] <= 0.09
     assert "0.09" in summary["ended"]
-
-
-def test_an_embedder_has_no_price_by_the_image(refused: Call, place: Path) -> None:
-    with ProviderServer() as server:
-        line = refused(*command(server, *QUICK, "--price", "voyage-multimodal-3=0.01/image"))
-        assert "voyage:voyage-multimodal-3 makes no images" in line
-        assert server.count() == 0
-
-
-def test_a_dry_run_tells_the_cost_of_images(adamab: Call, place: Path) -> None:
-    with ProviderServer() as server:
-        price = ("--price", "gpt-image-1-mini=0.01/image", "--price", "voyage-multimodal-3=0.12")
-        result = adamab(*command(server, *QUICK, *price, "--dry-run", "--json"))
-        assert result.exit_code == 0, result.output
-        assert server.count() == 0
-    plan = json.loads(result.stdout)
-    assert plan["by_purpose"]["generate"]["expected"]["usd"] == pytest.approx(0.12)
-    assert plan["by_purpose"]["embed"]["expected"]["calls"] >= 2
-
-
-def test_refused_classes_are_left_and_named(adamab: Call, place: Path) -> None:
-    with ProviderServer() as server:
-        server.add_fault(Fault("refusal_status", path=DRAW, contains="red", times=None))
-        result = adamab(*command(server, *QUICK))
-    assert result.exit_code == 0, result.output
-    assert "refused by the generator: red" in result.stdout
 
 
 def test_a_second_run_finds_the_images_of_the_first(adamab: Call, place: Path) -> None:
@@ -167,19 +134,6 @@ def test_a_second_run_finds_the_images_of_the_first(adamab: Call, place: Path) -
         assert "generated images: 12" in listed
         assert adamab("cache", "purge", "--yes").exit_code == 0
         assert "generated images" not in adamab("cache", "list").stdout
-
-
-def test_no_key_and_no_prompt_is_ever_told(
-    refused: Call, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
-    monkeypatch.setenv("VOYAGE_API_KEY", SECRET)
-    with ProviderServer(key="sk-right") as server:
-        line = refused(*command(server, *QUICK))
-    assert SECRET not in line
-    assert "refused (401" in line
-    for file in place.rglob("*"):
-        assert not file.is_file() or SECRET.encode() not in file.read_bytes()
 
 
 def test_a_comparison_finds_the_images_of_the_last_one(place: Path, adamab: Call, paint: Call) -> None:

@@ -101,7 +101,7 @@ def test_the_current_call_is_waited_for(adamab, refused, folder, server, undistu
     count = server.count()
     result = adamab(*command(server))
     assert result.exit_code == 0, result.output
-    assert "taking up the run after " in result.stderr
+    assert "resuming the run after " in result.stderr
     assert not bought & {seen.idempotency_key for seen in server.seen[count:]}
     assert weights(folder) == undisturbed
 

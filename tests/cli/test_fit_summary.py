@@ -54,21 +54,6 @@ def said(capsys: pytest.CaptureFixture[str]) -> Any:
     return of
 
 
-def test_a_run_without_an_api_says_six_lines(said: Any) -> None:
-    out, err = said(generator="none", synthetic=0)
-    first = [line.split(" ")[0] for line in out.splitlines()]
-    assert first == ["toy:", "views", "expected", "1.2", "next:", "look"]
-    assert err == ""
-
-
-def test_the_summary_of_an_earlier_version_can_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    summary = summary_of()
-    for key in ("ended", "rejected", "refused", "diversity", "spent", "unused_batches"):
-        del summary[key]
-    print_summary(Path("run"), summary)
-    assert "spent" not in capsys.readouterr().out
-
-
 def test_spending_in_all_by_purpose_and_by_class(said: Any) -> None:
     spent = spending(
         {
@@ -103,32 +88,6 @@ def test_calls_without_a_price_are_not_called_free(said: Any) -> None:
     assert "usd" not in out
     some = {("embed", None): Spend(1, 5000, 10, 0), ("generate", "refund"): Spend(1, 0, 10, 1)}
     assert "0.000005 usd (generate without a price)" in said(spent=spending(some))[0]
-
-
-def test_calls_of_unknown_outcome_and_batches_for_nothing_are_told(said: Any) -> None:
-    calls = {("generate", "refund"): Spend(5, 10, 10, 1, unsettled=2)}
-    out, _ = said(spent=spending(calls), unused_batches=4)
-    assert "2 calls were cut off; they are counted at the full price" in out
-    assert "4 batches fetched ahead were not needed; they stay in the run" in out
-
-
-def test_rejections_are_told_by_reason_and_class(said: Any) -> None:
-    rejected = {"refund": {"near duplicate": 1, "repeat": 1}, "praise": {"near duplicate": 2, "empty": 2}}
-    out, _ = said(rejected=rejected)
-    assert "kept out by the quality gate: 3 near duplicates, 2 empty, 1 repeat (praise 4, refund 2)\n" in out
-    many = {f"class{n}": {"repeat": 1} for n in range(7)}
-    assert "7 repeats (class0 1, class1 1, class2 1, class3 1, class4 1 and 2 more)" in said(rejected=many)[0]
-
-
-def test_refusals_endings_and_closed_classes_are_told(said: Any) -> None:
-    out, _ = said(
-        refused={"refund": 3},
-        closed={"refund": "refused 3 times by the generator"},
-        ended="the budget of 20 calls is spent",
-    )
-    assert "refused by the generator: refund 3\n" in out
-    assert "closed: refund (refused 3 times by the generator)\n" in out
-    assert "generation ended early: the budget of 20 calls is spent\n" in out
 
 
 def test_classes_whose_samples_repeat_each_other_are_warned_of(said: Any) -> None:

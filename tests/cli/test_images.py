@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 Call = Callable[..., Any]
@@ -85,22 +84,6 @@ def test_parts_of_images_have_an_error_beside_a_broken_one(place: Path, adamab: 
     assert [row["class"] for row in again] == [row["class"] for row in told]
 
 
-def test_unknown_images_sets_and_priors(place: Path, adamab: Call, paint: Paint) -> None:
-    adamab("fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", *FAST)
-    paint(place / "other", {"red": 2, "green": 1}, seed=9)
-    options = ("--unknown", "0.8", "--out-of-scope", "other", "--coverage", "0.8", "--json")
-    judged = adamab("evaluate", "run", "test", *options)
-    assert judged.exit_code == 0, judged.output
-    answer = json.loads(judged.stdout)
-    assert answer["unknown"]["n_out_of_scope"] == 3
-    assert answer["sets"]["covered"] > 0.5
-    predicted = adamab("predict", "run", "test", "--json", "--coverage", "0.8").stdout
-    rows = [json.loads(line) for line in predicted.splitlines()]
-    assert all(row["set"][0] == row["class"] for row in rows)
-    moved = adamab("predict", "run", "test", "--json", "--prior", "red=1").stdout.splitlines()
-    assert {json.loads(line)["class"] for line in moved} == {"red"}
-
-
 def test_images_come_from_a_list_or_alone_and_not_from_stdin(
     place: Path, adamab: Call, refused: Call
 ) -> None:
@@ -155,31 +138,6 @@ def test_what_cannot_work_is_one_line(
     assert not (place / "run" / "model.json").exists()
 
 
-def test_the_estimator_takes_paths(place: Path, tmp_path: Path) -> None:
-    from adamab import ADAMABClassifier, load
-
-    train, test = (sorted((place / name).rglob("*.png")) for name in ("given", "test"))
-    clf = ADAMABClassifier(
-        "onnx:network.onnx", modality="image", generator="transform", budget=6, random_state=0
-    )
-    clf.fit(train, [path.parent.name for path in train])
-    assert clf.score([str(path) for path in test], [path.parent.name for path in test]) == 1.0
-    assert all(sample.image is not None and sample.image.path.is_file() for sample in clf.synthetic_)
-    clf.save(tmp_path / "saved")
-    again = load(tmp_path / "saved")
-    assert again.modality == "image"
-    np.testing.assert_allclose(again.predict_proba(test), clf.predict_proba(test), atol=1e-6)
-
-
-def test_a_pool_may_mix_absolute_and_relative_paths(place: Path, adamab: Call) -> None:
-    rows = [("more/red/2-0.png", "red"), (str(place / "more" / "blue" / "2-0.png"), "blue")]
-    (place / "pool.csv").write_text("image,label\n" + "".join(f"{path},{name}\n" for path, name in rows))
-    providers = ("--embedder", "onnx:network.onnx", "--generator", "pool:pool.csv")
-    fitted = adamab("fit", "given", "--run", "run", *providers, *FAST)
-    assert fitted.exit_code == 0, fitted.output
-    assert "2 synthetic ones" in fitted.stdout
-
-
 def test_a_run_in_the_folder_of_its_images_is_refused_and_never_a_class(
     place: Path, adamab: Call, refused: Call
 ) -> None:
@@ -218,12 +176,3 @@ def test_web_addresses_are_never_paths(place: Path, refused: Call) -> None:
     assert "is a web address" in refused("fit", "https://example.org/photos", "--run", "run")
     assert "is a web address" in refused("fit", "given", *run)
     assert not (place / "https:").exists()
-
-
-def test_a_recipe_is_searched_on_images(place: Path, adamab: Call) -> None:
-    command = ["sweep", "given", "--embedder", "onnx:network.onnx", "--trials=2", "--folds=2", "--jobs=0"]
-    result = adamab(*command, "--set", "folds=2", "--json")
-    assert result.exit_code == 0, result.output
-    read = json.loads(result.stdout)
-    assert (read["classes"], read["held_out"]) == (3, 6)
-    assert "words" not in read["space"]

@@ -111,12 +111,6 @@ def test_bad_input(refused, folder, model, name, content, told):
     assert (folder / "out.csv").read_text() == "before"
 
 
-def test_bad_stdin(refused, folder, model):
-    assert "stdin: holds no rows" in refused("predict", model, "-", stdin="")
-    assert "stdin:1: byte 3 (0xe9) is not UTF-8" in refused("predict", model, "-", stdin=b"caf\xe9\n")
-    assert "stdin:1: NUL at byte 1" in refused("predict", model, "-", stdin=b"a\0b\n")
-
-
 @pytest.mark.parametrize(
     ("options", "told"),
     [

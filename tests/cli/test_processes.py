@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import shlex
 import subprocess
 import sys
@@ -35,28 +34,6 @@ def test_init_fit_evaluate_predict(tmp_path, write_npz):
     assert run(tmp_path, "predict", "desk/run", "data.jsonl", "-o", "out.csv") == ""
     assert (tmp_path / "out.csv").read_text().startswith("text,label,class,probability\n")
     assert sorted(os.listdir(tmp_path)) == ["data.jsonl", "desk", "out.csv", "v.npz"]
-
-
-def test_a_person_sees_progress(tmp_path, write_task):
-    write_task(tmp_path)
-    ours, theirs = pty.openpty()
-    options = ["--embedder", "npz:vectors.npz", "--generator", "replay:new.jsonl", "--no-cache"]
-    command = [sys.executable, "-m", "adamab", "fit", "task.yaml", "--run", "run", *options]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=theirs)
-    os.close(theirs)
-    shown = b"".join(iter(lambda: read(ours), b""))  # a terminal that nobody reads blocks the process
-    os.close(ours)
-    told, _ = process.communicate()
-    assert process.returncode == 0, shown
-    assert b"embedding the samples" in shown
-    assert b"\x1b" not in told
-
-
-def read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 4096)
-    except OSError:  # Linux's way to say that the other end is closed
-        return b""
 
 
 def shell(folder: Path, arguments: str, ending: str) -> tuple[int, str]:

@@ -6,8 +6,6 @@ import csv
 import importlib.util
 import io
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -77,23 +75,3 @@ def test_vectors_get_what_the_classifier_gives(recipe, vector_model, new_texts):
         "row: vector is not finite",
     ]
     assert told["class"][:3].isna().all()
-
-
-def test_a_process_opens_the_model_once_and_keeps_no_vectors(recipe, model, new_texts, tmp_path):
-    frame = pd.DataFrame({"text": new_texts})
-    for _ in range(3):  # three tasks of one worker process
-        list(recipe.predict_texts(iter([frame, frame]), str(model)))
-    assert recipe.opened.cache_info().misses == 1
-    assert not (tmp_path / "vectors.sqlite").exists()
-
-
-def test_vectors_need_no_torch(vector_model):
-    script = (
-        "import sys, pandas as pd, spark_predict\n"
-        "frame = pd.DataFrame({'vector': [[1.0] * 16]})\n"
-        "(told,) = spark_predict.predict_vectors(iter([frame]), sys.argv[1])\n"
-        "print(told['class'][0], 'torch' in sys.modules, 'pyspark' in sys.modules)"
-    )
-    command = [sys.executable, "-c", script, str(vector_model)]
-    done = subprocess.run(command, cwd=FILE.parent, capture_output=True, text=True, check=True)
-    assert done.stdout.split()[1:] == ["False", "False"]

@@ -48,7 +48,7 @@ def test_the_options_it_prints_are_those_that_fit_takes(adamab, folder):
         "layers": 2,
     }
     settings = settings_of(options)[1::2]
-    fit = commands.settings_of(embedder="local", recipe="default", settings=settings, budget=None, price=None)
+    fit = commands.settings_of({"embedder": "local", "recipe": "default", "settings": settings})
     recipe = fit.recipe
     assert {name: getattr(recipe, name) for name in options} == options
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 import pickle
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -77,10 +76,6 @@ class TestEachService:
         documents = [d["text"] if isinstance(d, dict) else d for d in body["documents"]]
         assert documents == [Prompts().rerank_class_text(spec) for spec in SPECS]
         assert baseline.n_parameters_ == 0
-
-    def test_wordings_quote_the_examples_in_the_few_shot_setting(self, server, make, service):
-        assert make(service, shots=True).predict({}, ["dollars"]) == ["refund"]
-        assert EXAMPLES[0] in json.dumps(server.seen[0].body["documents"])
 
     @pytest.mark.parametrize(
         "fault",
@@ -163,31 +158,6 @@ class TestEachService:
             baseline.predict({}, TEXTS)
             assert 0 < priced.spent()["rerank", None].nano_usd <= bound
 
-    def test_without_numbers_of_tokens_the_bound_is_charged(self, server, make, service):
-        server.add_fault(Fault("no_usage", times=None))
-        baseline, name = make(service), f"{service}:{MODELS[service]}"
-        outside = CallContext(prices={name: Price(Decimal(2))})
-        with metered(baseline, outside):
-            bound = sum(Price(Decimal(2)).nano_usd(most) for _, most in baseline.planned(data(), TEXTS))
-            baseline.predict({}, TEXTS)
-        assert outside.spent()["rerank", None].nano_usd == bound
-
-    def test_empty_texts_are_sent_as_something(self, server, make, service):
-        baseline = make(service).fit(
-            TrainingData({}, [], ("a",), prompts=Prompts(rerank_query="{text}"), specs=(ClassSpec("a"),))
-        )
-        assert baseline.predict({}, ["", " \n", "half a \ud83d"]) == ["a"] * 3
-
-    def test_no_key_is_told_before_any_call(self, monkeypatch, service):
-        monkeypatch.delenv(f"{service.upper()}_API_KEY", raising=False)
-        monkeypatch.delenv("CO_API_KEY", raising=False)
-        baseline = from_spec(f"{service}:{MODELS[service]}")
-        with (
-            pytest.raises(ApiError, match=f"set {service.upper()}_API_KEY"),
-            metered(baseline, CallContext()),
-        ):
-            pass
-
 
 def test_a_search_counts_as_a_thousand_tokens(server, make):
     baseline, outside = make(), CallContext(prices={"rerank-v3.5": Price(Decimal(2))})
@@ -218,12 +188,6 @@ def test_an_image_can_be_the_query_of_one_model(server, make, tmp_path, paint):
     for other in (make("cohere"), make("voyage"), make("jina", model="jina-reranker-v2-base-multilingual")):
         with pytest.raises(ProviderError, match="takes no images; use rerank:jina:jina-reranker-m0"):
             other.fit(colours).predict({}, images)
-
-
-def test_texts_only_models_get_plain_documents(server, make):
-    make("jina", model="jina-reranker-v2-base-multilingual").predict({}, TEXTS[:1])
-    assert server.seen[0].body["documents"][0] == "refund: wants money back"
-    assert server.seen[0].body["return_documents"] is False
 
 
 def test_specs_are_checked():

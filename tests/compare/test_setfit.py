@@ -62,17 +62,6 @@ def test_it_trains_the_encoder_in_silence_and_leaves_nothing(tiny_model, tmp_pat
     assert (out, err) == ("", "")
 
 
-def test_training_moves_the_encoder(tiny_model):
-    pytest.importorskip("setfit", reason="the extra 'baselines' is not installed")
-    from sentence_transformers import SentenceTransformer
-
-    more = [f"{text} {text}" for text in TEXTS]  # of a single step the rate is still zero
-    baseline = SetFit(model=str(tiny_model)).fit(data_of([*TEXTS, *more], LABELS * 2))
-    fitted = baseline.model_.model_body.encode(TEXTS)
-    untrained = SentenceTransformer(str(tiny_model), device="cpu").encode(TEXTS)
-    assert np.abs(fitted - untrained).max() > 1e-5
-
-
 def test_a_pickled_head_in_the_folder_is_not_opened(tiny_model, tmp_path):
     pytest.importorskip("setfit", reason="the extra 'baselines' is not installed")
     import shutil

@@ -10,7 +10,7 @@ import pytest
 
 from adamab.errors import TaskError
 from adamab.predict.readers import Source, find_sources, identity_of, parquet_schema, parts_of, rows_of
-from adamab.predict.writers import OTHER, Columns, output_names
+from adamab.predict.writers import OTHER, Columns
 from adamab.task import tables
 
 
@@ -61,12 +61,6 @@ def test_a_line_of_a_table_that_is_too_long_costs_its_own_row(tmp_path, monkeypa
     path.write_text("x" * 100)
     with pytest.raises(TaskError, match=":1: the line is longer"):
         fields_and_errors(path, kind)
-
-
-def test_a_table_without_a_column_of_texts_is_refused(tmp_path):
-    (tmp_path / "in.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(TaskError, match="no column 'text'"):
-        fields_and_errors(tmp_path / "in.csv", "csv")
 
 
 @pytest.mark.parametrize("part_rows", [1, 3, 7, 100])
@@ -125,14 +119,6 @@ def test_damaged_parquet_is_one_line(tmp_path):
             read(twice)
 
 
-def test_rows_say_their_lines(tmp_path):
-    (tmp_path / "in.txt").write_text("a\n\nb\n")
-    pq.write_table(pa.table({"text": ["a", "b"]}), tmp_path / "in.parquet")
-    for name, lines in (("in.txt", [1, 3]), ("in.parquet", [1, 2])):
-        (source,) = find_sources(str(tmp_path / name), None, "text")
-        assert [source.sample(row).line for row in rows_of(source)] == lines
-
-
 def test_types_are_decided_once_and_nothing_is_lost():
     first = [{"text": "a", "n": 1, "x": 1, "ok": True, "deep": [1]}, {"text": "b", "n": 2, "x": 0.5}]
     columns = Columns.of_objects(first)
@@ -166,12 +152,3 @@ def test_a_name_that_parquet_cannot_hold_stands_among_the_other_fields():
     assert json.loads(made[OTHER][0].as_py()) == {"\ud800": 1}
     names = Columns.of_texts(["image"]).arrays([{"image": "\udcff.png"}])
     assert names["image"].to_pylist() == ["\\udcff.png"]
-
-
-def test_fields_called_like_ours_get_another_name():
-    assert output_names(["text", "row", "input_row", "class"]) == {
-        "text": "text",
-        "row": "input_input_row",
-        "input_row": "input_row",
-        "class": "input_class",
-    }

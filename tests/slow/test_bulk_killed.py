@@ -172,7 +172,7 @@ def test_a_part_that_kills_every_worker_is_given_up(tmp_path, model, ray_address
     command = ("predict", model, source, "-o", out, "--engine", "ray", "--address", ray_address)
     result = adamab(*command, "--part-rows", "3")
     assert result.exit_code == 2, result.output
-    assert result.stderr.startswith("adamab: Ray gave up (The worker died")
+    assert result.stderr.startswith("adamab: Ray gave up ('The worker died")
     assert result.stderr.count("\n") == 1  # nobody is asked to wait for other jobs
     assert (out / "part-00000-000000.parquet").exists()
 

@@ -56,7 +56,14 @@ Methods = Annotated[
 ]
 
 
+# What the command is repeated with in a report.
+_OF_COMMAND = (
+    "methods", "against", "embedder", "generator", "recipe", "settings", "budget", "seed", "long_texts"
+)  # fmt: skip
+
+
 def compare(
+    context: typer.Context,
     task: Task,
     data: Data,
     methods: Methods = None,
@@ -100,18 +107,7 @@ def compare(
     if output is not None:
         check_output(output)
     need_torch_for(embedder)
-    chosen_settings = settings_of(
-        embedder=embedder,
-        generator=generator,
-        recipe=recipe,
-        settings=settings,
-        budget=budget,
-        price=price,
-        seed=seed,
-        long_texts=long_texts,
-        cache=not no_cache,
-    )
-    setup = set_up(load_task(task), chosen_settings)
+    setup = set_up(load_task(task), settings_of(context.params))
     images = setup.task.modality == "image"
     samples = read_image_samples(data) if images else read_samples(data)
     test = known_samples(data, samples, setup.task.class_names, skip_unknown)
@@ -119,17 +115,7 @@ def compare(
         print_plan(plan_comparison(setup, test, chosen), as_json=as_json)
         return
     comparison, calls = _compare(setup, test, chosen, against)
-    options = {
-        "--methods": methods,
-        "--against": against,
-        "--embedder": embedder,
-        "--generator": generator,
-        "--recipe": recipe,
-        "--budget": budget,
-        "--seed": str(seed),
-        "--long-texts": long_texts,
-    }
-    command = shlex.join(command_line("compare", task, data, options=options, settings=settings))
+    command = shlex.join(command_line(context, "compare", task, data, options=_OF_COMMAND))
     _report(comparison, calls, command, output, embedder=setup.embedder_spec, as_json=as_json)
 
 

@@ -14,8 +14,6 @@ from adamab.display import Bar as Bar
 from adamab.display import progress as progress
 from adamab.errors import TaskError, place
 
-NOUNS = {"text": "text", "image": "image"}  # modality -> what people call one of them
-
 
 @contextmanager
 def standard_output() -> Iterator[None]:
@@ -88,11 +86,10 @@ def percent(share: float) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes for people."""
-    value, units = float(count), ["B", "kB", "MB", "GB"]
-    while value >= 1000 and len(units) > 1:
-        value, units = value / 1000, units[1:]
-    return f"{value:.0f} {units[0]}" if units[0] == "B" else f"{value:.1f} {units[0]}"
+    """`1.5 kB`, `2.0 MB`."""
+    from rich.filesize import decimal
+
+    return decimal(count)
 
 
 # Directories that a command writes into.

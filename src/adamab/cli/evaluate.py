@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from adamab.cli.console import (
-    NOUNS,
     counted,
     echo,
     percent,
@@ -118,7 +117,7 @@ def evaluate(
         left_out = {"skipped": skipped, "overlong": inference.overlong}
         print_json({**result.to_json(), **more.to_json(), **left_out})
         return
-    _print(result, more, skipped, NOUNS[inference.modality])
+    _print(result, more, skipped, inference.modality)
     if more.before is None:
         say(NOTHING_HELD_OUT)
     if warning := long_text_warning(inference.overlong, classifier.embedder_spec):

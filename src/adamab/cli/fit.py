@@ -38,7 +38,7 @@ TaskOfNewRun = Annotated[
     ),
 ]
 Run = Annotated[
-    Path, typer.Option("--run", metavar="DIR", help="The run's directory; one that is there is taken up.")
+    Path, typer.Option("--run", metavar="DIR", help="The run's directory; one that is there is resumed.")
 ]
 Policy = Annotated[
     str,
@@ -121,37 +121,22 @@ def fit(
     from adamab.run.settings import set_up
     from adamab.task import load_task
 
-    varying = {
-        "prefetch": prefetch,
-        "device": device,
-        "reject": reject or (),
-        "cache": not no_cache,
-        "run_dir": None if dry_run else run,  # a plan is that of a new run
-    }
+    run_dir = None if dry_run else run  # a plan is that of a new run
     if task is None:
         stored = _stored(run, context)
         need_torch_for(str(stored.embedder))
-        varying |= {
+        varying = {
             "budget": budget_of(budget, str(stored.generator)),
             "prices": {**stored.prices, **prices_of(price)},
+            "prefetch": prefetch,
+            "device": device,
+            "reject": reject or (),
+            "cache": not no_cache,
+            "run_dir": run_dir,
         }
         setup = set_up(task_to_go_on(run), stored.model_copy(update=varying))
     else:
-        chosen = settings_of(
-            embedder=embedder,
-            generator=generator,
-            policy=policy,
-            recipe=recipe,
-            settings=settings,
-            budget=budget,
-            price=price,
-            seed=seed,
-            holdout=holdout,
-            long_texts=long_texts,
-            all_scores=all_scores,
-            overwrite=overwrite,
-            **varying,
-        )
+        chosen = settings_of(context.params, reject=reject or (), run_dir=run_dir)
         # A run in the folder of the images would be taken for a class by whatever reads that folder.
         if os.path.isdir(task) and Path(task).resolve() in (run.resolve(), *run.resolve().parents):
             raise RunError(f"{place(run)}: lies in the folder of the images; name a directory beside it")
@@ -215,4 +200,4 @@ def _say_resumed(session: JournalRunLog) -> None:
     for change in session.changes:
         say(f"new segment: {change}")
     if session.replayed:
-        say(f"taking up the run after {counted(session.replayed, 'round')}; nothing is bought again")
+        say(f"resuming the run after {counted(session.replayed, 'round')}; nothing is bought again")

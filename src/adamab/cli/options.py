@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,28 +82,21 @@ NoCache = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 
 
-def settings_of(
-    *,
-    embedder: str,
-    recipe: str,
-    settings: Iterable[str] | None,
-    budget: str | None,
-    price: Iterable[str] | None,
-    long_texts: str | None = None,
-    generator: str = "none",
-    **others: Any,
-) -> FitSettings:
-    """What the options of a command say about its fits; `others` are settings by their own names."""
+def settings_of(options: Mapping[str, Any], **others: Any) -> FitSettings:
+    """What the options of a command, by the names of its parameters, say about its fits."""
     from adamab.providers.registry import embedder_name
     from adamab.run.settings import FitSettings
     from adamab.task.recipe import Recipe
 
+    plain = ("generator", "policy", "seed", "prefetch", "device", "holdout", "all_scores", "overwrite")
+    recipe = Recipe.preset(options["recipe"])
     return FitSettings(
-        embedder=embedder_name(embedder, long_texts),
-        generator=generator,
-        recipe=Recipe.preset(recipe).with_options(**dict(map(_option, settings or ()))),
-        budget=budget_of(budget, generator),
-        prices=prices_of(price),
+        embedder=embedder_name(options["embedder"], options.get("long_texts")),
+        recipe=recipe.with_options(**dict(map(_option, options.get("settings") or ()))),
+        budget=budget_of(options.get("budget"), options.get("generator", "none")),
+        prices=prices_of(options.get("price")),
+        cache=not options.get("no_cache"),
+        **{name: options[name] for name in plain if name in options},
         **others,
     )
 
@@ -145,17 +138,14 @@ def _option(setting: str) -> tuple[str, object]:
     return key, value
 
 
-_USUAL = {"--embedder": "local", "--generator": "none", "--recipe": "default", "--seed": "0"}
-
-
-def command_line(*words: str, options: Mapping[str, str | None], settings: Iterable[str] | None) -> list[str]:
-    """A command as a person would write it: without options that have their usual values."""
+def command_line(context: typer.Context, *words: str, options: Collection[str]) -> list[str]:
+    """A command as a person would write it, with those of `options` that have other values than usual."""
     parts = ["adamab", *words]
-    for option, value in options.items():
-        if value is not None and value != _USUAL.get(option):
-            parts += [option, value]
-    for setting in settings or ():
-        parts += ["--set", setting]
+    for parameter in context.command.params:
+        value = context.params[parameter.name or ""]
+        if parameter.name in options and value != parameter.default:
+            for one in value if isinstance(value, list) else [value]:
+                parts += [parameter.opts[0], str(one)]
     return parts
 
 
@@ -221,8 +211,8 @@ def _of_file(path: Path) -> tuple[tuple[str, float], ...]:
 
 
 NOTHING_HELD_OUT = (
-    "note: no sample was held out when the model was fitted (one example a class, a recipe without folds, "
-    "or an earlier version), so it has no temperature"
+    "note: no sample was held out when the model was fitted (one example per class, or a recipe without "
+    "folds), so it has no temperature"
 )
 
 

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,7 +16,6 @@ if TYPE_CHECKING:
     from adamab.serving.service import Service
 
 TOKEN = "ADAMAB_TOKEN"
-_QUIET = 1.0  # seconds of loading in which nothing is said
 _IMAGES_BODY = 32 * 2**20  # bytes; images are larger than texts
 
 
@@ -61,8 +56,8 @@ def serve(
 
     access = _access(host, allow_host or [])
     with bind(host, port) as bound, RunReader(run) as reader:
-        with _loading_notice(run):
-            service = Service(run, embedder, log=say)
+        say(f"loading the model of {run}")
+        service = Service(run, embedder, log=say)
         limits = _limits(service, max_items, max_body, max_batch, max_wait_ms, timeout)
         app = create_app(service, [page_router(reader, service)], limits=limits, access=access, log=say)
         what = (
@@ -73,18 +68,6 @@ def serve(
             say(f"warning: everybody who reaches {host} may ask; set {TOKEN}, and let a proxy speak TLS")
         server_of(app, limits, ready=lambda: echo(line), log=say).run(sockets=[bound])
     gc.freeze()  # else the interpreter looks through everything once more, which takes seconds with torch
-
-
-@contextmanager
-def _loading_notice(run: Path) -> Iterator[None]:
-    """A large embedder takes a while, in which nothing else is said."""
-    timer = threading.Timer(_QUIET, say, [f"loading the model of {run}"])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def _need_packages() -> None:

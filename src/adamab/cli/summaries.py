@@ -96,8 +96,8 @@ def print_summary(run: Path, summary: dict[str, Any]) -> None:
 
     for line in _result(summary):
         echo(one_line(line))
-    spent = summary.get("spent", {})  # not there in runs of earlier versions
-    if spent.get("calls"):
+    spent = summary["spent"]
+    if spent["calls"]:
         for line in spending_lines(summary):
             echo(line)
         if spent["by_class"]:
@@ -128,10 +128,9 @@ def likeness_warning(summary: Mapping[str, Any]) -> str:
     """The line about classes whose synthetic samples repeat each other; empty where there are none."""
     if summary["generator"].startswith(_NEAR_ON_PURPOSE):
         return ""
-    figures = summary.get("diversity", {}).items()  # not there in runs of earlier versions
     alike = [
         name
-        for name, f in figures
+        for name, f in summary["diversity"].items()
         if f["given"] and f["synthetic"] is not None and f["synthetic"] < _ALIKE * f["given"]
     ]
     if not alike:
@@ -154,9 +153,9 @@ def _result(summary: dict[str, Any]) -> Iterator[str]:
         yield f"{counted(repeats, 'repeated example')} {'was' if repeats == 1 else 'were'} left out"
     yield f"views that count: {', '.join(summary['views'])}"
     yield _estimate(summary)
-    if any(summary.get("rejected", {}).values()):
+    if any(summary["rejected"].values()):
         yield _kept_out(summary["rejected"])
-    if refused := summary.get("refused"):
+    if refused := summary["refused"]:
         yield f"refused by the generator: {_counts(refused)}"
     closed: dict[str, list[str]] = {}
     for name, reason in summary["closed"].items():
@@ -267,7 +266,7 @@ def _after(plan: Plan) -> Iterator[str]:
         one, many = ("text", "texts") if plan.modality == "text" else ("image or text", "images and texts")
         cached = f"1 known {one} has" if plan.cached == 1 else f"{plan.cached} known {many} have"
         yield f"{cached} vectors in the cache already and cost nothing"
-    yield "a run that is taken up, and answers that the cache holds, make it cheaper"
+    yield "a resumed run, and answers in the cache, make it cheaper"
     unknown = [p for p in plan.parties if p.host is not None and p.price is None]
     if unknown:
         model = unknown[0].spec.partition(":")[2]

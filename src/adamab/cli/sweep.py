@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import fill
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -54,6 +54,7 @@ DryRun = Annotated[
 
 
 def sweep(
+    context: typer.Context,
     task: Task,
     output: Output = Path("sweep"),
     trials: Annotated[int, typer.Option(min=2, max=10_000, help="Recipes to try, the first as it is.")] = 30,
@@ -80,63 +81,49 @@ def sweep(
     """
     from adamab.cli.errors import need_torch_for
     from adamab.errors import RecipeError, short
+    from adamab.providers.metering import Budget
+    from adamab.run.settings import set_up
     from adamab.sweep import Search, Sweep, default_space, need_optuna, parse_space, vectors_for
+    from adamab.task import load_task
 
     chosen = engine_of(engine, address, jobs)
     if sampler not in ("tpe", "random"):
         raise RecipeError(f"--sampler {short(sampler)} is unknown; choose tpe or random")
     need_optuna()
     need_torch_for(embedder)
-    order = _set_up(
-        task,
-        embedder=embedder,
-        long_texts=long_texts,
-        recipe=recipe,
-        settings=settings,
-        budget=budget,
-        price=price,
-    )
-    chosen_search = Search(
-        task=order.task,
-        vectors=vectors_for(order.task, order.embedder, order.embedder_spec),
-        recipe=order.recipe,
-        space=parse_space(order.recipe, search) if search else default_space(order),
+    if Budget.parse(budget).samples is not None:
+        raise RecipeError("a sweep generates nothing; leave samples out of --budget")
+    chosen_settings, read = settings_of(context.params), load_task(task)
+    if read.modality == "image":
+        say_passed_over(task)
+    setup = set_up(read, chosen_settings)
+    recipes = Search(
+        task=setup.task,
+        vectors=vectors_for(setup.task, setup.embedder, setup.embedder_spec),
+        recipe=setup.recipe,
+        space=parse_space(setup.recipe, search) if search else default_space(setup),
         n_folds=folds,
         trials=trials,
         seed=seed,
         sampler="random" if sampler == "random" else "tpe",
     )
-    begun = Sweep(chosen_search, output)  # refuses what cannot be searched
+    searching = Sweep(recipes, output)  # refuses what cannot be searched
     if dry_run:
-        _dry_run(chosen_search, order, as_json=as_json)
+        _dry_run(recipes, setup, as_json=as_json)
         return
-    outcome = _run(begun, order, chosen, quiet=quiet)
-    options = {"--embedder": embedder, "--recipe": recipe, "--long-texts": long_texts}
+    outcome = _run(searching, setup, chosen, quiet=quiet)
     # The fit that trial 0 stands for.
-    fit = command_line("fit", task, "--run", "run", options=options, settings=settings)
+    chosen_options = ("embedder", "recipe", "settings", "long_texts")
+    fit = command_line(context, "fit", task, "--run", "run", options=chosen_options)
     _report(outcome, output, fit, as_json=as_json, quiet=quiet)
 
 
-def _set_up(task: str, **options: Any) -> FitSetup:
-    from adamab.errors import RecipeError
-    from adamab.providers.metering import Budget
-    from adamab.run.settings import set_up
-    from adamab.task import load_task
-
-    if Budget.parse(options["budget"]).samples is not None:
-        raise RecipeError("a sweep generates nothing; leave samples out of --budget")
-    settings, read = settings_of(**options, cache=True), load_task(task)
-    if read.modality == "image":
-        say_passed_over(task)
-    return set_up(read, settings)
-
-
-def _dry_run(search: Search, order: FitSetup, *, as_json: bool) -> None:
+def _dry_run(search: Search, setup: FitSetup, *, as_json: bool) -> None:
     from adamab.cli.summaries import print_plan
     from adamab.run.plan import plan_fit
     from adamab.sweep import in_words, space_to_json
 
-    plan, fits = plan_fit(order), search.n_fits()
+    plan, fits = plan_fit(setup), search.n_fits()
     if as_json:
         print_json({"fits": fits, "space": space_to_json(search.space), "plan": plan.to_json()})
         return
@@ -147,7 +134,7 @@ def _dry_run(search: Search, order: FitSetup, *, as_json: bool) -> None:
         echo(f"--search {name}={in_words(part)}")
 
 
-def _run(sweep: Sweep, order: FitSetup, engine: Engine, *, quiet: bool) -> Outcome:
+def _run(sweep: Sweep, setup: FitSetup, engine: Engine, *, quiet: bool) -> Outcome:
     from adamab.cli.console import make_folder
     from adamab.cli.errors import stop_gently
     from adamab.engines import HERE
@@ -155,18 +142,18 @@ def _run(sweep: Sweep, order: FitSetup, engine: Engine, *, quiet: bool) -> Outco
     from adamab.sweep import SPENDING, asks_while_fitting, embed_all
 
     make_folder(sweep.directory, " for the sweep")
-    if engine != HERE and asks_while_fitting(order.task, order.embedder):
+    if engine != HERE and asks_while_fitting(setup.task, setup.embedder):
         engine = HERE
         if not quiet:
             say("note: class prompts quote examples, so the fits call the API; one process does it all")
     with (
         progress("embedding", quiet=quiet) as bar,
-        Ledger(order.budget, sweep.directory / SPENDING) as ledger,
-        stop_gently([order.embedder.api]) as stop,
+        Ledger(setup.budget, sweep.directory / SPENDING) as ledger,
+        stop_gently([setup.embedder.api]) as stop,
         engine.ready(),
-        CallContext(order.budget, order.settings.prices, ledger, stop=stop).connected(order.embedder, None),
+        CallContext(setup.budget, setup.settings.prices, ledger, stop=stop).connected(setup.embedder, None),
     ):
-        embed = partial(embed_all, sweep.search, order.embedder)
+        embed = partial(embed_all, sweep.search, setup.embedder)
         return sweep.run(engine=engine, bar=bar, prepare=embed)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
 
 from adamab.compare.base import Baseline
 from adamab.errors import TaskError, short, suggestion
@@ -31,7 +33,6 @@ METHODS = {
 NEEDS_CLASS_VECTORS = ("zero-shot", "centred")
 WITH_ARGUMENT = {"chat": "MODEL", "rerank": "SERVICE:MODEL", "cross-encoder": "PATH-or-id"}
 READS_SAMPLES = ("setfit", *WITH_ARGUMENT)  # rather than their vectors
-_NUMBERS: dict[str, Callable[[str], float]] = {"int": int, "float": float}
 
 
 def method_name(spec: str) -> str:
@@ -59,6 +60,9 @@ def make_baseline(name: str, *, seed: int = 0, view: str | None = None, **option
         seed: of everything random in it.
         view: the view of the embedder that it works on; a method that reads the samples ignores it.
         options: more of them, by name; None counts as not given.
+
+    Returns:
+        A baseline to be fitted.
     """
     method = method_name(name)
     bare, written = split_spec(name)
@@ -67,7 +71,14 @@ def make_baseline(name: str, *, seed: int = 0, view: str | None = None, **option
     maker: Callable[..., Baseline] = getattr(import_module(f"adamab.compare._{module}"), attribute)
     signature = inspect.signature(maker)
     taken = signature.parameters
-    given = _converted(taken, written, method) | {k: v for k, v in options.items() if v is not None}
+    given: dict[str, Any] = dict(written)
+    kinds = get_type_hints(maker.__init__ if isinstance(maker, type) else maker)
+    for option, text in written.items():
+        try:
+            given[option] = TypeAdapter(kinds.get(option, str)).validate_strings(text)
+        except ValidationError:
+            raise TaskError(f"method {method!r}: option {option}={short(text)} is not a number") from None
+    given |= {name: value for name, value in options.items() if value is not None}
     for option, value in (("view", view), ("random_state", seed), ("seed", seed)):
         if value is not None and option in taken:
             given.setdefault(option, value)
@@ -77,21 +88,6 @@ def make_baseline(name: str, *, seed: int = 0, view: str | None = None, **option
     except TypeError as problem:
         raise TaskError(f"method {method!r} does not take these options: {problem}") from None
     return maker(*arguments, **given)
-
-
-def _converted(
-    taken: Mapping[str, inspect.Parameter], written: Mapping[str, str], method: str
-) -> dict[str, Any]:
-    """The written options as the annotations want them; where there is none they stay strings."""
-    given: dict[str, Any] = dict(written)
-    for option, text in written.items():
-        kinds = str(taken[option].annotation).split(" | ") if option in taken else []
-        for kind in [kind for kind in kinds if kind in _NUMBERS and "str" not in kinds]:
-            try:
-                given[option] = _NUMBERS[kind](text)
-            except ValueError:
-                raise TaskError(f"method {method!r}: option {option}={short(text)} is not a number") from None
-    return given
 
 
 CALIBRATOR, NONE = "calibrator", "none"

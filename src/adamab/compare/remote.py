@@ -8,42 +8,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from adamab.compare.base import Baseline, TrainingData
-from adamab.errors import ApiError, RecipeError, TaskError
+from adamab.errors import ApiError, TaskError
 from adamab.providers.async_bridge import run_sync
 from adamab.providers.cache import Ask, MemoryReplies, Replies, Reply
 from adamab.providers.embedders.base import Item
-from adamab.providers.metering import Ledger, Usage, check_prices, find_price
+from adamab.providers.metering import Usage
 from adamab.task.images import Image
 from adamab.task.prompts import Prompts
 from adamab.task.spec import ClassSpec
 
 if TYPE_CHECKING:
-    from adamab.providers.http import ApiClient
+    from adamab.providers.judges.chat import ChatModel
+    from adamab.providers.judges.rerankers import Reranker
     from adamab.providers.metering import CallContext
 
 Question: TypeAlias = tuple[Any, ...]  # what a judge's methods take
-
-
-class Judge(Protocol):
-    """A chat model or a reranker; all three methods take what a question consists of."""
-
-    api: ApiClient
-
-    @property
-    def fingerprint(self) -> str:
-        """What the answers depend on beside the question."""
-
-    def digest(self, *args: Any, **kwargs: Any) -> str:
-        """The name of a question under which its answer is kept."""
-
-    def usage(self, *args: Any, **kwargs: Any) -> tuple[Usage, Usage]:
-        """The tokens to expect of a question, and the most that it may have."""
-
-    async def ask(self, *args: Any, **kwargs: Any) -> Reply:
-        """The answer; it is handed to `keep` before it is returned."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +56,7 @@ class RemoteBaseline(Baseline):
     it is used; `metered` puts the calls under a budget.
     """
 
-    def __init__(self, judge: Judge) -> None:
+    def __init__(self, judge: ChatModel | Reranker) -> None:
         self.judge, self.api = judge, judge.api
         self.replies: Replies = MemoryReplies()
 
@@ -84,9 +66,14 @@ class RemoteBaseline(Baseline):
         return self.judge.fingerprint
 
     def planned(self, data: TrainingData, texts: Sequence[Item]) -> list[tuple[Usage, Usage]]:
-        """The requests that predicting `texts` would make: the tokens to expect, and the most of each.
+        """The requests that a prediction would make; known answers and repeated texts need none.
 
-        What is in `replies` already is not asked again, nor is a text that occurs twice.
+        Args:
+            data: what the baseline would be fitted on.
+            texts: the samples to predict.
+
+        Returns:
+            For each request the expected usage and the most that it may be.
         """
         distinct = self._distinct(Wording.of(data), texts, [])
         return [self.judge.usage(*q) for name, q in distinct if self.replies.get(_ask(name)) is None]
@@ -171,29 +158,23 @@ class RemoteBaseline(Baseline):
 
 
 @contextmanager
-def metered(baseline: Baseline, outside: CallContext) -> Iterator[None]:
-    """Put a baseline's calls under the caps, and its answers where `outside` keeps them.
+def metered(baseline: Baseline, calls: CallContext) -> Iterator[None]:
+    """Put a baseline's calls under caps, and its answers where `calls` keeps them, until the block ends.
 
-    It may be used again afterwards, or by another. A baseline without an API passes through.
+    Args:
+        baseline: one without an API passes through.
+        calls: the caps, the prices and the answers that are there already.
     """
     if not isinstance(baseline, RemoteBaseline):
         yield
         return
-    api, before = baseline.api, baseline.replies
-    name = f"{api.service.name}:{api.model}"
-    price = find_price(api.service.name, api.model, outside.prices, address=api.service.base_url)
-    if price is not None and price.image is not None:
-        raise RecipeError(f"{name} makes no images, so its price cannot be by the image; give it by tokens")
-    check_prices(outside.budget, {name: price})
-    api.check()
-    outside.ledger = outside.ledger or Ledger(outside.budget)
-    try:
-        api.ledger, api.price, api.stop = outside.ledger, price, outside.stop
-        baseline.replies = outside.replies or before
-        yield
-    finally:
-        api.ledger = api.price = api.stop = None
-        baseline.replies = before
+    before = baseline.replies
+    with calls.connected(baseline, None):  # type: ignore[arg-type]  # which looks at the client alone
+        try:
+            baseline.replies = calls.replies or before
+            yield
+        finally:
+            baseline.replies = before
 
 
 def _ask(name: str) -> Ask:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adamab.errors import AdamabError, ApiError, ImageError, one_line, place
+from adamab.errors import AdamabError, ApiError, EmbedderError, ImageError, one_line, place
 from adamab.predict import CHUNK
 from adamab.predict.readers import Source, find_sources, no_rows, parts_of, read_vectors
 from adamab.predict.writers import answer_rows, output_row
@@ -65,12 +65,12 @@ def vector_rows(question: Question, classifier: Classifier) -> Iterator[list[dic
 class Predictor:
     """A loaded model and embedder, and what is asked of them.
 
-    `broken` takes the names of images that cannot be read where these are to be left out.
+    `broken` has the names of images that were left out because they cannot be read.
     """
 
     def __init__(self, question: Question, inference: Inference | None = None) -> None:
         self.question, self.inference = question, inference or question.open()
-        self.broken: list[str] | None = [] if question.skip_broken else None
+        self.broken: list[str] = []
 
     def chunks(self) -> Iterator[list[dict[str, Any]]]:
         """Output rows of the whole input, a chunk at a time."""
@@ -83,39 +83,32 @@ class Predictor:
             raise no_rows(self.question.input)
 
     def rows(self, source: Source, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
-        """Output rows; the first row that has none is an error."""
+        """Output rows; the first row without an answer is an error.
+
+        Args:
+            source: where the rows are from.
+            rows: as they were read.
+
+        Returns:
+            The fields of each row with its answer; broken images are left out if the question says so.
+        """
         for start in range(0, len(rows), CHUNK):
             samples = list(self._samples(source, rows[start : start + CHUNK]))
-            if self.broken is not None and self.inference.remote:  # looked at before anything is paid for
-                samples = self._decodable(samples)
-            try:
-                answers = self._answers(samples)
-            except ImageError:
-                if self.broken is None:
-                    raise
-                samples = self._decodable(samples)
-                answers = self._answers(samples)
-            for sample, answer in zip(samples, answers, strict=True):
+            for sample, answer in zip(samples, self._answers(samples), strict=True):
                 yield output_row(sample.fields, answer)
 
     def _samples(self, source: Source, rows: Iterable[Row]) -> Iterator[TextRow]:
         for row in rows:
             try:
-                yield source.sample(row)
+                sample = source.sample(row)
+                if self.question.skip_broken:
+                    _check_image(sample)
             except ImageError:
-                if self.broken is None:
+                if not self.question.skip_broken:
                     raise
                 self.broken.append(place(source.image_path(row)))
-
-    def _decodable(self, samples: Iterable[TextRow]) -> list[TextRow]:
-        """The rows whose images can be decoded; the others' names go to `broken`."""
-        kept = []
-        for sample in samples:
-            if _image_problem(sample) is None:
-                kept.append(sample)
-            elif self.broken is not None:
-                self.broken.append(one_line(sample.image))
-        return kept
+            else:
+                yield sample
 
     def answers(self, source: Source, rows: Sequence[Row]) -> list[Answer]:
         """An answer or an error for each row. What is wrong with the embedder itself is raised."""
@@ -126,13 +119,11 @@ class Predictor:
                 continue
             try:
                 sample = source.sample(row)
+                self._check(sample)
             except AdamabError as error:
                 answers[number] = {"error": one_line(error)}
             else:
-                if (problem := self._known_problem(sample)) is None:
-                    good.append((number, sample))
-                else:
-                    answers[number] = {"error": problem}
+                good.append((number, sample))
         for start in range(0, len(good), CHUNK):
             chunk = good[start : start + CHUNK]
             parts = self._each([sample for _, sample in chunk])
@@ -143,14 +134,15 @@ class Predictor:
                 answer["error"] = source.without_folder(answer["error"])
         return answers
 
-    def _known_problem(self, sample: TextRow) -> str | None:
-        """What can be told before anybody is asked, and paid."""
+    def _check(self, sample: TextRow) -> None:
+        """What can be found out before anybody is asked, and paid."""
         embedder = self.inference.embedder
         if embedder is not None and not embedder.cacheable:
             key = sample.id if sample.id is not None else sample.text
             if not embedder.has([key]).all():
-                return "the embedder has no vector of this row"
-        return _image_problem(sample) if self.inference.remote else None
+                raise EmbedderError("the embedder has no vector of this row")
+        if self.inference.remote:
+            _check_image(sample)
 
     def _each(self, samples: Sequence[TextRow]) -> list[Answer]:
         """Asked for together and, where something is wrong, around the broken row or by halves.
@@ -189,13 +181,8 @@ class Predictor:
         return answer_rows(self.inference.classifier.classes, answers, asked.k)
 
 
-def _image_problem(sample: TextRow) -> str | None:
-    if sample.image is None:
-        return None
-    from adamab.task.images import decoded
+def _check_image(sample: TextRow) -> None:
+    if sample.image is not None:
+        from adamab.task.images import decoded
 
-    try:
         decoded(sample.image, least_side=1)
-    except ImageError as error:
-        return one_line(error)
-    return None
