@@ -58,7 +58,7 @@ def _write_npz() -> Callable[..., Path]:
     return write_npz
 
 
-@pytest.fixture(name="write_task")
+@pytest.fixture(name="write_task", scope="session")
 def _write_task() -> Callable[[Path], Path]:
     return write_task
 
@@ -109,23 +109,27 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was fitted once; tests that change it copy it."""
-    place = tmp_path_factory.mktemp("model")
-    task = write_task(place)
-    command = ["fit", task, "--run", place / "run", "--embedder", f"npz:{place / 'vectors.npz'}", *FAST]
-    result = CliRunner().invoke(app, [str(part) for part in command])
-    assert result.exit_code == 0, result.output
-    return place / "run"
+    return fitted_run(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="session")
 def vector_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose model needs vectors only."""
-    place = tmp_path_factory.mktemp("vectors")
-    task = write_task(place)
-    command = ["fit", task, "--run", place / "run", "--embedder", f"npz:{place / 'vectors.npz'}", *FAST]
-    result = CliRunner().invoke(app, [*(str(part) for part in command), "--set", "words=false"])
+    return fitted_run(tmp_path_factory.mktemp("vectors"), "--set", "words=false")
+
+
+def fitted_run(place: Path, *more: str) -> Path:
+    task, vectors = write_task(place), place / "vectors.npz"
+    command = ["fit", task, "--run", place / "run", "--embedder", f"npz:{vectors}", *FAST, *more]
+    result = CliRunner().invoke(app, [str(part) for part in command])
     assert result.exit_code == 0, result.output
     return place / "run"
+
+
+@pytest.fixture
+def server():
+    with ProviderServer() as running:
+        yield running
 
 
 @pytest.fixture

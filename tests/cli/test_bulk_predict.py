@@ -88,30 +88,17 @@ def test_bad_rows_have_an_error_and_the_others_an_answer(adamab, refused, folder
     assert "none of 5 rows has an answer; the first: " in refused("predict", model, "bad.jsonl", "-o", "none")
 
 
-def test_a_second_start_makes_what_is_missing(adamab, refused, folder, model, table_of):
+def test_a_second_start_has_nothing_to_do_or_is_refused(adamab, refused, folder, model):
     assert adamab("predict", model, "new.jsonl", "-o", "out", "--part-rows", "4").exit_code == 0
-    whole = table_of(folder / "out")
-    kept = folder / "out" / "part-00000-000000.parquet"
-    before = kept.stat().st_mtime_ns
-    (folder / "out" / "part-00000-000001.parquet").unlink()
-    manifest = json.loads((folder / "out" / "_manifest.json").read_text())
-    unfinished = {
-        name: manifest[name] for name in manifest if name not in ("complete", "rows", "errors", "parts")
-    }
-    (folder / "out" / "_manifest.json").write_text(json.dumps(unfinished))
-    result = adamab("predict", model, "new.jsonl", "-o", "out", "--part-rows", "4")
-    assert result.stderr == "out: 9 rows in 3 parts, 2 of them finished before\n"
-    assert table_of(folder / "out").equals(whole)
-    assert kept.stat().st_mtime_ns == before
     again = adamab("predict", model, "new.jsonl", "-o", "out", "--part-rows", "4")
     assert "3 of them finished before" in again.stderr
-    told = json.loads(adamab("predict", model, "new.jsonl", "-o", "out", "--part-rows", "4", "--json").stdout)
-    assert told == {"output": "out", "rows": 9, "errors": 0, "parts": 3, "found": 3, "overlong": 0}
-    for more, told in (
-        (("--part-rows", "5"), "4 rows a part"),
+    read = json.loads(adamab("predict", model, "new.jsonl", "-o", "out", "--part-rows", "4", "--json").stdout)
+    assert read == {"output": "out", "rows": 9, "errors": 0, "parts": 3, "found": 3, "overlong": 0}
+    for more, message in (
+        (("--part-rows", "5"), "4 rows per part"),
         (("--part-rows", "4", "--top-k", "2"), "question"),
     ):
-        assert told in refused("predict", model, "new.jsonl", "-o", "out", *more)
+        assert message in refused("predict", model, "new.jsonl", "-o", "out", *more)
     os.utime(folder / "new.jsonl", (1, 1))
     assert "another input" in refused("predict", model, "new.jsonl", "-o", "out", "--part-rows", "4")
 
@@ -127,7 +114,7 @@ def test_a_part_that_was_removed_or_cut_off_is_made_again(adamab, folder, model,
     assert table_of(folder / "out").equals(before)
 
 
-def test_what_is_mended_is_asked_again_where_no_row_had_an_answer(
+def test_what_is_fixed_is_asked_again_where_no_row_had_an_answer(
     adamab, refused, folder, model, write_npz, table_of
 ):
     (folder / "in.txt").write_text("brand new\n")

@@ -15,7 +15,7 @@ from adamab.providers.async_bridge import run_sync
 from adamab.run.settings import FitSettings, set_up
 from adamab.task import Prompts, Sample, Task
 from adamab.task.recipe import Recipe
-from adamab.testing import HashEmbedder, PixelEmbedder, ProviderServer
+from adamab.testing import HashEmbedder, PixelEmbedder
 
 FAST = ("--set", "folds=2", "--set", "checkpoints=0,6", "--no-cache")
 NPZ = ("--embedder", "npz:vectors.npz")
@@ -177,19 +177,6 @@ def test_images(adamab, tmp_path, monkeypatch, paint):
     assert set(read["failed"]) == {"zero-shot", "setfit"}
     assert rows["class-mean"]["accuracy"]["value"] == 1.0
     assert rows["calibrator+random"]["samples"] == 9
-
-
-def test_long_texts_are_told(adamab, folder, monkeypatch):
-    toy = HashEmbedder(width=16, max_words=3)
-    monkeypatch.setattr("adamab.providers.registry.resolve_embedder", lambda spec, **options: toy)
-    result = adamab(*TASK[:3], "--embedder", "toy", *FAST, "--methods", "knn")
-    assert "longer than the embedder takes" in result.stderr
-
-
-@pytest.fixture
-def server():
-    with ProviderServer() as running:
-        yield running
 
 
 def test_methods_behind_an_api_share_one_budget(adamab, folder, server):

@@ -6,22 +6,15 @@ import hashlib
 import resource
 import shutil
 import sqlite3
-import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from adamab.testing import Fault, ProviderServer
+from adamab.testing import Fault
 
 SETTINGS = ("folds=0", "checkpoints=0,6", "augmentation_rounds=6")
 QUICK = tuple(part for setting in SETTINGS for part in ("--set", setting))
-
-
-@pytest.fixture
-def server():
-    with ProviderServer() as running:
-        yield running
 
 
 def command(server, *more, run="run", cache=False):
@@ -103,50 +96,6 @@ def test_no_room_later_on(adamab, refused, half, server, undisturbed, more):
     assert (result.exit_code, result.stderr) == (0, "")
     assert server.count("/chat/completions") - asked == 6 - kept
     assert weights(half) == undisturbed
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of its own whose size can be changed; only root can make one."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=9000k", "tmpfs", str(place)], capture_output=True
-    )
-    if made.returncode:
-        pytest.skip("no file system can be mounted here")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
-
-
-def remount(place: Path, options: str) -> None:
-    subprocess.run(["mount", "-o", f"remount,{options}", str(place)], check=True)
-
-
-@pytest.mark.parametrize("free", [0, 4, 40, 150, 300])  # KiB
-def test_a_full_disk(adamab, refused, small_disk, folder, server, undisturbed, free):
-    hog = small_disk / "hog"
-    hog.write_bytes(bytes((9000 - free) * 1024))
-    line = refused(*command(server, run="disk/run"))
-    assert line.startswith("adamab: disk/run")
-    kept, asked = replies(small_disk / "run"), server.count("/chat/completions")
-    hog.unlink()
-    result = adamab(*command(server, run="disk/run"))
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert server.count("/chat/completions") - asked == 6 - kept
-    assert weights(small_disk / "run") == undisturbed
-
-
-def test_a_read_only_disk(adamab, refused, small_disk, half, folder, server, undisturbed):
-    shutil.copytree(half, small_disk / "run")
-    remount(small_disk, "ro")
-    before, asked = files(small_disk / "run"), server.count()
-    assert "is not a directory to write in" in refused(*command(server, run="disk/run"))
-    assert "is not a directory to write in" in refused(*command(server, run="disk/new"))
-    assert (files(small_disk / "run"), server.count()) == (before, asked)
-    remount(small_disk, "rw")
-    assert adamab(*command(server, run="disk/run")).exit_code == 0
-    assert weights(small_disk / "run") == undisturbed
 
 
 def flipped(raw: bytes, place: int) -> bytes:

@@ -42,55 +42,27 @@ def rounds(run: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
+def undisturbed(tmp_path_factory, write_task):
     """The weights of a fit that nothing happens to; they do not depend on the server's port."""
     folder = tmp_path_factory.mktemp("undisturbed")
     with pytest.MonkeyPatch.context() as patch, ProviderServer() as server:
         patch.chdir(folder)
-        write_toy_task(folder)
+        write_task(folder)
         result = CliRunner().invoke(app, command(server, *QUICK))
         assert result.exit_code == 0, result.output
     return weights(folder)
 
 
-def write_toy_task(folder: Path) -> None:
-    examples = {
-        "refund": ["money back please", "send my money back", "I want the money returned"],
-        "login": ["cannot sign in today", "sign in fails", "the sign in page is broken"],
-        "praise": ["likes it a lot", "she likes it", "everyone likes it here"],
-    }
-    classes = {"refund": "money back", "login": "cannot sign in", "praise": "likes it"}
-    text = json.dumps({"name": "toy", "classes": classes, "examples": examples})
-    (folder / "task.yaml").write_text(text)
-
-
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    write_toy_task(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def server():
-    with ProviderServer() as running:
-        yield running
-
-
 PASSING = [
     ("slow", {"seconds": 0.1}, (EMBED, CHAT)),
     ("status", {"status": 429, "retry_after": 0.05}, (EMBED, CHAT)),
-    ("status", {"status": 503, "retry_after": "Thu, 01 Jan 2015 00:00:00 GMT"}, (EMBED, CHAT)),
     ("status", {"status": 500}, (EMBED, CHAT)),
-    ("status", {"status": 409}, (EMBED, CHAT)),
     ("reset", {}, (EMBED, CHAT)),
     ("truncate", {}, (EMBED, CHAT)),
     ("garbage", {}, (EMBED, CHAT)),
     ("no_usage", {}, (EMBED, CHAT)),
-    ("overcharge", {}, (EMBED, CHAT)),
     ("few_vectors", {}, (EMBED,)),
     ("wrong_width", {}, (EMBED,)),
-    ("wrong_width", {"how": "last"}, (EMBED,)),
     ("nan", {}, (EMBED,)),
     ("empty", {}, (EMBED,)),
     ("shuffled", {}, (EMBED,)),
@@ -100,23 +72,23 @@ PASSING = [
 
 
 @pytest.mark.parametrize(("kind", "options", "paths"), PASSING)
-def test_a_fault_that_passes_changes_nothing(adamab, place, server, undisturbed, kind, options, paths):
+def test_a_fault_that_passes_changes_nothing(adamab, folder, server, undisturbed, kind, options, paths):
     for path in paths:
         server.add_fault(Fault(kind, path=path, **{"after": 2, **options}))
     result = adamab(*command(server, *QUICK))
     assert (result.exit_code, result.stderr) == (0, "")
     assert sum(seen.fault == kind for seen in server.seen) >= len(paths)
-    assert weights(place) == undisturbed
-    assert len(rounds(place / "run")) == 6
+    assert weights(folder) == undisturbed
+    assert len(rounds(folder / "run")) == 6
 
 
-def test_a_server_that_hangs_is_asked_again(adamab, place, server, undisturbed):
+def test_a_server_that_hangs_is_asked_again(adamab, folder, server, undisturbed):
     server.add_fault(Fault("hang", path=CHAT, after=1))
     server.add_fault(Fault("hang", path=EMBED, after=3, sent=0.5))
     result = adamab(*command(server, *QUICK, limits="retries=3&first_wait=0.01&timeout=1"))
     assert (result.exit_code, result.stderr) == (0, "")
     assert sum(seen.fault == "hang" for seen in server.seen) == 2
-    assert weights(place) == undisturbed
+    assert weights(folder) == undisturbed
 
 
 LASTING = [
@@ -125,37 +97,33 @@ LASTING = [
     ("status", {"status": 429, "how": "quota"}, CHAT, "quota is used up (429 insufficient_quota)"),
     ("status", {"status": 500}, CHAT, "no answer after 4 attempts (last: 500 server_error)"),
     ("status", {"status": 401}, EMBED, "wants a key (401 invalid_api_key); set OPENAI_API_KEY"),
-    ("status", {"status": 404}, CHAT, "no model 'm' at "),
-    ("status", {"status": 402}, CHAT, "out of credit"),
-    ("reset", {}, EMBED, "no answer after 4 attempts (last: the connection broke)"),
     ("truncate", {}, CHAT, "no answer after 4 attempts (last: an answer that is no JSON)"),
     ("few_vectors", {}, EMBED, "no usable answer after 3 attempts (last: 4 vectors for 5 texts)"),
     ("wrong_width", {}, EMBED, "no usable answer after 3 attempts (last: vectors of another width than 64)"),
-    ("nan", {}, EMBED, "no usable answer after 3 attempts (last: a vector that is not finite)"),
     ("refusal_status", {}, EMBED, "declines on grounds of content (400 content_policy_violation)"),
     ("too_large", {}, CHAT, "the request is too large (413 "),
 ]
 
 
-@pytest.mark.parametrize(("kind", "options", "path", "told"), LASTING)
+@pytest.mark.parametrize(("kind", "options", "path", "message"), LASTING)
 def test_a_fault_that_lasts_is_one_line_and_the_run_goes_on_later(
-    adamab, refused, place, server, undisturbed, kind, options, path, told
+    adamab, refused, folder, server, undisturbed, kind, options, path, message
 ):
     server.add_fault(Fault(kind, path=path, times=None, after=4, **options))
     line = refused(*command(server, *QUICK))
-    assert told in line
+    assert message in line
     bought = {seen.idempotency_key for seen in server.seen if seen.fault is None and seen.status == 200}
     assert len(bought) >= 6  # two for the task, and for some of four batches one or two each
-    assert len(rounds(place / "run")) < 6
+    assert len(rounds(folder / "run")) < 6
     server.clear_faults()
     before = server.count()
     result = adamab(*command(server, *QUICK, "--quiet"))
     assert (result.exit_code, result.stderr) == (0, "")
     assert not bought & {seen.idempotency_key for seen in server.seen[before:]}
-    assert weights(place) == undisturbed
+    assert weights(folder) == undisturbed
 
 
-def test_a_wrong_key_and_a_wrong_model(adamab, refused, place, undisturbed, monkeypatch):
+def test_a_wrong_key_and_a_wrong_model(adamab, refused, folder, undisturbed, monkeypatch):
     with ProviderServer(key="sk-right") as server:
         monkeypatch.setenv("OPENAI_API_KEY", SECRET)
         assert "the key in OPENAI_API_KEY was refused (401 invalid_api_key)" in refused(
@@ -163,13 +131,13 @@ def test_a_wrong_key_and_a_wrong_model(adamab, refused, place, undisturbed, monk
         )
         monkeypatch.setenv("OPENAI_API_KEY", "sk-right")
         assert adamab(*command(server, *QUICK)).exit_code == 0
-    assert weights(place) == undisturbed
+    assert weights(folder) == undisturbed
     with ProviderServer() as server:
         line = refused(*command(server, *QUICK, "--overwrite", model="no-such"))
     assert "no model 'no-such' at " in line
 
 
-def test_a_model_that_changes_under_its_name_is_told(refused, place, server):
+def test_a_model_that_changes_under_its_name_is_told(refused, folder, server):
     server.add_fault(Fault("wrong_width", path=EMBED))  # the very first answer: who knows what is right
     line = refused(*command(server, *QUICK))
     assert "vectors of another width than 32" in line
@@ -180,7 +148,7 @@ def test_a_model_that_changes_under_its_name_is_told(refused, place, server):
 @pytest.mark.parametrize(
     ("kind", "how"), [("duplicates", ""), ("duplicates", "given"), ("empty", ""), ("empty", "content")]
 )
-def test_poor_answers_are_asked_for_again(adamab, place, server, kind, how):
+def test_poor_answers_are_asked_for_again(adamab, folder, server, kind, how):
     server.add_fault(Fault(kind, path=CHAT, how=how, times=3, after=2))
     result = adamab(*command(server, *QUICK, "--prefetch", "0", "--json"))
     assert result.exit_code == 0, result.output
@@ -188,14 +156,14 @@ def test_poor_answers_are_asked_for_again(adamab, place, server, kind, how):
     lost = 5 if kind == "duplicates" and how != "given" else 0
     assert summary["synthetic"] >= 25 - lost
     assert server.count(CHAT + "/completions") > 6
-    lines = (place / "run" / "synthetic.jsonl").read_text().splitlines()
+    lines = (folder / "run" / "synthetic.jsonl").read_text().splitlines()
     texts = [json.loads(line)["text"] for line in lines]
     assert len({text.casefold() for text in texts}) == len(texts)
     assert all(text.strip() for text in texts)
-    assert rounds(place / "run")
+    assert rounds(folder / "run")
 
 
-def test_a_server_without_structured_output(adamab, place):
+def test_a_server_without_structured_output(adamab, folder):
     with ProviderServer(style="bullets", faults=[Fault("no_schema", path=CHAT, times=None)]) as server:
         result = adamab(*command(server, *QUICK, "--json"))
         assert result.exit_code == 0, result.output
@@ -208,13 +176,13 @@ def test_a_server_without_structured_output(adamab, place):
     ("kind", "how", "prefetch"),
     [("refusal", "", 0), ("refusal", "text", 4), ("refusal", "filter", 0), ("refusal_status", "", 4)],
 )
-def test_a_refused_class_is_closed_and_the_others_go_on(adamab, place, server, kind, how, prefetch):
+def test_a_refused_class_is_closed_and_the_others_go_on(adamab, folder, server, kind, how, prefetch):
     server.add_fault(Fault(kind, path=CHAT, contains="money returned", times=None, how=how))
     more = ("--policy", "round-robin", "--set", "augmentation_rounds=15", "--prefetch", str(prefetch))
     result = adamab(*command(server, *QUICK, *more))
     assert result.exit_code == 0, result.output
     assert "closed: refund (refused 3 times by the generator)" in result.stdout
-    summary = json.loads((place / "run" / "fit.json").read_text())
+    summary = json.loads((folder / "run" / "fit.json").read_text())
     assert summary["closed"] == {"refund": "refused 3 times by the generator"}
     assert summary["refused"] == {"refund": 3}
     assert summary["synthetic_by_class"] == {"refund": 0, "login": 30, "praise": 30}
@@ -261,7 +229,7 @@ def parrot():
 
 @pytest.mark.parametrize("debug", ["", "1"])
 @pytest.mark.parametrize("status", [200, 400, 401, 429, 500, 302])
-def test_neither_key_nor_prompt_is_told(adamab, place, server, parrot, monkeypatch, status, debug):
+def test_neither_key_nor_prompt_is_told(adamab, folder, server, parrot, monkeypatch, status, debug):
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     monkeypatch.setenv("ADAMAB_DEBUG", debug)
     parrot.handler.status = status
@@ -272,7 +240,7 @@ def test_neither_key_nor_prompt_is_told(adamab, place, server, parrot, monkeypat
     texts = ["money back please", "cannot sign in today", "likes it a lot"]
     for text in (SECRET, SECRET[3:], *texts, "<data>"):
         assert text not in result.stdout + result.stderr
-    files = [path for path in place.rglob("*") if path.is_file() and path.name != "task.yaml"]
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != "task.yaml"]
     assert {"journal.sqlite", "vectors.sqlite"} <= {path.name for path in files}
     for path in files:
         private = () if path.name == "task.json" else (*texts, "<data>")  # which keeps the samples
@@ -280,11 +248,11 @@ def test_neither_key_nor_prompt_is_told(adamab, place, server, parrot, monkeypat
             assert text.encode() not in path.read_bytes(), path
 
 
-def test_a_run_that_works_keeps_no_key_either(adamab, place, monkeypatch):
+def test_a_run_that_works_keeps_no_key_either(adamab, folder, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     with ProviderServer(key=SECRET) as server:
         result = adamab(*command(server, *QUICK[:-1]))
     assert result.exit_code == 0, result.output
     assert SECRET[3:] not in result.output
-    for path in place.rglob("*"):
+    for path in folder.rglob("*"):
         assert not path.is_file() or SECRET[3:].encode() not in path.read_bytes(), path

@@ -12,7 +12,6 @@ import pytest
 from typer.testing import CliRunner
 
 from adamab.cli.app import app
-from adamab.run.run_log import ROUND, Journal
 from adamab.testing import Fault, ProviderServer
 
 Call = Callable[..., Any]
@@ -53,32 +52,6 @@ def undisturbed(place: Path, tmp_path_factory: pytest.TempPathFactory, paint: Ca
         result = CliRunner().invoke(app, command(server, *QUICK))
         assert result.exit_code == 0, result.output
     return weights(folder)
-
-
-PASSING = [
-    ("status", {"status": 429, "retry_after": 0.05}, (EMBED, DRAW)),
-    ("status", {"status": 500}, (EMBED, DRAW)),
-    ("reset", {}, (EMBED, DRAW)),
-    ("truncate", {}, (EMBED, DRAW)),
-    ("no_usage", {}, (EMBED, DRAW)),
-    ("few_vectors", {}, (EMBED,)),
-    ("nan", {}, (EMBED,)),
-]
-
-
-@pytest.mark.parametrize(("kind", "options", "paths"), PASSING)
-def test_a_fault_that_passes_changes_nothing(
-    adamab: Call, place: Path, undisturbed: str, kind: str, options: Any, paths: tuple[str, ...]
-) -> None:
-    with ProviderServer() as server:
-        for path in paths:
-            server.add_fault(Fault(kind, path=path, **{"after": 1, **options}))
-        result = adamab(*command(server, *QUICK))
-        assert (result.exit_code, result.stderr) == (0, "")
-        assert sum(seen.fault == kind for seen in server.seen) >= len(paths)
-    assert weights(place) == undisturbed
-    with Journal(place / "run") as journal:
-        assert sum(1 for _ in journal.events(ROUND)) == 6
 
 
 LASTING = [

@@ -13,15 +13,9 @@ import time
 import pytest
 
 from adamab.run.run_log import STOPPED, Journal
-from adamab.testing import Fault, ProviderServer
+from adamab.testing import Fault
 
 QUICK = ("--set", "folds=0", "--set", "checkpoints=0,6", "--set", "augmentation_rounds=6", "--no-cache")
-
-
-@pytest.fixture
-def server():
-    with ProviderServer() as running:
-        yield running
 
 
 def command(server, *more):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,8 @@ from adamab.compare._chat import NO_CLASS, ChatBaseline, chosen, from_spec, read
 from adamab.compare.base import TrainingData
 from adamab.compare.methods import make_baseline
 from adamab.compare.remote import metered
-from adamab.errors import ApiError, BudgetError, ProviderError, RecipeError, TaskError
-from adamab.providers.cache import CachedReplies, MemoryReplies, Reply
+from adamab.errors import ApiError, BudgetError, ProviderError, TaskError
+from adamab.providers.cache import Reply
 from adamab.providers.metering import Budget, CallContext, Price
 from adamab.task.image_folders import image_at
 from adamab.task.images import Image
@@ -38,12 +38,6 @@ EXAMPLES = ["give me my dollars", "it hangs on start", "lovely work", "great stu
 TEXTS = ["money back now", "the app freezes", "praise for everyone", "the app freezes", "money please"]
 WANTED = ["refund", "crash", "praise", "crash", "refund"]
 PRICES = {"gpt-4o-mini": Price(Decimal(1), Decimal(2))}
-
-
-@pytest.fixture
-def server() -> Iterator[ProviderServer]:
-    with ProviderServer() as running:
-        yield running
 
 
 @pytest.fixture
@@ -135,32 +129,6 @@ def test_after_a_failure_nothing_more_is_begun_and_what_was_paid_for_is_kept(ser
     assert server.billed() == len(set(TEXTS))
 
 
-def test_another_process_finds_the_answers_in_the_cache(server, make):
-    first, second = make(), make()
-    for baseline in (first, second):
-        with metered(baseline, CallContext(replies=CachedReplies())):
-            assert baseline.predict({}, TEXTS) == WANTED
-            assert baseline.planned(data(), TEXTS) == []
-    assert server.count() == len(set(TEXTS))
-    assert isinstance(second.replies, MemoryReplies)  # the cache was its for the time of the block
-    assert len(second.planned(data(), TEXTS)) == len(set(TEXTS))
-    other = make(temperature=0.5)
-    with metered(other, CallContext(replies=CachedReplies())):
-        assert len(other.planned(data(), TEXTS)) == len(set(TEXTS))
-
-
-def test_a_budget_of_calls_is_never_exceeded(server, make):
-    baseline, outside = make(), CallContext(Budget(calls=2))
-    with metered(baseline, outside), pytest.raises(BudgetError, match="2 calls"):
-        baseline.predict({}, TEXTS)
-    assert server.count() == 2
-    assert outside.spent()["classify", None].calls == 2
-    assert baseline.api.ledger is None
-    with metered(baseline, CallContext(Budget(calls=2))):  # the two that were bought are kept
-        assert baseline.predict({}, TEXTS) == WANTED
-    assert server.count() == 4
-
-
 def test_a_budget_of_money_is_never_exceeded_and_the_plan_is_an_upper_bound(server, make):
     baseline = make(concurrency=1)  # each call under way has its bound reserved
     planned = baseline.planned(data(), TEXTS)
@@ -181,22 +149,6 @@ def test_a_budget_of_money_is_never_exceeded_and_the_plan_is_an_upper_bound(serv
     ):
         small.predict({}, TEXTS)
     assert server.count() == len(set(TEXTS))
-
-
-def test_money_without_a_price_is_refused_before_any_call(server, make):
-    baseline = make("some-model")
-    with (
-        pytest.raises(RecipeError, match="no price is known for openai:some-model"),
-        metered(baseline, CallContext(Budget(usd=Decimal(1)))),
-    ):
-        pass
-    by_image = {"some-model": Price(Decimal(0), image=Decimal(1))}
-    with (
-        pytest.raises(RecipeError, match="by the image"),
-        metered(baseline, CallContext(prices=by_image)),
-    ):
-        pass
-    assert server.count() == 0
 
 
 def test_images_are_sent_as_pixels_and_nothing_else(server, make, tmp_path, paint):
@@ -290,47 +242,21 @@ def test_a_spec_says_where_and_how(server, monkeypatch):
         from_spec(" ")
 
 
+THREE = (
+    "3", " 3.\n", "**3**", "(3)", "Class-3", "class: 3", "The answer is 3.", "Answer: class 3 (refund)",
+    "It is about 24 hours and 7 days.\n\n3", "3\n\nIt mentions 24 hours.", "3: it says 20 dollars",
+    '{"class": "3", "confidence": 0.9}', "[3]", "```\n3\n```",
+    'Here:\n```json\n{"class": 3}\n```\nIt fits 100 %.',
+)  # fmt: skip
+NO_NUMBER = (
+    "", "three", "3 or 4", "class 3 or class 4", "3.5", "95%", "1-3", "3rd",
+    '{"class": 3, "other": 4}', "true", "[" * 5000, "9" * 5000,
+)  # fmt: skip
+READINGS = {3: THREE, -1: ("-1", "\u22121", "None of them suits: -1."), None: NO_NUMBER}
+
+
 @pytest.mark.parametrize(
-    ("content", "number"),
-    [
-        ("3", 3),
-        (" 3.\n", 3),
-        ("**3**", 3),
-        ("#3", 3),
-        ("(3)", 3),
-        ("Class 3", 3),
-        ("class: 3", 3),
-        ("The answer is 3.", 3),
-        ("Answer: class 3 (refund)", 3),
-        ("The text is about 24 hours and 7 days.\n\n3", 3),
-        ("3\n\nIt mentions 24 hours.", 3),
-        ("3. Refund", 3),
-        ("3: it says 20 dollars", 3),
-        ('{"number": 3}', 3),
-        ('{"class": "3", "confidence": 0.9}', 3),
-        ("[3]", 3),
-        ("```\n3\n```", 3),
-        ('Here you are:\n```json\n{"class": 3}\n```\nIt fits 100 %.', 3),
-        ('I say {"class": 3}', 3),
-        ("-1", -1),
-        ("\u22121", -1),
-        ("Answer: -1", -1),
-        ("None of them suits: -1.", -1),
-        ("Class-3", 3),
-        ("", None),
-        ("three", None),
-        ("3 or 4", None),
-        ("3, 4", None),
-        ("class 3 or class 4", None),
-        ("3.5", None),
-        ("95%", None),
-        ("1-3", None),
-        ("3rd", None),
-        ('{"class": 3, "other": 4}', None),
-        ("true", None),
-        ("[" * 5000, None),
-        ("9" * 5000, None),
-    ],
+    ("content", "number"), [(text, number) for number, texts in READINGS.items() for text in texts]
 )
 def test_numbers_are_read_strictly(content: str, number: int | None) -> None:
     assert read_number(content) == number

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -37,12 +37,6 @@ LABELS = ["refund", "crash", "praise"]
 EXAMPLES = ["give me my dollars", "it hangs on start", "lovely work"]
 TEXTS = ["money back now", "app freezes", "praise for everyone", "app freezes"]
 WANTED = ["refund", "crash", "praise", "crash"]
-
-
-@pytest.fixture
-def server() -> Iterator[ProviderServer]:
-    with ProviderServer() as running:
-        yield running
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adamab.cli.console import echo, say
+from adamab.cli.console import echo, progress, say
 from adamab.cli.options import Model, OtherEmbedder
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ def serve(
 
     access = _access(host, allow_host or [])
     with bind(host, port) as bound, RunReader(run) as reader:
-        say(f"loading the model of {run}")
-        service = Service(run, embedder, log=say)
+        with progress(f"loading the model of {run}"):
+            service = Service(run, embedder, log=say)
         limits = _limits(service, max_items, max_body, max_batch, max_wait_ms, timeout)
         app = create_app(service, [page_router(reader, service)], limits=limits, access=access, log=say)
         what = (

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, get_type_hints
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -69,13 +69,13 @@ def make_baseline(name: str, *, seed: int = 0, view: str | None = None, **option
     rest = bare.partition(":")[2]
     module, attribute = METHODS[method]
     maker: Callable[..., Baseline] = getattr(import_module(f"adamab.compare._{module}"), attribute)
-    signature = inspect.signature(maker)
+    signature = inspect.signature(maker, eval_str=True)
     taken = signature.parameters
     given: dict[str, Any] = dict(written)
-    kinds = get_type_hints(maker.__init__ if isinstance(maker, type) else maker)
     for option, text in written.items():
         try:
-            given[option] = TypeAdapter(kinds.get(option, str)).validate_strings(text)
+            kind = taken[option].annotation if option in taken else str
+            given[option] = TypeAdapter(kind).validate_strings(text)
         except ValidationError:
             raise TaskError(f"method {method!r}: option {option}={short(text)} is not a number") from None
     given |= {name: value for name, value in options.items() if value is not None}

@@ -215,7 +215,7 @@ class PartsFolder:
                     "starting over"
                 )
             elif self.finished():
-                what = _WORDS.get(other[0], f"{before.get(other[0])} rows a part (--part-rows)")
+                what = _WORDS.get(other[0], f"{before.get(other[0])} rows per part (--part-rows)")
                 raise RunError(
                     f"{place(self.path)}: holds parts of {what}; name another folder, or remove this one"
                 )
@@ -303,7 +303,7 @@ class PartsFolder:
             self.clear()
 
     def forget_parts(self) -> None:
-        """Remove what is made; the next start makes it anew, with what is spent still counted."""
+        """Remove what is made; the next start makes it again, with what is spent still counted."""
         self._remove("part-", ".part-")
 
     def clear(self) -> None:

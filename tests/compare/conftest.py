@@ -1,0 +1,9 @@
+import pytest
+
+from adamab.testing import ProviderServer
+
+
+@pytest.fixture
+def server():
+    with ProviderServer() as running:
+        yield running
