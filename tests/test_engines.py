@@ -59,8 +59,8 @@ def test_ray_finds_the_same(on_ray):
 @RAY
 def test_what_items_share_is_unpacked_once_a_worker(on_ray):
     with on_ray.crew(where, {"some": "data"}) as crew:
-        found = {place for _, place in crew(range(8))}
-    assert len(found) == len({process for process, _ in found})
+        places = {place for _, place in crew(range(8))}
+    assert len(places) == len({process for process, _ in places})
 
 
 @pytest.mark.parametrize("engine", [HERE, Engine(jobs=1)], ids=["here", "processes"])
@@ -78,11 +78,11 @@ def test_errors_of_ray_tasks_arrive_as_they_were(on_ray):
 @RAY
 def test_tasks_that_nobody_waits_for_are_cancelled(on_ray, tmp_path):
     with on_ray.crew(slow, str(tmp_path)) as crew:
-        found = crew([0, 1, 2, 3])
-        assert next(found) == (0, 0)
+        results = crew([0, 1, 2, 3])
+        assert next(results) == (0, 0)
         while not list(tmp_path.glob("*.begun")):
             time.sleep(0.05)
-        found.close()
+        results.close()
     with ray_cluster() as ray:
         while ray.available_resources().get("CPU") != ray.cluster_resources()["CPU"]:
             time.sleep(0.1)  # ends long before the tasks would

@@ -37,10 +37,10 @@ def test_added_predicted_evaluated_and_fitted(adamab, refused, run, folder):
         f"it has not been trained on the new one: adamab fit --run {run} does that, and buys nothing again\n"
     )
     (folder / "test.csv").write_text("text,label\nhow it works,question\nmoney money back,refund\n")
-    told = adamab("predict", run, "test.csv", "--embedder", "npz:vectors.npz", "--json")
-    assert [json.loads(line)["class"] for line in told.stdout.splitlines()] == ["question", "refund"]
-    told = adamab("evaluate", run, "test.csv", "--embedder", "npz:vectors.npz", "--json")
-    assert json.loads(told.stdout)["accuracy"]["value"] == 1.0
+    result = adamab("predict", run, "test.csv", "--embedder", "npz:vectors.npz", "--json")
+    assert [json.loads(line)["class"] for line in result.stdout.splitlines()] == ["question", "refund"]
+    result = adamab("evaluate", run, "test.csv", "--embedder", "npz:vectors.npz", "--json")
+    assert json.loads(result.stdout)["accuracy"]["value"] == 1.0
     line = refused("fit", "task.yaml", "--run", run, "--embedder", "npz:vectors.npz", "--set", "folds=2")
     assert "added to this run with adamab add-class" in line
 

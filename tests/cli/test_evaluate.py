@@ -104,10 +104,10 @@ def test_unknown_and_sets_are_judged(adamab, refused, folder, model, new_texts):
 
 
 def test_out_of_scope_inputs_that_cannot_be_used(refused, folder, model):
-    told = refused("evaluate", model, "new.jsonl", "--out-of-scope", "new.jsonl")
-    assert "goes with --unknown" in told
-    told = refused("evaluate", model, "new.jsonl", "--unknown", "0.9", "--out-of-scope", "none.txt")
-    assert "no such file" in told
+    message = refused("evaluate", model, "new.jsonl", "--out-of-scope", "new.jsonl")
+    assert "goes with --unknown" in message
+    message = refused("evaluate", model, "new.jsonl", "--unknown", "0.9", "--out-of-scope", "none.txt")
+    assert "no such file" in message
 
 
 def test_of_many_classes_the_worst_are_printed(adamab, folder, model, monkeypatch):
@@ -119,8 +119,8 @@ def test_of_many_classes_the_worst_are_printed(adamab, folder, model, monkeypatc
     (folder / "some.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*right, *wrong]))
     monkeypatch.setattr(evaluate, "_MANY", 2)
     monkeypatch.setattr(evaluate, "_MOST_ROWS", 1)
-    told = adamab("evaluate", model, "some.jsonl").stdout
-    assert "the 1 of 3 classes with the lowest recall; --json has all" in told
-    table = told[told.index("precision") : told.index("was taken for")]
+    message = adamab("evaluate", model, "some.jsonl").stdout
+    assert "the 1 of 3 classes with the lowest recall; --json has all" in message
+    table = message[message.index("precision") : message.index("was taken for")]
     assert "praise" in table
     assert "login" not in table

@@ -25,12 +25,12 @@ FILES = {"onnx": {"model.onnx", "README.md"}, "hub": {"model.json", "model.safet
 def test_every_format_is_written_checked_and_described(adamab, model, tmp_path, kind):
     result = adamab("export", model, "--format", kind, "-o", tmp_path / "out", "--json")
     assert result.exit_code == 0, result.output
-    told = json.loads(result.stdout)
-    assert {entry.name for entry in (tmp_path / "out").iterdir()} == FILES[kind] == set(told["files"])
-    assert all((tmp_path / "out" / name).stat().st_size == size for name, size in told["files"].items())
-    assert told["classes"] == 3
-    assert told["inputs"]["pooled"] == 16
-    assert told["checked"]
+    read = json.loads(result.stdout)
+    assert {entry.name for entry in (tmp_path / "out").iterdir()} == FILES[kind] == set(read["files"])
+    assert all((tmp_path / "out" / name).stat().st_size == size for name, size in read["files"].items())
+    assert read["classes"] == 3
+    assert read["inputs"]["pooled"] == 16
+    assert read["checked"]
     assert "words and pairs of words of the training texts" in result.stderr
     card = (tmp_path / "out" / "README.md").read_text("utf-8")
     assert "| refund | 3 | 0 |" in card
@@ -68,8 +68,8 @@ def test_what_is_there_stays_unless_told(adamab, refused, model, tmp_path):
     command = ("export", model, "--format", "hub", "-o", tmp_path)
     for name in ("README.md", "model.json"):
         (tmp_path / name).write_text("mine")
-        told = refused(*command)
-        assert f"holds '{name}' already; name another folder or add --overwrite" in told
+        message = refused(*command)
+        assert f"holds '{name}' already; name another folder or add --overwrite" in message
         assert f"holds '{name}', which no export wrote" in refused(*command, "--overwrite")
         assert (tmp_path / name).read_text() == "mine"
         (tmp_path / name).unlink()
@@ -125,27 +125,27 @@ def test_what_is_no_run_is_one_line(refused, model, tmp_path):
     shutil.copy(model / "journal.sqlite", tmp_path / "begun")
     (tmp_path / "damaged" / "model.safetensors").write_bytes(b"no")
     (tmp_path / "edited" / "fit.json").write_text("{")
-    for name, told in {
+    for name, message in {
         "nowhere": "nowhere: no such directory",
         "empty": "model.json: no such file",
         "begun": "its fit has not ended yet",
         "damaged": "damaged",
         "edited": "fit.json: is damaged",
     }.items():
-        assert told in refused("export", tmp_path / name, "--format", "hub")
+        assert message in refused("export", tmp_path / name, "--format", "hub")
         assert not (tmp_path / f"{name}-hub").exists()
 
 
 def test_places_that_cannot_be_written_are_one_line(refused, model, tmp_path):
     (tmp_path / "file").write_text("")
-    for place, told in {
+    for place, message in {
         tmp_path / "file": "is a file",
         tmp_path / "file" / "x": "cannot be written",
         "https://example.org/x": "is a web address",
         model: "is a run, which keeps its own files only; name another folder",
         model / "export": "lies in the run",
     }.items():
-        assert told in refused("export", model, "--format", "hub", "-o", place, "--overwrite")
+        assert message in refused("export", model, "--format", "hub", "-o", place, "--overwrite")
 
 
 def test_an_embedder_behind_an_api_is_not_asked(adamab, model, tmp_path, monkeypatch):

@@ -21,8 +21,8 @@ def without(monkeypatch):
 @pytest.mark.parametrize("options", [(), ("--embedder", "st:model"), ("--long-texts", "average")])
 def test_fit_without_torch_names_one_line(refused, folder, without, options):
     without("torch")
-    told = refused("fit", "task.yaml", "--run", "run", *options)
-    assert told.endswith("is not installed; run: pip install 'adamab[local]'\n")
+    message = refused("fit", "task.yaml", "--run", "run", *options)
+    assert message.endswith("is not installed; run: pip install 'adamab[local]'\n")
     extras.need_torch_for("npz:vectors.npz")  # needs it for training alone
 
 
@@ -35,5 +35,5 @@ def test_the_demo_names_all_that_it_needs(refused, folder, without, module):
 
 def test_the_demo_needs_a_directory(refused, folder, monkeypatch):
     monkeypatch.setattr("adamab.cli.demo._run", lambda plan: pytest.fail("work was done"))
-    told = refused("demo", "--output", "task.yaml")
-    assert told == "adamab: task.yaml: is a file; name a directory for the results\n"
+    message = refused("demo", "--output", "task.yaml")
+    assert message == "adamab: task.yaml: is a file; name a directory for the results\n"

@@ -54,7 +54,7 @@ def test_paper_recipe_has_no_estimate(adamab, folder):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (("--budget", "5 samples"), "name what writes them"),
         (("--budget", "nonsense"), "'nonsense' is not a number with a unit"),
@@ -75,8 +75,8 @@ def test_paper_recipe_has_no_estimate(adamab, folder):
         (("--embedder", "npz:vectors.npz", "--long-texts", "cut"), "long_texts"),
     ],
 )
-def test_bad_options(refused, folder, options, told):
-    assert told in refused("fit", "task.yaml", "--run", "run", *NPZ, *FAST, *options)
+def test_bad_options(refused, folder, options, message):
+    assert message in refused("fit", "task.yaml", "--run", "run", *NPZ, *FAST, *options)
     assert not (folder / "run").exists()
 
 
@@ -106,8 +106,8 @@ def test_long_texts_are_told_by_every_command(adamab, folder, monkeypatch):
     assert fitted.stderr.startswith("warning: ")
     assert "texts are longer than the embedder takes" in fitted.stderr
     for command in ("evaluate", "predict"):
-        told = adamab(command, "run", "new.jsonl", "--no-cache").stderr
-        assert told.startswith("warning: 2 texts are longer"), told
+        message = adamab(command, "run", "new.jsonl", "--no-cache").stderr
+        assert message.startswith("warning: 2 texts are longer"), message
 
 
 def test_a_run_goes_on_without_its_task_file(adamab, refused, folder):

@@ -130,7 +130,7 @@ def test_damage_is_told_and_left_as_it_is(refused, half, server, name, kind):
 def test_a_bit_here_and_there(adamab, half, server, undisturbed, name, tmp_path):
     """Whatever byte is wrong: the right result or one line, and never a file that is gone."""
     raw = (half / name).read_bytes()
-    told = 0
+    refusals = 0
     for place in range(50, len(raw), len(raw) // 24):
         copy = tmp_path / f"at{place}"
         shutil.copytree(half, copy)
@@ -140,11 +140,11 @@ def test_a_bit_here_and_there(adamab, half, server, undisturbed, name, tmp_path)
         if result.exit_code == 0:
             assert weights(copy) == undisturbed
         else:
-            told += 1
+            refusals += 1
             assert result.stderr.count("\n") == 1
             assert (copy / name).read_bytes() == flipped(raw, place)
-    # A vector whose checksum is wrong counts as missing and is made again; an answer's is told.
-    assert told >= (3 if name == "journal.sqlite" else 0)
+    # A vector whose checksum is wrong counts as missing and is made again; an answer's is an error.
+    assert refusals >= (3 if name == "journal.sqlite" else 0)
 
 
 def test_a_changed_answer_is_told(refused, half, server):

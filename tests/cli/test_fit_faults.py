@@ -204,8 +204,8 @@ class Parrot(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
         key = self.headers.get("Authorization", "")
         error = {"message": f"{key} {body}", "type": key.split()[-1], "code": key, "param": body}
-        told = json.dumps({"error": error, "detail": f"{key} {body}", "message": f"{key} {body}"})
-        raw = f"{key} {body}".encode() if self.status == 200 else told.encode()
+        answer = json.dumps({"error": error, "detail": f"{key} {body}", "message": f"{key} {body}"})
+        raw = f"{key} {body}".encode() if self.status == 200 else answer.encode()
         self.send_response(self.status, key)
         self.send_header("Content-Length", str(len(raw)))
         self.send_header("X-Key", key)

@@ -63,13 +63,20 @@ LASTING = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "options", "path", "told"), LASTING)
+@pytest.mark.parametrize(("kind", "options", "path", "message"), LASTING)
 def test_a_fault_that_lasts_is_one_line_and_the_run_goes_on_later(
-    adamab: Call, refused: Call, place: Path, undisturbed: str, kind: str, options: Any, path: str, told: str
+    adamab: Call,
+    refused: Call,
+    place: Path,
+    undisturbed: str,
+    kind: str,
+    options: Any,
+    path: str,
+    message: str,
 ) -> None:
     with ProviderServer() as server:
         server.add_fault(Fault(kind, path=path, times=None, after=3, **options))
-        assert told in refused(*command(server, *QUICK))
+        assert message in refused(*command(server, *QUICK))
         bought = {seen.idempotency_key for seen in server.seen if seen.fault is None and seen.status == 200}
         assert len(bought) >= 3
         server.clear_faults()

@@ -52,8 +52,8 @@ class Process:
         assert line == "stopping after the current call; Ctrl-C again stops at once and may lose it\n"
 
     def end(self):
-        told, complaints = self.process.communicate()
-        assert told == ""
+        message, complaints = self.process.communicate()
+        assert message == ""
         return self.process.returncode, complaints
 
 
@@ -66,11 +66,11 @@ def undisturbed(adamab, folder, server):
     """The weights of a run that nobody stops."""
     result = adamab(*command(server, "--overwrite"))
     assert result.exit_code == 0, result.output
-    found = weights(folder)
+    undisturbed_weights = weights(folder)
     for path in (folder / "run").iterdir():
         path.unlink()
     server.reset()
-    return found
+    return undisturbed_weights
 
 
 GO_ON = "adamab: stopped; everything that was bought is in run: run the same command again to go on\n"

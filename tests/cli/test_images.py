@@ -67,7 +67,7 @@ def test_parts_of_images_have_an_error_beside_a_broken_one(place: Path, adamab: 
 
     adamab("fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", *FAST)
     assert adamab("predict", "run", "test", "-o", "out.jsonl").exit_code == 0
-    told = [json.loads(line) for line in (place / "out.jsonl").read_text().splitlines()]
+    read = [json.loads(line) for line in (place / "out.jsonl").read_text().splitlines()]
     (place / "test" / "green" / "bad.png").write_bytes(b"\x89PNG\r\n\x1a\n cut short")
     result = adamab("predict", "run", "test", "-o", "parts", "--part-rows", "4")
     assert result.exit_code == 0, result.output
@@ -76,12 +76,12 @@ def test_parts_of_images_have_an_error_beside_a_broken_one(place: Path, adamab: 
     rows = pa.concat_tables(pq.read_table(file) for file in files).to_pylist()
     assert [row["image"] for row in rows if row["error"]] == ["green/bad.png"]
     ours = ("image", "class", "probability")
-    assert [{name: row[name] for name in ours} for row in rows if not row["error"]] == told
-    paths = [f"test/{row['image']}" for row in told]
+    assert [{name: row[name] for name in ours} for row in rows if not row["error"]] == read
+    paths = [f"test/{row['image']}" for row in read]
     pq.write_table(pa.table({"image": paths}), place / "paths.parquet")
     assert adamab("predict", "run", "paths.parquet", "-o", "again.jsonl").exit_code == 0
     again = [json.loads(line) for line in (place / "again.jsonl").read_text().splitlines()]
-    assert [row["class"] for row in again] == [row["class"] for row in told]
+    assert [row["class"] for row in again] == [row["class"] for row in read]
 
 
 def test_images_come_from_a_list_or_alone_and_not_from_stdin(

@@ -137,8 +137,8 @@ def test_the_address_of_ray_in_the_environment_is_for_those_who_ask_for_ray(
 ):
     monkeypatch.setenv("RAY_ADDRESS", "nowhere")
     assert adamab("predict", model, "new.jsonl", "-o", "out").exit_code == 0
-    told = refused("predict", model, "new.jsonl", "-o", "ray", "--engine", "ray")
-    assert "'nowhere' is no address of a Ray cluster" in told
+    message = refused("predict", model, "new.jsonl", "-o", "ray", "--engine", "ray")
+    assert "'nowhere' is no address of a Ray cluster" in message
 
 
 def test_numbers_that_json_has_no_word_for_are_null(adamab, folder, model):
@@ -147,13 +147,13 @@ def test_numbers_that_json_has_no_word_for_are_null(adamab, folder, model):
     pq.write_table(pa.table(rows), folder / "in.parquet")
     assert adamab("predict", model, "in.parquet", "-o", "out.jsonl").exit_code == 0
     lines = (folder / "out.jsonl").read_text().splitlines()
-    told = [json.loads(line, parse_constant=pytest.fail) for line in lines]
-    assert [row["x"] for row in told] == [None, None, 0.5]
-    assert [row["more"][0]["y"] for row in told] == [None, None, 0.5]
+    read = [json.loads(line, parse_constant=pytest.fail) for line in lines]
+    assert [row["x"] for row in read] == [None, None, 0.5]
+    assert [row["more"][0]["y"] for row in read] == [None, None, 0.5]
     assert adamab("predict", model, "in.parquet", "-o", "out.csv").exit_code == 0
-    told = rows_of(folder / "out.csv")
-    assert [row["x"] for row in told] == ["NaN", "Infinity", "0.5"]
-    assert told[0]["more"] == '[{"y": null}]'
+    read = rows_of(folder / "out.csv")
+    assert [row["x"] for row in read] == ["NaN", "Infinity", "0.5"]
+    assert read[0]["more"] == '[{"y": null}]'
 
 
 def test_links_stay_links(adamab, folder, model):
@@ -203,9 +203,9 @@ def test_vectors_need_neither_scipy_nor_torch(folder, vector_model, write_npz):
     ],
 )
 def test_stdin_and_files_in_a_named_format(adamab, refused, folder, model, kind, content):
-    told = refused("predict", model, "-", stdin=content)
-    assert told.startswith("adamab: stdin:1: ")
-    assert f"--format {kind}" in told
+    message = refused("predict", model, "-", stdin=content)
+    assert message.startswith("adamab: stdin:1: ")
+    assert f"--format {kind}" in message
     (folder / "data.dat").write_text(content)
     for source, stdin in (("-", content), ("data.dat", None)):
         result = adamab("predict", model, source, "--format", kind, "--json", stdin=stdin)

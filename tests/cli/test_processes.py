@@ -25,8 +25,8 @@ def test_init_fit_evaluate_predict(tmp_path, write_npz):
     task = load_task(tmp_path / "desk" / "task.yaml")
     texts = [sample.text for sample in task.samples]
     write_npz(tmp_path / "v.npz", [*texts, *(task.prompts.class_text(spec) for spec in task.classes)])
-    told = run(tmp_path, "fit", "desk/task.yaml", "--run", "desk/run", "--embedder", "npz:v.npz")
-    assert "expected accuracy" in told
+    message = run(tmp_path, "fit", "desk/task.yaml", "--run", "desk/run", "--embedder", "npz:v.npz")
+    assert "expected accuracy" in message
     data = "".join(json.dumps({"text": s.text, "label": s.class_name}) + "\n" for s in task.samples)
     (tmp_path / "data.jsonl").write_text(data)
     judged = json.loads(run(tmp_path, "evaluate", "desk/run", "data.jsonl", "--json"))
@@ -49,8 +49,8 @@ def test_closed_streams(tmp_path, write_task, model):
     assert shell(tmp_path, f"predict {model} many.txt -o out.csv", ">&- 2>&-") == (0, "")
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 2001
     assert shell(tmp_path, "doctor", ">&-") == (0, "")
-    code, told = shell(tmp_path, f"predict {model} -", "<&-")
-    assert (code, told) == (2, "adamab: stdin: holds no rows; add at least one\n")
+    code, message = shell(tmp_path, f"predict {model} -", "<&-")
+    assert (code, message) == (2, "adamab: stdin: holds no rows; add at least one\n")
 
 
 def test_full_disks(tmp_path, write_task, model):
@@ -64,6 +64,6 @@ def test_full_disks(tmp_path, write_task, model):
     ):
         assert shell(tmp_path, command, "> /dev/full") == (2, f"adamab: {full}")
     fit = "fit task.yaml --run run --embedder npz:vectors.npz --set folds=2 --no-cache --json"
-    told = shell(tmp_path, fit, "> /dev/full")
-    assert told == (2, f"adamab: run was written, but its summary could not be printed: {full}")
+    message = shell(tmp_path, fit, "> /dev/full")
+    assert message == (2, f"adamab: run was written, but its summary could not be printed: {full}")
     assert (tmp_path / "run" / "fit.json").exists()

@@ -13,8 +13,8 @@ def test_a_report_is_written_where_one_stands(adamab, model, tmp_path, monkeypat
 
 def test_path_and_size_as_json(adamab, model, tmp_path):
     file = tmp_path / "toy.html"
-    told = json.loads(adamab("report", model, "-o", file, "--no-samples", "--json").stdout)
-    assert told == {"path": str(file), "bytes": file.stat().st_size, "replaced": False, "samples": False}
+    read = json.loads(adamab("report", model, "-o", file, "--no-samples", "--json").stdout)
+    assert read == {"path": str(file), "bytes": file.stat().st_size, "replaced": False, "samples": False}
     assert "sign in today" not in file.read_text("utf-8")
     assert json.loads(adamab("report", model, "-o", file, "--json").stdout)["replaced"]
 

@@ -115,17 +115,6 @@ class TestEachService:
         assert server.count() - before == 2 * 3
         assert parts == pytest.approx(whole)
 
-    def test_a_request_that_is_too_large_is_halved_and_bought_once(self, server, make, service):
-        server.add_fault(Fault("too_large", items=2, times=None))
-        baseline = make(service, concurrency=1)
-        assert baseline.predict({}, TEXTS[:1]) == WANTED[:1]
-        assert (server.count(), server.billed()) == (3, 2)
-        assert baseline.predict({}, TEXTS[:1]) == WANTED[:1]
-        assert server.count() == 3
-        server.add_fault(Fault("too_large", items=0, times=None))
-        with pytest.raises(ApiError, match="too large"):
-            make(service, concurrency=1).predict({}, ["something else"])
-
     def test_a_second_run_costs_nothing(self, server, make, service):
         for _ in range(2):
             baseline = make(service)

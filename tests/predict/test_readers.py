@@ -31,10 +31,10 @@ def test_broken_lines_of_jsonl_cost_their_own_row(tmp_path, monkeypatch):
     assert fields == [{"text": "a"}, {}, {}, {}, {}, {"text": "z"}]
     assert lines == [1, 3, 4, 5, 6, 7]
     assert errors[0] is errors[-1] is None
-    for error, told in zip(
+    for error, message in zip(
         errors[1:-1], ("not valid JSON", "not UTF-8", "not an object", "16 MB"), strict=True
     ):
-        assert told in error
+        assert message in error
         assert f"{path}:" in error
 
 
@@ -44,8 +44,8 @@ def test_broken_rows_of_csv_cost_their_own_row(tmp_path):
     fields, errors, lines = fields_and_errors(path, "csv")
     assert fields == [{"text": "a\nb", "n": "1"}, {}, {}, {}, {"text": "last", "n": "6"}]
     assert lines == [2, 4, 5, 6, 7]
-    for error, told in zip(errors[1:-1], ("3 fields where", "UTF-8", "not valid CSV"), strict=True):
-        assert told in error
+    for error, message in zip(errors[1:-1], ("3 fields where", "UTF-8", "not valid CSV"), strict=True):
+        assert message in error
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv"])
@@ -74,8 +74,8 @@ def test_parts_hold_every_row_once(tmp_path, part_rows):
         sizes = [part_rows] * (20 // part_rows) + [20 % part_rows] * bool(20 % part_rows)
         assert [part.first for part in parts] == list(range(0, 20, part_rows))
         assert [part.source for part in parts] == [3] * len(sizes)
-        found = [None if part.content is None else len(part.content) for part in parts]
-        assert found == [None if number == 1 else size for number, size in enumerate(sizes)]
+        lengths = [None if part.content is None else len(part.content) for part in parts]
+        assert lengths == [None if number == 1 else size for number, size in enumerate(sizes)]
         if name == "in.parquet":
             kept = pa.concat_tables(part.content for part in parts_of(0, source, part_rows))
             assert kept.combine_chunks().equals(table.combine_chunks())

@@ -55,7 +55,11 @@ def add_class(
     addition = Addition(name, description, samples, prices_of(price))
     if embedder is not None:
         need_torch_for(embedder)
-    added = add(run, addition, embedder=embedder, cache=not no_cache, on_calls=_say_calls)
+
+    def on_calls(texts: int) -> None:
+        say(f"asking the run's embedder for {counted(texts, 'vector')}, which counts in the run's budget")
+
+    added = add(run, addition, embedder=embedder, cache=not no_cache, on_calls=on_calls)
     _report(run, added, as_json=as_json)
 
 
@@ -74,10 +78,6 @@ def _samples(source: str, name: str, is_image: bool) -> tuple[Sample, ...]:
                     "give the examples of the new class only"
                 )
     return tuple(Sample(row.text, name, id=row.id, image=row.image) for row in rows)
-
-
-def _say_calls(texts: int) -> None:
-    say(f"asking the run's embedder for {counted(texts, 'vector')}, which counts in the run's budget")
 
 
 def _report(run: Path, added: Added, *, as_json: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -54,18 +53,10 @@ class LazyGroup(TyperGroup):
             self.commands[name].name = name
         return self.commands.get(cmd_name)
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: Any,
-    ) -> Any:
+    def main(self, *args: Any, **options: Any) -> Any:
         """Run and exit; `standalone_mode` is off inside, so that exceptions arrive here."""
         run = super().main
-        sys.exit(exit_code(lambda: run(args, prog_name, complete_var, False, windows_expand_args, **extra)))
+        sys.exit(exit_code(lambda: run(*args, **{**options, "standalone_mode": False})))
 
 
 app = typer.Typer(
@@ -78,7 +69,7 @@ def adamab(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
-    """Classifiers of texts and images from a few examples a class, on embeddings that stay as they are.
+    """Classifiers of texts and images from a few examples per class, on embeddings that stay as they are.
 
     Start with: adamab demo, or adamab init DIR and adamab fit DIR/task.yaml --run DIR/run
     """

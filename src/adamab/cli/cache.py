@@ -5,14 +5,11 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from adamab.cli.console import echo, print_json, print_table, show_help, size
-
-if TYPE_CHECKING:
-    from adamab.providers.cache import VectorCache
 
 app = typer.Typer(
     add_completion=False,
@@ -73,12 +70,19 @@ def purge(
     as_json: Json = False,
 ) -> None:
     """Delete what is stored, for good."""
+    from adamab.errors import CacheError, short
     from adamab.providers.cache import VectorCache
     from adamab.providers.image_store import delete_shared
     from adamab.providers.registry import shared_images
 
     stored = VectorCache()
-    chosen = None if embedder is None else _fingerprints(stored, embedder)
+    chosen = None
+    if embedder is not None:
+        chosen = sorted({e.fingerprint for e in stored.entries() if e.fingerprint.startswith(embedder)})
+        if not chosen or not embedder:
+            raise CacheError(
+                f"no embedder in the cache begins with {short(embedder)}; see: adamab cache list"
+            )
     what = (
         "all vectors, answers and generated images"
         if chosen is None
@@ -86,7 +90,11 @@ def purge(
     )
     if not yes:
         folder = f" and {shared_images()}" if chosen is None and shared_images().exists() else ""
-        _confirm(f"Delete {what} in {stored.path}{folder}?")
+        if not sys.stdin.isatty():
+            raise CacheError("nobody is there to confirm that this may be deleted; add --yes")
+        if not typer.confirm(f"Delete {what} in {stored.path}{folder}?"):
+            echo("nothing was deleted")
+            return
     if chosen is None:
         freed = stored.purge() + delete_shared(shared_images())
     else:
@@ -95,25 +103,6 @@ def purge(
         print_json({"path": str(stored.path), "freed": freed, "embedders": chosen})
     else:
         echo(f"deleted {what}; {size(freed)} are free again")
-
-
-def _fingerprints(stored: VectorCache, prefix: str) -> list[str]:
-    from adamab.errors import CacheError, short
-
-    matching = sorted({e.fingerprint for e in stored.entries() if e.fingerprint.startswith(prefix)})
-    if not matching or not prefix:
-        raise CacheError(f"no embedder in the cache begins with {short(prefix)}; see: adamab cache list")
-    return matching
-
-
-def _confirm(question: str) -> None:
-    from adamab.errors import CacheError
-
-    if not sys.stdin.isatty():
-        raise CacheError("nobody is there to confirm that this may be deleted; add --yes")
-    if not typer.confirm(question):
-        echo("nothing was deleted")
-        raise typer.Exit
 
 
 def _brief(fingerprint: str) -> str:

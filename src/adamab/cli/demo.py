@@ -28,21 +28,22 @@ def demo(
 ) -> None:
     """Compare zero-shot, linear probe, calibrator and policies on the built-in support-desk task."""
     from adamab.cli.console import make_folder
-    from adamab.cli.errors import demo_extras
+    from adamab.cli.errors import TORCH, need_modules
 
-    with demo_extras():
-        from adamab.demo.report import write_report
-        from adamab.demo.story import Plan
+    needed = {"torch": TORCH, "sentence_transformers": "sentence-transformers", "matplotlib": "matplotlib"}
+    need_modules(needed, "local,plots")
+    from adamab.demo.report import write_report
+    from adamab.demo.story import Plan
 
-        make_folder(output, " for the results")  # a place that cannot be written to fails now
-        n_seeds = seeds if seeds is not None else 1 if quick else SEEDS
-        summary = _run(Plan(tuple(range(n_seeds)), per_class=(10,) if quick else (5, 10)))
-        command = f"adamab demo --seeds {n_seeds} --output {output}" + (" --quick" if quick else "")
-        written = write_report(summary, output, command=command)
-        if as_json:
-            print_json({**summary.to_json(), "files": [str(path) for path in written]})
-        else:
-            _print(summary, written)
+    make_folder(output, " for the results")  # a place that cannot be written to fails now
+    n_seeds = seeds if seeds is not None else 1 if quick else SEEDS
+    summary = _run(Plan(tuple(range(n_seeds)), per_class=(10,) if quick else (5, 10)))
+    command = f"adamab demo --seeds {n_seeds} --output {output}" + (" --quick" if quick else "")
+    written = write_report(summary, output, command=command)
+    if as_json:
+        print_json({**summary.to_json(), "files": [str(path) for path in written]})
+    else:
+        _print(summary, written)
 
 
 def _run(plan: Plan) -> Summary:

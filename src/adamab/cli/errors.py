@@ -1,7 +1,7 @@
-"""From exceptions to exit codes: one line for what a user can mend, a traceback for a bug.
+"""From exceptions to exit codes: one line for what a user can fix, a traceback for a bug.
 
     0    done
-    2    something the user can mend: one line on stderr
+    2    something the user can fix: one line on stderr
     130  stopped by Ctrl-C
     141  whoever read our output has closed it, as `head` does
 
@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -95,12 +95,17 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
         say(one_line(f"adamab: warning: {message}"))
 
 
-# Missing packages, told before anything heavy is imported and with the one pip line that is enough.
+# Missing packages, reported before anything heavy is imported and with the one pip line that is enough.
 
 TORCH = "PyTorch, which training needs,"
-_DEMO = {"torch": TORCH, "sentence_transformers": "sentence-transformers", "matplotlib": "matplotlib"}
 _NEEDING_TORCH = {"local": "local", "st": "local", "clip": "clip", "timm": "timm"}  # embedder -> extra
-_DEMO_EXTRAS = "local,plots"
+
+
+def need_modules(modules: Mapping[str, str], extra: str) -> None:
+    """Refuse to go on without one of them, with the line that installs all."""
+    for module, what in modules.items():
+        if find_spec(module) is None:
+            raise MissingExtraError(what, extra)
 
 
 def need_torch_for(embedder: str) -> None:
@@ -108,18 +113,6 @@ def need_torch_for(embedder: str) -> None:
     name = embedder.partition("?")[0].partition(":")[0]
     if name in _NEEDING_TORCH and find_spec("torch") is None:
         raise MissingExtraError(TORCH, _NEEDING_TORCH[name])
-
-
-@contextmanager
-def demo_extras() -> Iterator[None]:
-    """Around the demo: whatever is missing, the line installs all that it needs."""
-    for module, what in _DEMO.items():
-        if find_spec(module) is None:
-            raise MissingExtraError(what, _DEMO_EXTRAS)
-    try:
-        yield
-    except MissingExtraError as error:
-        raise MissingExtraError(error.what, _DEMO_EXTRAS) from None
 
 
 # Ctrl-C during a fit or an experiment: the calls on their way are paid for, so they are waited for.

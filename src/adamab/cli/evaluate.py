@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
@@ -21,10 +21,12 @@ from adamab.cli.console import (
 from adamab.cli.options import (
     NOTHING_HELD_OUT,
     AllJson,
+    Coverage,
     Model,
     NoVectors,
     OtherEmbedder,
     Prior,
+    Unknown,
     asked_for,
     known_samples,
     notes,
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from adamab.evaluation.metrics import ClassFigures, Evaluation, Figure
-    from adamab.evaluation.reliability import ProbabilityFigures, SetFigures, UnknownFigures
     from adamab.model import Asked, Confidence
     from adamab.model.predictor import Inference
     from adamab.providers.registry import HasText
@@ -59,18 +60,12 @@ def evaluate(
         ),
     ],
     prior: Prior = None,
-    unknown: Annotated[
-        float | None,
-        typer.Option(metavar="SHARE", help="Judge answers of unknown that keep this share, such as 0.95."),
-    ] = None,
+    unknown: Unknown = None,
     out_of_scope: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Inputs of no class, as predict reads them; goes with --unknown."),
     ] = None,
-    coverage: Annotated[
-        float | None,
-        typer.Option(metavar="SHARE", help="Judge sets that hold the right class this often, such as 0.9."),
-    ] = None,
+    coverage: Coverage = None,
     embedder: OtherEmbedder = None,
     skip_unknown: Annotated[
         bool, typer.Option("--skip-unknown", help="Leave out rows of classes that the model does not know.")
@@ -115,10 +110,10 @@ def evaluate(
         say(note)
     if as_json:
         left_out = {"skipped": skipped, "overlong": inference.overlong}
-        print_json({**result.to_json(), **more.to_json(), **left_out})
+        print_json({**result.to_json(), **more, **left_out})
         return
     _print(result, more, skipped, inference.modality)
-    if more.before is None:
+    if more["probabilities"]["before"] is None:
         say(NOTHING_HELD_OUT)
     if warning := long_text_warning(inference.overlong, classifier.embedder_spec):
         say(warning)
@@ -136,11 +131,11 @@ def _logits(inference: Inference, samples: Sequence[HasText]) -> Logits:
     return np.concatenate(parts)
 
 
-def _print(result: Evaluation, more: Reliability, skipped: int, noun: str) -> None:
+def _print(result: Evaluation, more: Mapping[str, Any], skipped: int, noun: str) -> None:
     echo(counted(result.n, noun) + (f", {skipped} of unknown classes left out" if skipped else ""))
     echo(f"accuracy           {_figure(result.accuracy)}")
     echo(f"macro-F1           {_figure(result.macro_f1)}")
-    for line in more.lines(noun):
+    for line in _reliability_lines(more, noun):
         echo(line)
     shown = _worst(result.classes) if len(result.classes) > _MANY else result.classes
     if len(shown) < len(result.classes):
@@ -166,54 +161,6 @@ def _class_rows(classes: Sequence[ClassFigures]) -> Iterator[tuple[Any, ...]]:
         yield c.name, c.n, precision, recall
 
 
-@dataclass(frozen=True)
-class Reliability:
-    """Of probabilities, `unknown` and sets; None where something was not asked for or cannot be told."""
-
-    after: ProbabilityFigures
-    before: ProbabilityFigures | None  # the temperature
-    temperature: float | None
-    unknown: UnknownFigures | None
-    sets: SetFigures | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        from adamab.evaluation.reliability import BINNING
-
-        figures = asdict(self)
-        of_probabilities = {name: figures[name] for name in ("temperature", "before", "after")}
-        return {
-            "probabilities": {"binning": BINNING, **of_probabilities},
-            "unknown": figures["unknown"],
-            "sets": figures["sets"],
-        }
-
-    def lines(self, noun: str) -> Iterator[str]:
-        """For people, at most 80 characters each."""
-        from adamab.evaluation.reliability import BINNING
-
-        after, before, unknown, sets = self.after, self.before, self.unknown, self.sets
-        error = f"calibration error  {percent(after.calibration_error)}"
-        scores = f"log loss, Brier    {after.log_loss:.3f}, {after.brier:.3f}"
-        if before is None:
-            yield f"{error} ({BINNING}; no temperature, see the note)"
-            yield scores
-        else:
-            earlier = f"{before.log_loss:.3f}, {before.brier:.3f} before the temperature"
-            yield f"{error} ({percent(before.calibration_error)} before the temperature, {BINNING})"
-            yield f"{scores} ({earlier} of {self.temperature:.3f})"
-        if unknown is not None:
-            kept, asked = percent(unknown.kept), percent(unknown.asked)
-            yield f"unknown            {kept} of these are kept, asked for {asked}"
-            if unknown.caught is not None and unknown.auroc is not None:
-                others = f"{counted(unknown.n_out_of_scope, noun)} of no class"
-                yield f"{_NEXT}{percent(unknown.caught)} of {others} are caught; AUROC {unknown.auroc:.3f}"
-        if sets is not None:
-            covered, asked = percent(sets.covered), percent(sets.asked)
-            yield f"prediction sets    {covered} hold the class, asked for {asked}"
-            yield f"{_NEXT}{sets.mean_size:.2f} classes in a set on average"
-
-
 def _reliability(
     logits: Logits,  # (n, K)
     class_index: NDArray[np.int64],  # (n,)
@@ -221,20 +168,46 @@ def _reliability(
     confidence: Confidence | None,
     asked: Asked,
     offsets: Logits,
-) -> Reliability:
+) -> dict[str, Any]:
+    """Of probabilities, `unknown` and sets; None where something was not asked for or cannot be told."""
     import numpy as np
 
-    from adamab.evaluation.reliability import judge_probabilities, judge_sets, judge_unknown
+    from adamab.evaluation.reliability import BINNING, judge_probabilities, judge_sets, judge_unknown
 
     before = temperature = None
     if confidence is not None and confidence.n:
         temperature = confidence.temperature
-        before = judge_probabilities(logits * np.float32(temperature) + offsets, class_index)
-    unknown, coverage = asked.unknown, asked.coverage
-    return Reliability(
-        judge_probabilities(logits + offsets, class_index),
-        before,
-        temperature,
-        None if unknown is None else judge_unknown(logits, others, confidence, unknown),
-        None if coverage is None else judge_sets(logits, class_index, confidence, coverage),
-    )
+        before = asdict(judge_probabilities(logits * np.float32(temperature) + offsets, class_index))
+    after = asdict(judge_probabilities(logits + offsets, class_index))
+    unknown = sets = None
+    if asked.unknown is not None:
+        unknown = asdict(judge_unknown(logits, others, confidence, asked.unknown))
+    if asked.coverage is not None:
+        sets = asdict(judge_sets(logits, class_index, confidence, asked.coverage))
+    scaling = {"binning": BINNING, "temperature": temperature, "before": before, "after": after}
+    return {"probabilities": scaling, "unknown": unknown, "sets": sets}
+
+
+def _reliability_lines(figures: Mapping[str, Any], noun: str) -> Iterator[str]:
+    """For people, at most 80 characters each."""
+    scaling, unknown, sets = figures["probabilities"], figures["unknown"], figures["sets"]
+    before, after, binning = scaling["before"], scaling["after"], scaling["binning"]
+    error = f"calibration error  {percent(after['calibration_error'])}"
+    scores = f"log loss, Brier    {after['log_loss']:.3f}, {after['brier']:.3f}"
+    if before is None:
+        yield f"{error} ({binning}; no temperature, see the note)"
+        yield scores
+    else:
+        earlier = f"{before['log_loss']:.3f}, {before['brier']:.3f} before the temperature"
+        yield f"{error} ({percent(before['calibration_error'])} before the temperature, {binning})"
+        yield f"{scores} ({earlier} of {scaling['temperature']:.3f})"
+    if unknown is not None:
+        kept, asked = percent(unknown["kept"]), percent(unknown["asked"])
+        yield f"unknown            {kept} of these are kept, asked for {asked}"
+        if unknown["caught"] is not None:
+            others = f"{counted(unknown['n_out_of_scope'], noun)} of no class"
+            yield f"{_NEXT}{percent(unknown['caught'])} of {others} are caught; AUROC {unknown['auroc']:.3f}"
+    if sets is not None:
+        covered, asked = percent(sets["covered"]), percent(sets["asked"])
+        yield f"prediction sets    {covered} hold the class, asked for {asked}"
+        yield f"{_NEXT}{sets['mean_size']:.2f} classes in a set on average"

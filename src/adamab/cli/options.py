@@ -6,20 +6,17 @@ import json
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args, get_origin
 
 import typer
 
-from adamab.cli.console import counted, percent, say
+from adamab.cli.console import counted, percent
 from adamab.errors import RecipeError, TaskError, place, short, suggestion
 
 if TYPE_CHECKING:
     from adamab.engines import Engine
     from adamab.model import Asked, Confidence
-    from adamab.model.predictor import Inference
     from adamab.providers.metering import Budget, Price
     from adamab.run.settings import FitSettings
     from adamab.task import Sample
@@ -164,42 +161,45 @@ Prior: TypeAlias = Annotated[
         help="Share of a class where the model is used, or a JSON file of them; others share the rest.",
     ),
 ]
-_LARGEST = 2**20  # bytes of a file of priors
+Unknown = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE",
+        help="Answer unknown where an input is stranger than this share of known ones, such as 0.95.",
+    ),
+]
+Coverage = Annotated[
+    float | None,
+    typer.Option(metavar="SHARE", help="A set of classes that holds the right one this often, such as 0.9."),
+]
 
 
 def asked_for(k: int, priors: Sequence[str] | None, unknown: float | None, coverage: float | None) -> Asked:
-    """What the options ask for."""
+    """What the options ask for; priors are `NAME=SHARE`, or files of them."""
     from adamab.model import Asked
 
     shares: dict[str, float] = {}
     for value in priors or ():
-        for name, share in _pairs(value):
+        name, equals, share = value.rpartition("=")
+        if not equals:
+            pairs = _of_file(Path(value))
+        else:
+            try:
+                pairs = [(name, float(share))]
+            except ValueError:
+                problem = f"{short(share)} is no number; write NAME=SHARE, such as refund=0.2"
+                raise TaskError(f"--prior: {problem}") from None
+        for name, share_of_class in pairs:
             if name in shares:
                 raise TaskError(f"--prior: class {short(name)} stands there twice; name it once")
-            shares[name] = share
+            shares[name] = share_of_class
     return Asked(k, shares if priors else None, unknown, coverage)
 
 
-def _pairs(value: str) -> Iterable[tuple[str, float]]:
-    """Classes and shares, from `NAME=SHARE` or from a file."""
-    name, equals, share = value.rpartition("=")
-    if not equals:
-        return _of_file(Path(value))
+def _of_file(path: Path) -> Sequence[tuple[str, float]]:
     try:
-        return [(name, float(share))]
-    except ValueError:
-        raise TaskError(
-            f"--prior: {short(share)} is no number; write NAME=SHARE, such as refund=0.2"
-        ) from None
-
-
-def _of_file(path: Path) -> tuple[tuple[str, float], ...]:
-    try:
-        with open(path, "rb") as stream:
-            content = stream.read(_LARGEST + 1)
         # Objects as tuples of pairs, so that a class that stands there twice is seen.
-        small = len(content) <= _LARGEST
-        shares = json.loads(content.decode(), object_pairs_hook=tuple) if small else None
+        shares = json.loads(path.read_bytes(), object_pairs_hook=tuple)
     except OSError as error:
         reason = f"cannot be read ({error.strerror})"
         raise TaskError(f"--prior: {place(path)}: {reason}; write NAME=SHARE or name a JSON file") from None
@@ -225,49 +225,6 @@ def notes(confidence: Confidence | None, asked: Asked) -> Iterator[str]:
     for share, result in too_few(confidence, asked):
         few = counted(confidence.n, "held-out sample")
         yield f"note: {few} cannot vouch for {percent(share)}, so {result}; add examples"
-
-
-@dataclass(frozen=True)
-class Caps:
-    """None where nobody asked; then calls are neither capped nor counted."""
-
-    budget: Budget | None = None
-    prices: Mapping[str, Price] | None = None
-
-    @classmethod
-    def of(cls, budget: str | None, prices: Sequence[str] | None) -> Caps:
-        """What the two options say."""
-        if budget is None and not prices:
-            return cls()
-        from adamab.providers.metering import Budget
-
-        caps = Budget.parse(budget)
-        if caps.samples is not None:
-            raise RecipeError(
-                "--budget: a prediction makes no samples; cap usd or calls, such as '500 calls'"
-            )
-        return cls(caps, prices_of(prices))
-
-    @contextmanager
-    def held(self, inference: Inference, book: Path | None) -> Iterator[None]:
-        """Count the embedder's calls in `book`, so that the caps hold over all starts; say what was spent."""
-        embedder = inference.embedder
-        if self.budget is None or embedder is None or embedder.api is None:
-            yield
-            return
-        from adamab.cli.errors import stop_gently
-        from adamab.cli.summaries import spending_lines
-        from adamab.providers.metering import CallContext, Ledger
-        from adamab.run.directory import spending
-
-        with Ledger(self.budget, book) as ledger, stop_gently([embedder.api]) as stop:
-            context = CallContext(self.budget, self.prices or {}, ledger, stop=stop)
-            with context.connected(embedder, None):
-                yield
-            spent = spending(context.spent())
-            if spent["calls"]:
-                for line in spending_lines({"spent": spent}):
-                    say(line)
 
 
 def known_samples(

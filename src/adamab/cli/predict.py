@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from dataclasses import asdict
 from enum import StrEnum
@@ -19,17 +19,20 @@ import typer
 from adamab.cli.console import counted, print_json, progress, say, say_passed_over, standard_output
 from adamab.cli.options import (
     Address,
-    Caps,
+    Coverage,
     EngineName,
     Model,
     NoVectors,
     OtherEmbedder,
+    Prices,
     Prior,
+    Unknown,
     asked_for,
     notes,
+    prices_of,
     ray_address,
 )
-from adamab.errors import StoppedError, TaskError
+from adamab.errors import RecipeError, StoppedError, TaskError
 from adamab.predict import CHUNK
 
 if TYPE_CHECKING:
@@ -38,6 +41,9 @@ if TYPE_CHECKING:
     from adamab.model.predictor import Inference
     from adamab.predict.parts import Worker
     from adamab.predict.predictor import Predictor, Question
+    from adamab.providers.metering import Budget, Price
+
+    Metered = Callable[[Inference, Path | None], AbstractContextManager[None]]
 
 PART_ROWS = 16 * CHUNK  # whole chunks, so that parts do not change what is embedded together
 _SHOWN = 3  # broken images that are named
@@ -58,7 +64,7 @@ def predict(
         str,
         typer.Argument(
             metavar="INPUT",
-            help="CSV, TSV, JSONL or Parquet with text, TXT with one a line, a folder of such files, NPZ "
+            help="CSV, TSV, JSONL or Parquet with text, TXT with one per line, a folder of such files, NPZ "
             "with vectors, or - for stdin (plain lines, unless --format says otherwise); of images a "
             "folder, or a file with image.",
         ),
@@ -76,21 +82,10 @@ def predict(
             help="CSV, TSV, JSONL or Parquet file, or a folder of Parquet parts; else CSV on stdout.",
         ),
     ] = None,
-    top_k: Annotated[int, typer.Option(min=1, help="So many classes a text, the best first.")] = 1,
+    top_k: Annotated[int, typer.Option(min=1, help="So many classes per text, the best first.")] = 1,
     prior: Prior = None,
-    unknown: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE",
-            help="Answer unknown where an input is stranger than this share of known ones, such as 0.95.",
-        ),
-    ] = None,
-    coverage: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE", help="Add a set of classes that holds the right one this often, such as 0.9."
-        ),
-    ] = None,
+    unknown: Unknown = None,
+    coverage: Coverage = None,
     embedder: OtherEmbedder = None,
     no_cache: NoVectors = False,
     skip_broken: Annotated[
@@ -99,10 +94,7 @@ def predict(
     budget: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Caps on paid calls, such as '1.50 usd, 500 calls'.")
     ] = None,
-    price: Annotated[
-        list[str] | None,
-        typer.Option(metavar="MODEL=IN/OUT", help="Your price in usd a million tokens; repeat."),
-    ] = None,
+    price: Prices = None,
     engine: EngineName = "local",
     address: Address = None,
     workers: Annotated[
@@ -118,7 +110,7 @@ def predict(
             max=10**6,
             metavar="N",
             show_default=str(PART_ROWS),
-            help="Rows a part, where OUT has parts.",
+            help="Rows per part, where OUT has parts.",
         ),
     ] = None,
     as_json: Annotated[
@@ -146,14 +138,44 @@ def predict(
         raise TaskError("--skip-broken: in Parquet a broken image is a row with an error; leave it out")
     asked = asked_for(top_k, prior, unknown, coverage)
     question = Question(str(run), source, kind, asked, embedder, not no_cache, skip_broken)
-    caps = Caps.of(budget, price)
+    caps, prices = None, {}
+    if budget is not None or price:
+        from adamab.providers.metering import Budget
+
+        caps, prices = Budget.parse(budget), prices_of(price)
+        if caps.samples is not None:
+            raise RecipeError("--budget: a prediction makes no samples; cap usd or calls, such as '9 calls'")
+    metered = partial(_metered, caps, prices)
     if output is None or is_special(Path(os.path.realpath(output))):
-        _stream(question, caps, output, to)
+        _stream(question, metered, output, to)
     elif question.of_vectors:
         _vectors_to_file(question, output, to)
     else:
         crew = partial(_crew, engine, address, workers or 1)
-        _to_parts(question, caps, output, to, part_rows or PART_ROWS, crew, as_json)
+        _to_parts(question, metered, output, to, part_rows or PART_ROWS, crew, as_json)
+
+
+@contextmanager
+def _metered(
+    caps: Budget | None, prices: Mapping[str, Price], inference: Inference, book: Path | None
+) -> Iterator[None]:
+    """Count the embedder's calls in `book`, so that the caps hold over all starts; say what was spent."""
+    embedder = inference.embedder
+    if caps is None or embedder is None or embedder.api is None:
+        yield
+        return
+    from adamab.cli.errors import stop_gently
+    from adamab.cli.summaries import spending_lines
+    from adamab.providers.metering import CallContext, Ledger
+    from adamab.run.directory import spending
+
+    with Ledger(caps, book) as ledger, stop_gently([embedder.api]) as stop:
+        context = CallContext(caps, prices, ledger, stop=stop)
+        with context.connected(embedder, None):
+            yield
+        spent = spending(context.spent())
+        for line in spending_lines({"spent": spent}) if spent["calls"] else ():
+            say(line)
 
 
 def _open(question: Question) -> Inference:
@@ -169,13 +191,13 @@ def _say_notes(question: Question, confidence: Confidence | None) -> None:
         say(note)
 
 
-def _stream(question: Question, caps: Caps, output: Path | None, kind: str) -> None:
+def _stream(question: Question, metered: Metered, output: Path | None, kind: str) -> None:
     """Rows to stdout, a device or a pipe as they come."""
     from adamab.errors import place
     from adamab.predict.writers import row_writer
 
     with progress("predicting") as bar:
-        chunks = _vector_rows(question) if question.of_vectors else _streamed_rows(question, caps)
+        chunks = _vector_rows(question) if question.of_vectors else _streamed_rows(question, metered)
         first = list(islice(chunks, 1))  # what is wrong with the input shows before the output is touched
         try:
             with (
@@ -193,11 +215,11 @@ def _stream(question: Question, caps: Caps, output: Path | None, kind: str) -> N
             raise TaskError(f"{place(output)}: cannot be written ({error.strerror or error})") from None
 
 
-def _streamed_rows(question: Question, caps: Caps) -> Iterator[list[dict[str, object]]]:
+def _streamed_rows(question: Question, metered: Metered) -> Iterator[list[dict[str, object]]]:
     from adamab.predict.predictor import Predictor
 
     predictor = Predictor(question, _open(question))
-    with caps.held(predictor.inference, None):
+    with metered(predictor.inference, None):
         yield from predictor.chunks()
     _say_left_out(predictor, predictor.inference.overlong)
 
@@ -227,7 +249,7 @@ def _vectors_to_file(question: Question, output: Path, kind: str) -> None:
 
 def _to_parts(
     question: Question,
-    caps: Caps,
+    metered: Metered,
     output: Path,
     kind: str,
     part_rows: int,
@@ -257,7 +279,7 @@ def _to_parts(
         if earlier:
             say(f"going on after {counted(earlier, 'row')} that an earlier start has written")
         book = None if identity is None else path / SPENDING
-        with progress("predicting") as bar, caps.held(inference, book), crew(worker) as predict:
+        with progress("predicting") as bar, metered(inference, book), crew(worker) as predict:
             total = run_job(job, folder, predict, lambda status: bar.step(status.rows))
         if kind != PARTS:
             folder.join(kind, output, total.rows)

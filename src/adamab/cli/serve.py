@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from adamab.serving.service import Service
 
 TOKEN = "ADAMAB_TOKEN"
+_PACKAGES = {
+    "fastapi": "FastAPI",
+    "uvicorn": "uvicorn",
+    "prometheus_client": "prometheus-client",
+    "python_multipart": "python-multipart",
+}
 _IMAGES_BODY = 32 * 2**20  # bytes; images are larger than texts
 
 
@@ -46,7 +52,9 @@ def serve(
     ADAMAB_TOKEN in the environment is the token that clients must send. SIGHUP opens a newer model of the
     run; SIGTERM and Ctrl-C finish what was accepted.
     """
-    _need_packages()
+    from adamab.cli.errors import need_modules
+
+    need_modules(_PACKAGES, "serve")
     from adamab.providers.http import is_loopback
     from adamab.serving.page import page_router
     from adamab.serving.process import address_of, bind, server_of
@@ -68,21 +76,6 @@ def serve(
             say(f"warning: everybody who reaches {host} may ask; set {TOKEN}, and let a proxy speak TLS")
         server_of(app, limits, ready=lambda: echo(line), log=say).run(sockets=[bound])
     gc.freeze()  # else the interpreter looks through everything once more, which takes seconds with torch
-
-
-def _need_packages() -> None:
-    from importlib.util import find_spec
-
-    from adamab.errors import MissingExtraError
-
-    for module, what in (
-        ("fastapi", "FastAPI"),
-        ("uvicorn", "uvicorn"),
-        ("prometheus_client", "prometheus-client"),
-        ("python_multipart", "python-multipart"),
-    ):
-        if find_spec(module) is None:
-            raise MissingExtraError(what, "serve")
 
 
 def _access(host: str, names: list[str]) -> Access:

@@ -24,13 +24,10 @@ def spending_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     if len(spent["by_purpose"]) > 1:
         parts = (f"{purpose} {_calls(part)}{_money(part)}" for purpose, part in spent["by_purpose"].items())
         yield f"by purpose: {'; '.join(parts)}"
-    if unsettled := spent["unsettled"]:
-        were = "call was cut off; it is" if unsettled == 1 else "calls were cut off; they are"
-        yield f"{unsettled} {were} counted at the full price"
+    if spent["unsettled"]:
+        yield f"cut off, and counted at the full price: {counted(spent['unsettled'], 'call')}"
     if unused := summary.get("unused_batches"):
-        were = "was not needed; it stays" if unused == 1 else "were not needed; they stay"
-        batches = "1 batch" if unused == 1 else f"{unused} batches"
-        yield f"{batches} fetched ahead {were} in the run, and in the cache unless that is off"
+        yield f"batches fetched ahead and not needed: {unused}; kept in the run, and in the cache unless off"
 
 
 def _spending_rows(

@@ -34,7 +34,6 @@ _NAMED = re.compile(
     rf"(?:(?:is|number|no\.?|class|should be)\b[\s\"'*_`#:=(\[]*){{0,3}}({_NUMBER})",
     re.IGNORECASE,
 )
-_FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE)
 _OBJECT, _VALUE = re.compile(r"\{[^{}]*\}"), re.compile(r""":\s*["']?(-?[0-9]{1,6})["']?\s*[,}]""")  # JSON
 _LEADING = re.compile(rf"({_NUMBER})(?:[.):]\s|\s*\n)")
 _MINUS = re.compile("[\u2010\u2011\u2012\u2013\u2212](?=[0-9])")
@@ -69,11 +68,9 @@ def read_number(content: str) -> int | None:
         [4, 7, None]
     """
     content = _MINUS.sub("-", content).strip()
-    blocks: list[str] = _FENCED.findall(content)
-    for text in (*blocks[:1], content):
-        for numbers in _readings(text):
-            if numbers:  # the strictest way of reading in which there is any number decides
-                return numbers.pop() if len(numbers) == 1 else None
+    for numbers in _readings(content):
+        if numbers:  # the strictest way of reading in which there is any number decides
+            return numbers.pop() if len(numbers) == 1 else None
     return None
 
 

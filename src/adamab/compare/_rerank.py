@@ -19,7 +19,6 @@ from scipy.special import softmax
 from adamab.compare.base import Baseline, Floats, TrainingData
 from adamab.compare.remote import Question, RemoteBaseline, Wording
 from adamab.errors import EmbedderError, MissingExtraError, TaskError, short, suggestion
-from adamab.providers.cache import Reply
 from adamab.providers.embedders.base import Item
 from adamab.providers.embedders.local_models import check_name, find_model, quiet
 from adamab.providers.embedders.sentence_transformers import open_model
@@ -64,14 +63,6 @@ class RerankBaseline(RemoteBaseline):
         documents = tuple(wording.documents())
         for start in range(0, len(documents), self.batch):
             yield query, documents[start : start + self.batch]
-
-    def _halves(self, question: Question) -> Sequence[Question]:
-        query, documents = question
-        middle = len(documents) // 2
-        return [(query, documents[:middle]), (query, documents[middle:])] if middle else []
-
-    def _joined(self, replies: Sequence[Reply]) -> Reply:
-        return joined(replies)
 
     def _predict_proba(self, views: Mapping[str, Floats], texts: Sequence[Item]) -> NDArray[np.float64]:
         rows = [scores_of(joined(replies)) for replies in self._replies(texts, views)]
@@ -179,12 +170,8 @@ class CrossEncoderBaseline(Baseline):
 
 
 def cross_encoder_from_spec(
-    path_or_id: str, *, batch_size: str | int = 32, device: str = "auto"
+    path_or_id: str, *, batch_size: int = 32, device: str = "auto"
 ) -> CrossEncoderBaseline:
     """The baseline that follows `cross-encoder:`, a directory, an id, or a preset's name."""
     bare, _ = split_spec(expand(f"{SCHEME}:{path_or_id}", "reranker"))
-    try:
-        size = int(batch_size)
-    except ValueError:
-        raise TaskError(f"{SCHEME}: batch_size is {batch_size}; give a whole number") from None
-    return CrossEncoderBaseline(bare.partition(":")[2], batch_size=size, device=device)
+    return CrossEncoderBaseline(bare.partition(":")[2], batch_size=batch_size, device=device)

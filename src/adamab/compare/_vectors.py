@@ -76,47 +76,12 @@ def best(scores: Mapping[Setting, float], distance: Callable[[Setting], float]) 
     return max(scores, key=lambda setting: (round(scores[setting], 9), -distance(setting)))
 
 
-@dataclass(kw_only=True, eq=False)
-class OnSamples(Baseline):
-    """A baseline on the directions of one view."""
-
-    view: str = POOLED
-
-    def _samples(self, data: TrainingData) -> tuple[Rows, Ints]:
-        """Unit vectors of the samples and the numbers of their classes."""
-        rows, index = unit(data.views[self.view]), data.class_index()
-        if not len(rows):
-            raise TaskError(f"{self.name}: samples are needed; add some")
-        return rows, index
-
-
-@dataclass(kw_only=True, eq=False)
-class ClassMean(OnSamples):
-    """Cosine of a sample's embedding and the mean of each class's unit vectors.
-
-    `scale` turns cosines into logits; it changes the probabilities and never the prediction.
-
-    Example:
-        >>> baseline = ClassMean().fit([[0.0, 1.0], [0.2, 1.0], [1.0, 0.0]], ["praise", "praise", "refund"])
-        >>> baseline.predict([[0.9, 0.2]])
-        ['refund']
-    """
-
-    scale: float = 10.0
-
-    name = "nearest class mean"
-
-    def _fit(self, data: TrainingData) -> None:
-        rows, index = self._samples(data)
-        sums = np.zeros((len(data.classes), rows.shape[1]))
-        np.add.at(sums, index, rows)
-        self.vectors_ = unit(sums)
-        self.known_ = np.bincount(index, minlength=len(data.classes)) > 0
-
-    def _predict_proba(self, views: Mapping[str, Floats], texts: Sequence[Item]) -> Rows:
-        # A class without samples keeps its column, at probability zero.
-        logits = np.where(self.known_, self.scale * unit(views[self.view]) @ self.vectors_.T, -np.inf)
-        return np.asarray(softmax(logits, axis=1), dtype=np.float64)
+def samples_of(data: TrainingData, view: str, name: str) -> tuple[Rows, Ints]:
+    """Unit vectors of the samples and the numbers of their classes."""
+    rows, index = unit(data.views[view]), data.class_index()
+    if not len(rows):
+        raise TaskError(f"{name}: samples are needed; add some")
+    return rows, index
 
 
 @dataclass(kw_only=True, eq=False)
@@ -132,6 +97,7 @@ class Similarity(Baseline):
 
     name = "zero-shot similarity"
     centre_: Rows | float = 0.0
+    known_: NDArray[np.bool_] | bool = True  # classes without samples keep their column, at zero
 
     def _fit(self, data: TrainingData) -> None:
         if self.view not in data.class_views:
@@ -140,7 +106,27 @@ class Similarity(Baseline):
 
     def _predict_proba(self, views: Mapping[str, Floats], texts: Sequence[Item]) -> Rows:
         queries = unit(np.asarray(views[self.view], dtype=np.float64) - self.centre_)
-        return np.asarray(softmax(self.scale * (queries @ self.vectors_.T), axis=1), dtype=np.float64)
+        logits = np.where(self.known_, self.scale * queries @ self.vectors_.T, -np.inf)
+        return np.asarray(softmax(logits, axis=1), dtype=np.float64)
+
+
+class ClassMean(Similarity):
+    """Cosine of a sample's embedding and the mean of each class's unit vectors (nearest centroid).
+
+    Example:
+        >>> baseline = ClassMean().fit([[0.0, 1.0], [0.2, 1.0], [1.0, 0.0]], ["praise", "praise", "refund"])
+        >>> baseline.predict([[0.9, 0.2]])
+        ['refund']
+    """
+
+    name = "nearest class mean"
+
+    def _fit(self, data: TrainingData) -> None:
+        rows, index = samples_of(data, self.view, self.name)
+        sums = np.zeros((len(data.classes), rows.shape[1]))
+        np.add.at(sums, index, rows)
+        self.vectors_ = unit(sums)
+        self.known_ = np.bincount(index, minlength=len(data.classes)) > 0
 
 
 class CentredSimilarity(Similarity):
@@ -268,7 +254,7 @@ class LinearSVM(Linear):
 
 
 @dataclass(kw_only=True, eq=False)
-class NearestNeighbours(OnSamples):
+class NearestNeighbours(Baseline):
     """A vote of the k training samples of the highest cosine; equal counts go to the nearer ones.
 
     k is chosen by cross-validated accuracy, the smallest of equals; it is 1 where a class has a single
@@ -280,6 +266,7 @@ class NearestNeighbours(OnSamples):
         ['refund']
     """
 
+    view: str = POOLED
     k: int | None = None
     random_state: int = 0
 
@@ -290,7 +277,7 @@ class NearestNeighbours(OnSamples):
             raise TaskError(f"{self.name}: k is {self.k}; at least one neighbour is needed")
 
     def _fit(self, data: TrainingData) -> None:
-        self.rows_, self.index_ = self._samples(data)
+        self.rows_, self.index_ = samples_of(data, self.view, self.name)
         self.k_ = min(self._chosen() if self.k is None else self.k, len(self.rows_))
 
     def _chosen(self) -> int:
@@ -323,8 +310,10 @@ class NearestNeighbours(OnSamples):
 
 
 @dataclass(kw_only=True, eq=False)
-class CacheAdapter(OnSamples):
-    """Logits: `scale` x cosine with the classes' wordings + α Σ exp(-β (1 - key . text)) over the samples.
+class CacheAdapter(Baseline):
+    """Tip-Adapter (Zhang et al., 2022): a cache of the samples beside the classes' wordings.
+
+    Logits: `scale` x cosine with the classes' wordings + α Σ exp(-β (1 - key . text)) over the samples.
 
     A sum over the samples of each class; keys start as their unit vectors and are trained by cross-entropy
     (AdamW, 20 epochs). With trained keys α and β are chosen by cross-validated accuracy on the training
@@ -339,13 +328,14 @@ class CacheAdapter(OnSamples):
         ['refund']
     """
 
+    view: str = POOLED
     scale: float = 10.0
     random_state: int = 0
 
     name = "cache adapter"
 
     def _fit(self, data: TrainingData) -> None:
-        rows, y = self._samples(data)
+        rows, y = samples_of(data, self.view, self.name)
         described = data.class_views.get(self.view)
         plain = data.plain_class_views.get(self.view, described)
         self.vectors_ = None if described is None else unit(described)

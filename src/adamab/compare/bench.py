@@ -121,16 +121,6 @@ class Bench:
         correct = np.argmax(probabilities, axis=1) == self._truth
         return Row(method=str(method), evaluation=judged, correct=correct, **measured)
 
-    def same_samples(self) -> Iterator[str]:
-        """Of policies that ended with the same samples: their rows can only be equal."""
-        known: dict[frozenset[str], str] = {}
-        for policy, fit in self._fits.items():
-            if policy == NONE or isinstance(fit, AdamabError) or not fit[0].synthetic:
-                continue
-            first = known.setdefault(frozenset(sample.text for sample in fit[0].synthetic), policy)
-            if first != policy:
-                yield f"policies {first} and {policy} chose the same samples, so their rows are equal"
-
     def _calibrator(self, policy: str) -> tuple[Floats, dict[str, Any]]:
         fit, seconds = self._fit(policy)
         started = time.perf_counter()
@@ -346,7 +336,7 @@ def compare(
             for row in rows
         ),
         failed={name: str(error) for name, error in failed.items()},
-        notes=(*bench.notes, *bench.same_samples()),
+        notes=tuple(bench.notes),
     )
 
 

@@ -82,14 +82,6 @@ class RemoteBaseline(Baseline):
     def _questions(self, wording: Wording, item: Item) -> Iterator[Question]:
         """What is asked about a sample."""
 
-    def _halves(self, question: Question) -> Sequence[Question]:
-        """The parts of a question that was too large; none where it cannot be divided."""
-        return ()
-
-    def _joined(self, replies: Sequence[Reply]) -> Reply:
-        """The answers to the halves as that to the whole."""
-        raise NotImplementedError
-
     def _fit(self, data: TrainingData) -> None:
         self.wording_ = Wording.of(data)
 
@@ -148,13 +140,8 @@ class RemoteBaseline(Baseline):
         except ApiError as error:
             if not error.too_large:
                 raise
-            halves = self._halves(question)
-            if not halves:
-                remedy = "show fewer or shorter examples, or use a model that takes more"
-                raise ApiError(f"{error}; {remedy}", status=error.status, too_large=True) from None
-        reply = self._joined([await self._answer(self.judge.digest(*half), half) for half in halves])
-        self.replies.put(_ask(name), reply)
-        return reply
+            remedy = "show fewer or shorter examples, set a smaller batch, or use a model that takes more"
+            raise ApiError(f"{error}; {remedy}", status=error.status, too_large=True) from None
 
 
 @contextmanager

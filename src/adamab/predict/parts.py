@@ -54,8 +54,6 @@ if TYPE_CHECKING:
 MANIFEST = "_manifest.json"  # readers of Parquet folders pass by names that begin with _ or .
 SPENDING = "_spending.db"
 _LOCK = ".lock"
-_MAGIC = b"PAR1"
-_END = b'"end"\n'  # the last line of a JSONL part
 _PART = re.compile(r"part-(\d{5,})-(\d{6,})\.(jsonl|parquet)")
 _ERRORS = b"adamab.errors"
 _WORDS = {
@@ -74,7 +72,6 @@ class Status:
     number: int
     rows: int
     errors: int
-    fresh: bool  # made by this start
     overlong: int = 0  # texts that were longer than the embedder takes
 
 
@@ -204,7 +201,7 @@ class PartsFolder:
         before = self.manifest()
         if before is None and any(not name.startswith((".part-", _LOCK)) for name in os.listdir(self.path)):
             raise RunError(f"{place(self.path)}: holds other files; name a new or an empty folder")
-        if before is not None and not before.get("left_over"):
+        if before is not None and "input" in before:
             known = identity or {}
             other = [name for name, value in known.items() if before.get(name) != value]
             if known and not other:
@@ -221,7 +218,7 @@ class PartsFolder:
                 )
         if before is not None:
             self.clear()
-        self._write_manifest({"left_over": True} if identity is None else identity)
+        self._write_manifest(identity or {})
 
     def manifest(self) -> dict[str, Any] | None:
         """What is known of the parts; None where there is no job yet."""
@@ -246,10 +243,9 @@ class PartsFolder:
         self._replace(self.path / MANIFEST, lambda path: path.write_text(content, encoding="utf-8"))
 
     def finished(self) -> list[tuple[int, int]]:
-        """Source and number of each part that is there and whole, in the order of their rows."""
+        """Source and number of each part that is there, in the order of their rows."""
         matches = (_PART.fullmatch(name) for name in os.listdir(self.path))
-        whole = (match for match in matches if match and _is_whole(self.path / match[0], self._kind))
-        return sorted((int(match[1]), int(match[2])) for match in whole)
+        return sorted((int(match[1]), int(match[2])) for match in matches if match and match[3] == self._kind)
 
     def parts(self) -> list[Path]:
         """The files of these parts."""
@@ -270,7 +266,6 @@ class PartsFolder:
             with open(path, "wb") as stream:
                 for row in content:
                     stream.write(json.dumps(row, default=plain_value).encode() + b"\n")
-                stream.write(_END)
 
         self._replace(self.part(source, number), put)
 
@@ -278,11 +273,11 @@ class PartsFolder:
         """Of a part that is there."""
         path = self.part(source, number)
         if self._kind != PARQUET:
-            return Status(source, number, sum(1 for _ in read_rows(path)), 0, fresh=False)
+            return Status(source, number, sum(1 for _ in read_rows(path)), 0)
         with _damage(path):
             metadata = pyarrow().parquet.read_metadata(path)
             errors = int((metadata.metadata or {}).get(_ERRORS, b"0"))
-        return Status(source, number, metadata.num_rows, errors, fresh=False)
+        return Status(source, number, metadata.num_rows, errors)
 
     def join(self, kind: str, output: Path, rows: int) -> None:
         """One file of all parts; it appears under its name when it is whole, and the parts go."""
@@ -307,9 +302,7 @@ class PartsFolder:
         self._remove("part-", ".part-")
 
     def clear(self) -> None:
-        """Remove everything of ours; killed meanwhile, it leaves a folder that says that it is left over."""
-        with suppress(RunError):  # on a full disk: then room is made without it
-            self._write_manifest({"left_over": True})
+        """Remove everything of ours, the manifest last: without it the rest would be other people's files."""
         self.forget_parts()
         self._remove(SPENDING)
         self._remove(MANIFEST)
@@ -344,21 +337,10 @@ def parts_beside(output: Path) -> Path:
     return target.with_name(f".{target.name}.parts")
 
 
-def _is_whole(path: Path, kind: str) -> bool:
-    """A part that was cut off does not end as it should."""
-    end = _MAGIC if kind == PARQUET else _END
-    with suppress(OSError), open(path, "rb") as stream:
-        stream.seek(-len(end), os.SEEK_END)
-        return stream.read() == end and path.suffix == f".{kind}"
-    return False
-
-
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     """The rows of a JSONL part."""
     with _damage(path), open(path, "rb") as stream:
-        for line in stream:
-            if line != _END:
-                yield json.loads(line)
+        yield from map(json.loads, stream)
 
 
 def read_table(path: Path) -> Any:
@@ -432,7 +414,7 @@ class Worker:
             content, errors = self._table(part, source, self.job.columns)
         self._folder.write(part.source, part.number, content, errors)
         overlong = self.predictor.inference.overlong - before
-        return Status(part.source, part.number, len(content), errors, True, overlong)
+        return Status(part.source, part.number, len(content), errors, overlong)
 
     def _check_columns(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """What does not fit into the table is said now, not when hours later all parts are there."""
@@ -504,7 +486,7 @@ def run_job(
         rows=sum(status.rows for status in known),
         errors=sum(status.errors for status in known),
         parts=len(known),
-        found=sum(not status.fresh for status in known),
+        found=len(earlier),
         overlong=sum(status.overlong for status in known),
     )
     if total.errors and total.errors == total.rows:

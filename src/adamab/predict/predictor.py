@@ -55,11 +55,26 @@ class Question:
 
 
 def vector_rows(question: Question, classifier: Classifier) -> Iterator[list[dict[str, Any]]]:
-    """Output rows of an npz file, a chunk at a time."""
-    for part in read_vectors(Path(question.input), classifier).chunks(CHUNK):
-        answers = classifier.answers(part.views, part.texts, question.asked)
+    """Output rows of an npz file, a chunk at a time.
+
+    Args:
+        question: whose input is the file.
+        classifier: that answers it.
+
+    Returns:
+        Rows of ids, texts where the classifier looks at words, and answers.
+    """
+    vectors = read_vectors(Path(question.input), classifier)
+    for start in range(0, len(vectors.ids), CHUNK):
+        rows = slice(start, start + CHUNK)
+        fields: dict[str, Sequence[str]] = {"id": vectors.ids[rows]}
+        if vectors.texts is not None:
+            fields["text"] = vectors.texts[rows]
+        views = {view: matrix[rows] for view, matrix in vectors.views.items()}
+        answers = classifier.answers(views, fields.get("text"), question.asked)
+        inputs = (dict(zip(fields, row, strict=True)) for row in zip(*fields.values(), strict=True))
         answered = answer_rows(classifier.classes, answers, question.asked.k)
-        yield [output_row(*pair) for pair in zip(part.fields(), answered, strict=True)]
+        yield [output_row(*pair) for pair in zip(inputs, answered, strict=True)]
 
 
 class Predictor:

@@ -53,7 +53,9 @@ def ray_cluster(
         "include_dashboard": False,
     }
     with ExitStack() as at_end:
-        at_end.enter_context(_sigterm_unwinds())
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        if in_main_thread:
+            at_end.callback(signal.signal, signal.SIGTERM, signal.getsignal(signal.SIGTERM))
         if address is None and "RAY_TMPDIR" not in os.environ:
             # Logs and sockets, whose paths may have 107 characters.
             short_path = "/tmp" if os.path.isdir("/tmp") else None
@@ -74,7 +76,7 @@ def ray_cluster(
                 )
             raise ProviderError(message) from None
         at_end.callback(ray.shutdown)
-        if threading.current_thread() is threading.main_thread():
+        if in_main_thread:
             # Ray takes SIGTERM for itself when it starts, and would leave with an exit code of its own.
             signal.signal(signal.SIGTERM, _interrupt)
         yield ray
@@ -117,19 +119,6 @@ def _check_address(address: str) -> None:
             f"no Ray cluster answers at {short(address)} ({one_line(error)}); give the HOST:PORT that "
             "`ray start --head` printed"
         ) from None
-
-
-@contextmanager
-def _sigterm_unwinds() -> Iterator[None]:
-    """The handler of SIGTERM afterwards is what it was before."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _interrupt(number: int, frame: Any) -> None:

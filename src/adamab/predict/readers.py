@@ -316,19 +316,6 @@ class Vectors:
     views: dict[str, NDArray[np.float32]]
     texts: Sequence[str] | None
 
-    def chunks(self, size: int) -> Iterator[Vectors]:
-        """So many rows at a time."""
-        for start in range(0, len(self.ids), size):
-            rows = slice(start, start + size)
-            views = {view: matrix[rows] for view, matrix in self.views.items()}
-            yield Vectors(self.ids[rows], views, None if self.texts is None else self.texts[rows])
-
-    def fields(self) -> list[dict[str, object]]:
-        """What the answers repeat of each row."""
-        if self.texts is None:
-            return [{"id": id_} for id_ in self.ids]
-        return [{"id": id_, "text": text} for id_, text in zip(self.ids, self.texts, strict=True)]
-
 
 def read_vectors(path: Path, classifier: Classifier) -> Vectors:
     """An npz file of vectors that the classifier's embedder made."""

@@ -8,8 +8,8 @@ its column, stands in `other_fields` as a JSON object: nothing is lost.
 
 from __future__ import annotations
 
+import codecs
 import csv
-import io
 import json
 import math
 import os
@@ -101,11 +101,19 @@ def output_row(fields: Mapping[str, object], answer: Mapping[str, Any]) -> dict[
 
 
 def row_writer(kind: str, stream: BinaryIO) -> Callable[[Mapping[str, Any]], None]:
-    """Writes rows to an open file; of a table the first row decides the columns."""
+    """Writes rows to an open file; of a table the first row decides the columns.
+
+    Args:
+        kind: csv, tsv or jsonl.
+        stream: the file.
+
+    Returns:
+        A function that writes one row.
+    """
+    text = codecs.getwriter("utf-8")(stream, "backslashreplace")
     if kind not in DELIMITERS:
-        return lambda row: _put(stream, to_json(row) + "\n")
-    line = io.StringIO()
-    writer = csv.writer(line, delimiter=DELIMITERS[kind], lineterminator="\n")
+        return lambda row: text.write(to_json(row) + "\n")
+    writer = csv.writer(text, delimiter=DELIMITERS[kind], lineterminator="\n")
     columns: list[str] = []
 
     def write(row: Mapping[str, Any]) -> None:
@@ -114,9 +122,6 @@ def row_writer(kind: str, stream: BinaryIO) -> Callable[[Mapping[str, Any]], Non
             writer.writerow(columns)
         check_columns(row, columns)
         writer.writerow([_cell(row.get(name)) for name in columns])
-        _put(stream, line.getvalue())
-        line.seek(0)
-        line.truncate()
 
     return write
 
@@ -131,10 +136,6 @@ def check_columns(row: Mapping[str, Any], columns: Collection[str]) -> None:
         )
 
 
-def _put(stream: BinaryIO, text: str) -> None:
-    stream.write(text.encode("utf-8", "backslashreplace"))
-
-
 def _cell(value: object) -> str:
     if value is None:
         return ""
@@ -145,10 +146,7 @@ def _cell(value: object) -> str:
 
 def to_json(value: object) -> str:
     """JSON, with null for numbers that it has no word for; Parquet may hold them."""
-    try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, default=plain_value)
-    except ValueError:
-        return json.dumps(_finite(value), ensure_ascii=False, default=plain_value)
+    return json.dumps(_finite(value), ensure_ascii=False, default=plain_value)
 
 
 def _finite(value: object) -> object:
