@@ -105,8 +105,7 @@ def _processes(jobs: int, work: Work, shared: Any) -> Iterator[Any]:
 def _in_processes(pool: Any, most: int, items: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
     """No more at a time than the pool's own queue takes: a pool that is shut down trips over the others."""
     remaining = iter(items)
-    with _starting_processes():
-        running = {pool.submit(_run_in_process, item): item for item in islice(remaining, most)}
+    running = {pool.submit(_run_in_process, item): item for item in islice(remaining, most)}
     while running:
         for future in wait(running, return_when=FIRST_COMPLETED).done:
             try:
@@ -118,19 +117,6 @@ def _in_processes(pool: Any, most: int, items: Iterable[Any]) -> Iterator[tuple[
                 ) from None
             yield running.pop(future), result
             running |= {pool.submit(_run_in_process, item): item for item in islice(remaining, 1)}
-
-
-@contextmanager
-def _starting_processes() -> Iterator[None]:
-    """Let processes inherit that Ctrl-C is ignored: one that is half started would die with a traceback."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
 
 
 _in_process: tuple[Work, Any] | None = None

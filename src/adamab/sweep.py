@@ -145,6 +145,13 @@ def default_space(setup: FitSetup) -> Space:
 def parse_space(recipe: Recipe, texts: Sequence[str]) -> Space:
     """From `--search` as people write it.
 
+    Args:
+        recipe: the recipe that the values are checked with.
+        texts: one option each, with its values or its range.
+
+    Returns:
+        The values or the range of each option.
+
     Example:
         >>> parse_space(Recipe(), ["weight_ridge=0.3:30:log", "words=true,false"])["words"]
         Choices(values=(True, False))
@@ -180,7 +187,15 @@ def in_words(part: Choices | Range) -> str:
 
 
 def setting(value: Any, between: str = ",") -> str:
-    """A value as `--set` takes it."""
+    """A value as `--set` takes it.
+
+    Args:
+        value: of an option of the recipe.
+        between: what separates the parts of a list.
+
+    Returns:
+        Its text.
+    """
     if isinstance(value, list | tuple):
         return between.join(setting(item) for item in value)
     if value is None or isinstance(value, bool):
@@ -221,9 +236,17 @@ def _checked(recipe: Recipe, name: str, text: str) -> Any:
 
 
 def folds_of(task: Task, n_folds: int, seed: int) -> NDArray[np.int64]:
-    """(n,) the fold of each given sample; those of a class are spread over the folds.
+    """The folds of a stratified cross-validation.
 
     The same text under another id is in the same fold: trained on, it would give the other away.
+
+    Args:
+        task: whose given samples are split.
+        n_folds: how many folds.
+        seed: of the assignment.
+
+    Returns:
+        (n,) the fold of each given sample.
     """
     rng = np.random.default_rng([seed, n_folds])
     folds = np.zeros(len(task.samples), dtype=np.int64)
@@ -236,7 +259,15 @@ def folds_of(task: Task, n_folds: int, seed: int) -> NDArray[np.int64]:
 
 
 def split(task: Task, held_out: NDArray[np.bool_]) -> tuple[Task, list[Sample]]:
-    """The task without some of its samples, and these samples."""
+    """Take samples out of a task.
+
+    Args:
+        task: whose samples are split.
+        held_out: (n,) which samples to take out.
+
+    Returns:
+        The task without them, and these samples.
+    """
     marked = list(zip(task.samples, held_out, strict=True))
     rest = replace(task, samples=tuple(sample for sample, held in marked if not held))
     return rest, [sample for sample, held in marked if held]
@@ -262,7 +293,15 @@ class Search:
         return np.where(alone, -1, folds_of(self.task, self.n_folds, seed))
 
     def cells(self, options: Options, seed: int) -> list[Cell]:
-        """The fits that cross-validate a recipe: one for each fold that holds something out."""
+        """The fits that cross-validate a recipe: one for each fold that holds something out.
+
+        Args:
+            options: what differs from the first recipe.
+            seed: of the folds and the fits.
+
+        Returns:
+            The cells.
+        """
         text = json.dumps(dict(options), sort_keys=True)
         return [Cell(text, seed, int(fold)) for fold in np.unique(self.folds(seed)) if fold >= 0]
 
@@ -308,20 +347,42 @@ class FoldScores(NamedTuple):
 
 
 def asks_while_fitting(task: Task, embedder: Embedder) -> bool:
-    """Whether fits call an API. Wordings that quote examples differ from fold to fold, also inside a fit."""
+    """Whether fits call an API: wordings that quote examples differ from fold to fold, also inside a fit.
+
+    Args:
+        task: whose prompts say whether wordings quote examples.
+        embedder: of the fits.
+
+    Returns:
+        Whether vectors cannot all be computed beforehand.
+    """
     return embedder.api is not None and task.prompts.with_examples
 
 
 def vectors_for(task: Task, embedder: Embedder, spec: str) -> MemoryEmbedder:
-    """To be filled by `embed_all`; behind an API fits find nothing more than that, unless they have to."""
+    """A store of vectors, to be filled by `embed_all`.
+
+    Args:
+        task: that is searched.
+        embedder: whose vectors these are.
+        spec: what other processes open it by.
+
+    Returns:
+        An embedder that asks an API for more than it has only where it must.
+    """
     more = embedder.api is None or asks_while_fitting(task, embedder)
     vectors = MemoryEmbedder(embedder, partial(open_embedder, spec) if more else None)
-    vectors.api = None  # a fit would meter it anew, and forget the budget of the sweep
+    vectors.api = None  # a fit would meter it again, and forget the budget of the sweep
     return vectors
 
 
 def embed_all(search: Search, embedder: Embedder) -> None:
-    """Work out the vectors of all samples and wordings once, before the first fit."""
+    """Compute the vectors of all samples and wordings once, before the first fit.
+
+    Args:
+        search: whose store is filled.
+        embedder: what computes them.
+    """
     task, known = search.task, search.vectors
     items = list(dict.fromkeys(embedder_key(sample, embedder, task.prompts) for sample in task.samples))
     known.put(items, "query", run_sync(embedder.embed(items, kind="query")))
@@ -333,7 +394,15 @@ def embed_all(search: Search, embedder: Embedder) -> None:
 
 
 def score(cell: Cell, search: Search) -> FoldScores:
-    """Fit without the fold, then look at it."""
+    """Fit without the fold, then predict it.
+
+    Args:
+        cell: the recipe's options, the seed and the fold.
+        search: what all fits share.
+
+    Returns:
+        Hits and losses of the held-out samples.
+    """
     from adamab.run.fit import fit_task  # torch: only processes that fit pay for it
 
     rest, held_out = split(search.task, search.folds(cell.seed) == cell.fold)
@@ -562,7 +631,15 @@ class Outcome:
         }
 
     def write(self, directory: Path, fit: Sequence[str]) -> list[Path]:
-        """Everything as JSON, and the best options as YAML."""
+        """Write everything as JSON, and the best options as YAML.
+
+        Args:
+            directory: of the sweep.
+            fit: the command that fits what the search began with.
+
+        Returns:
+            The files.
+        """
         note = "recommended" if self.recommended else "no clear gain over the recipe as it is"
         options = yaml.safe_dump(json.loads(json.dumps(self.best.options)))
         report = json.dumps(self.to_json(fit), indent=1, ensure_ascii=False)

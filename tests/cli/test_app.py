@@ -7,7 +7,6 @@ import warnings
 import pytest
 import typer
 
-from adamab.cli import errors
 from adamab.cli.app import COMMANDS
 from adamab.cli.errors import exit_code
 from adamab.errors import TaskError
@@ -82,11 +81,6 @@ def test_bugs_keep_their_traceback_and_debugging_shows_all(capsys, monkeypatch):
     monkeypatch.setenv("ADAMAB_DEBUG", "1")
     assert exit_code(raising(TaskError("bad"))) == 2
     assert "Traceback" in capsys.readouterr().err
-
-
-def test_interrupted_commands_end_with_130(capsys):
-    assert exit_code(lambda: errors.STOPPED) == 130
-    assert capsys.readouterr().err == "adamab: stopped\n"
 
 
 def test_warnings_are_one_line_and_work_that_was_never_begun_has_none(capsys):

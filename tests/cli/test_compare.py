@@ -256,21 +256,6 @@ def test_baselines_know_the_wordings_without_examples_too(monkeypatch, quoting):
     assert bool(Recording.data.plain_class_views) == quoting
 
 
-def test_the_plan_has_the_wordings_without_examples(adamab, folder, server):
-    task = json.loads((folder / "task.yaml").read_text())
-    (folder / "quoting.yaml").write_text(json.dumps(task | {"prompts": {"with_examples": True}}))
-    spec = f"openai:m?base_url={server.url}/v1&first_wait=0.01"
-    command = ("compare", "quoting.yaml", "new.jsonl", "--embedder", spec, *FAST, "--json")
-    plain = "embed wordings without examples"
-    assert (
-        plain not in json.loads(adamab(*command, "--methods", "calibrator", "--dry-run").stdout)["by_purpose"]
-    )
-    plan = json.loads(adamab(*command, "--methods", "knn", "--dry-run").stdout)
-    assert plan["by_purpose"][plain]["expected"]["calls"] == 1
-    read = json.loads(adamab(*command, "--methods", "knn").stdout)
-    assert read["spent"]["calls"] == server.count() <= plan["at_most"]["calls"]
-
-
 def test_a_chat_model_is_shown_given_samples_and_no_generated_ones(server, tmp_path):
     given = {"refund": ["money back please", "send it back"], "praise": ["likes it", "so happy"]}
     new = [{"label": "refund", "text": "return the sum"}, {"label": "praise", "text": "what a joy"}]

@@ -108,19 +108,3 @@ def test_out_of_scope_inputs_that_cannot_be_used(refused, folder, model):
     assert "goes with --unknown" in message
     message = refused("evaluate", model, "new.jsonl", "--unknown", "0.9", "--out-of-scope", "none.txt")
     assert "no such file" in message
-
-
-def test_of_many_classes_the_worst_are_printed(adamab, folder, model, monkeypatch):
-    from adamab.cli import evaluate
-
-    rows = [json.loads(line) for line in (folder / "new.jsonl").read_text().splitlines()]
-    wrong = [{**row, "label": "praise"} for row in rows if row["label"] == "refund"]
-    right = [row for row in rows if row["label"] != "refund"]
-    (folder / "some.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*right, *wrong]))
-    monkeypatch.setattr(evaluate, "_MANY", 2)
-    monkeypatch.setattr(evaluate, "_MOST_ROWS", 1)
-    message = adamab("evaluate", model, "some.jsonl").stdout
-    assert "the 1 of 3 classes with the lowest recall; --json has all" in message
-    table = message[message.index("precision") : message.index("was taken for")]
-    assert "praise" in table
-    assert "login" not in table

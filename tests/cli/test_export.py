@@ -79,31 +79,6 @@ def test_what_is_there_stays_unless_told(adamab, refused, model, tmp_path):
         assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize("kind", FILES)
-@pytest.mark.parametrize(
-    ("spec", "secret"),
-    [
-        ("openai:m?base_url=http://10.0.0.5:8080/v1&key_env=ACME_KEY", "ACME_KEY"),
-        ("st:../models/secret-project/mini", "secret-project"),
-    ],
-)
-def test_no_file_tells_a_place_of_this_machine(adamab, model, tmp_path, kind, spec, secret):
-    known = replace(load(model), embedder_spec=spec, fingerprint="openai:m:8@10.0.0.5:8080/v1")
-    save(known, tmp_path / "saved")
-    result = adamab("export", tmp_path / "saved", "--format", kind, "-o", tmp_path / "out")
-    assert result.exit_code == 0, result.output
-    assert "which others cannot open so" in result.stderr
-    assert secret not in result.stderr
-    assert ("holds the embedder's fingerprint 'openai:m:8@10.0.0.5:8080/v1'" in result.stderr) == (
-        kind == "hub"
-    )
-    for path in (tmp_path / "out").iterdir():
-        content = path.read_bytes()
-        assert secret.encode() not in content, path
-        kept = path.name == "model.json"  # which is checked by it
-        assert (b"10.0.0.5" in content) == kept, path
-
-
 def test_an_export_that_fails_its_check_leaves_everything_as_it_was(
     refused, adamab, model, tmp_path, monkeypatch
 ):

@@ -85,19 +85,6 @@ def test_no_room_from_the_start(adamab, refused, folder, server, undisturbed, si
     assert weights(folder / "run") == undisturbed
 
 
-@pytest.mark.parametrize("more", [-50_000, 0, 9_000, 40_000])
-def test_no_room_later_on(adamab, refused, half, server, undisturbed, more):
-    size = max(path.stat().st_size for path in half.iterdir()) + more
-    with files_of_at_most(size):
-        refused(*command(server))
-    kept, asked = replies(half), server.count("/chat/completions")
-    assert kept >= 3
-    result = adamab(*command(server))
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert server.count("/chat/completions") - asked == 6 - kept
-    assert weights(half) == undisturbed
-
-
 def flipped(raw: bytes, place: int) -> bytes:
     return raw[:place] + bytes([raw[place] ^ 0xFF]) + raw[place + 1 :]
 

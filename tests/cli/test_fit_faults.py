@@ -137,14 +137,6 @@ def test_a_wrong_key_and_a_wrong_model(adamab, refused, folder, undisturbed, mon
     assert "no model 'no-such' at " in line
 
 
-def test_a_model_that_changes_under_its_name_is_told(refused, folder, server):
-    server.add_fault(Fault("wrong_width", path=EMBED))  # the very first answer: who knows what is right
-    line = refused(*command(server, *QUICK))
-    assert "vectors of another width than 32" in line
-    line = refused(*command(server, *QUICK))
-    assert "some vectors of view 'pooled' have width 32, others 64" in line
-
-
 @pytest.mark.parametrize(
     ("kind", "how"), [("duplicates", ""), ("duplicates", "given"), ("empty", ""), ("empty", "content")]
 )

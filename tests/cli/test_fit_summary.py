@@ -72,16 +72,6 @@ def test_spending_in_all_by_purpose_and_by_class(said: Any) -> None:
     ]
 
 
-def test_only_the_dearest_classes_have_rows(said: Any) -> None:
-    calls = {("generate", f"class {n}"): Spend(1, n * 1_000_000, 10, 1) for n in range(1, 19)}
-    out, _ = said(spent=spending(calls), synthetic_by_class={f"class {n}": 2 for n in range(1, 19)})
-    assert "class 18" in out
-    assert "class 4 " in out
-    assert "class 3 " not in out
-    rest = next(line.split() for line in out.splitlines() if "and 3 more" in line)
-    assert rest == ["and", "3", "more", "3", "33", "0.006", "usd", "6", "0.001", "usd"]
-
-
 def test_calls_without_a_price_are_not_called_free(said: Any) -> None:
     unpriced = {("embed", None): Spend(1, 0, 10, 0), ("generate", "refund"): Spend(1, 0, 10, 1)}
     out, _ = said(spent=spending(unpriced))

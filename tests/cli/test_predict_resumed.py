@@ -52,29 +52,6 @@ def test_a_file_goes_on_where_it_was_stopped(adamab, folder, model, stopped_at, 
     assert not list(folder.glob(".out*"))
 
 
-def test_a_folder_of_texts_goes_on_unless_a_file_of_it_has_changed(
-    adamab, folder, model, new_texts, stopped_at
-):
-    (folder / "data").mkdir()
-    for name, texts in (("a", new_texts[:5]), ("b", new_texts[5:])):
-        (folder / "data" / f"{name}.txt").write_text("".join(f"{text}\n" for text in texts))
-    (folder / "data" / "logo.png").write_bytes(b"no text")
-    assert adamab("predict", model, "data", "-o", "whole.jsonl").exit_code == 0
-    command = ("predict", model, "data", "-o", "out.jsonl")
-    stopped_at(3)
-    assert adamab(*command).exit_code != 0
-    result = adamab(*command)
-    assert "going on after 4 rows" in result.stderr
-    assert (folder / "out.jsonl").read_bytes() == (folder / "whole.jsonl").read_bytes()
-    stopped_at(2)
-    assert adamab(*command).exit_code != 0
-    (folder / "data" / "b.txt").write_text("money please\n")  # not the first file, and no image
-    result = adamab(*command)
-    assert "starting over" in result.stderr
-    assert len((folder / "out.jsonl").read_text().splitlines()) == 6
-    assert not list(folder.glob(".out*"))
-
-
 @pytest.fixture
 def server(paid_run):
     """A run whose embedder is behind an API, one text a call."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import re
@@ -105,39 +104,6 @@ def test_what_was_accepted_is_finished(model):
         assert b"200 OK" in answer
         assert b'"refund"' in answer
         assert process.wait(LONGEST) == 0
-
-
-def test_clients_that_keep_their_connection_lose_no_request(model):
-    """Each asks and asks until the server lets nobody in; on a connection that was kept, all is answered.
-
-    A new one may meet a door that is just being closed, which no server can help.
-    """
-    lost, answered = [], []
-
-    def ask(host: str, port: int) -> None:
-        client = http.client.HTTPConnection(host, port, timeout=LONGEST)
-        body = json.dumps({"text": "money please"})
-        while True:
-            kept = client.sock is not None
-            try:
-                client.request("POST", "/v1/classify", body, {"Content-Type": "application/json"})
-                answered.append(client.getresponse().read())
-            except (OSError, http.client.HTTPException) as error:
-                if kept:
-                    lost.append(error)
-                return
-
-    with serving(model) as (process, url):
-        host, _, port = url.removeprefix("http://").rpartition(":")
-        threads = [threading.Thread(target=ask, args=[host, int(port)]) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        eventually(lambda: len(answered) > 50)
-        process.send_signal(signal.SIGTERM)
-        for thread in threads:
-            thread.join()
-        assert process.wait(LONGEST) == 0
-    assert lost == []
 
 
 def test_a_second_ctrl_c_stops_at_once(model):

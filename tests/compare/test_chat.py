@@ -229,13 +229,7 @@ def test_a_spec_says_where_and_how(server, monkeypatch):
         metered(from_spec("gpt-4o-mini"), CallContext()),
     ):
         pass
-    for options in (
-        {"temperature": "warm"},
-        {"temperature": 3},
-        {"max_tokens": 0},
-        {"pixels": 3},
-        {"rpmm": 1},
-    ):
+    for options in ({"temperature": "warm"}, {"max_tokens": 0}, {"rpmm": 1}):
         with pytest.raises(ProviderError, match=next(iter(options))):
             from_spec("gpt-4o-mini", **options)
     with pytest.raises(ProviderError, match="no model's name"):

@@ -74,7 +74,7 @@ def test_a_pickled_head_in_the_folder_is_not_opened(tiny_model, tmp_path):
 
 
 def test_what_is_missing_is_told(tmp_path):
-    with pytest.raises(TaskError, match="it reads texts, found 0 for 5 labels"):
+    with pytest.raises(TaskError, match="it reads texts, 0 for 5 labels"):
         SetFit().fit(data_of(texts=()))
     with pytest.raises(TaskError, match="at least two classes"):
         SetFit().fit(data_of(TEXTS[:2], LABELS[:2]))

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from adamab.errors import TaskError
-from adamab.predict.readers import Source, find_sources, identity_of, parquet_schema, parts_of, rows_of
+from adamab.predict.readers import Source, find_sources, parquet_schema, parts_of, rows_of
 from adamab.predict.writers import OTHER, Columns
 from adamab.task import tables
 
@@ -93,16 +93,6 @@ def test_a_folder_is_its_files_of_one_kind(tmp_path):
         find_sources(str(tmp_path / "empty"), None, "text")
     with pytest.raises(TaskError, match="no such file"):
         find_sources(str(tmp_path / "none.csv"), None, "text")
-
-
-def test_another_content_is_another_identity(tmp_path):
-    path = tmp_path / "in.txt"
-    path.write_text("a\n")
-    (source,) = find_sources(str(path), None, "text")
-    before = identity_of(source)
-    assert identity_of(source) == before
-    path.write_text("a\nb\n")
-    assert identity_of(source) != before
 
 
 def test_damaged_parquet_is_one_line(tmp_path):

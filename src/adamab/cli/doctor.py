@@ -139,4 +139,4 @@ def _torch() -> dict[str, Any]:
     # Importing torch takes seconds; its build and the machine tell as much.
     cpu_only = (_version("torch") or "").endswith("+cpu") or not _NVIDIA.exists()
     threads = os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))
-    return {"threads": int(threads), "device": "cpu" if cpu_only else "GPU driver found"}
+    return {"threads": int(threads), "device": "cpu" if cpu_only else "GPU driver installed"}

@@ -137,8 +137,10 @@ def _print(result: Evaluation, more: Mapping[str, Any], skipped: int, noun: str)
     echo(f"macro-F1           {_figure(result.macro_f1)}")
     for line in _reliability_lines(more, noun):
         echo(line)
-    shown = _worst(result.classes) if len(result.classes) > _MANY else result.classes
-    if len(shown) < len(result.classes):
+    shown = result.classes
+    if len(shown) > _MANY:
+        tested = [(c.recall, c.name, c) for c in shown if c.recall is not None]
+        shown = [c for *_, c in sorted(tested)[:_MOST_ROWS]]
         echo(f"the {len(shown)} of {len(result.classes)} classes with the lowest recall; --json has all")
     print_table(("class", f"{noun}s#", "precision#", "recall#"), _class_rows(shown))
     if result.confusions:
@@ -148,11 +150,6 @@ def _print(result: Evaluation, more: Mapping[str, Any], skipped: int, noun: str)
 
 def _figure(figure: Figure) -> str:
     return f"{percent(figure.value)} (95 % interval {percent(figure.low)} to {percent(figure.high)})"
-
-
-def _worst(classes: Sequence[ClassFigures]) -> list[ClassFigures]:
-    tested = [c for c in classes if c.recall is not None]
-    return sorted(tested, key=lambda c: c.recall if c.recall is not None else 1.0)[:_MOST_ROWS]
 
 
 def _class_rows(classes: Sequence[ClassFigures]) -> Iterator[tuple[Any, ...]]:
@@ -169,7 +166,7 @@ def _reliability(
     asked: Asked,
     offsets: Logits,
 ) -> dict[str, Any]:
-    """Of probabilities, `unknown` and sets; None where something was not asked for or cannot be told."""
+    """Of probabilities, `unknown` and sets; None where something was not asked for or is unknown."""
     import numpy as np
 
     from adamab.evaluation.reliability import BINNING, judge_probabilities, judge_sets, judge_unknown

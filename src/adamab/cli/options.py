@@ -62,7 +62,7 @@ Prices = Annotated[
     typer.Option(
         "--price",
         metavar="MODEL=IN/OUT",
-        help="Your price in usd a million tokens, input and output, or MODEL=USD/image; repeat for others.",
+        help="Your price in usd per million tokens, input and output, or MODEL=USD/image; repeat for others.",
     ),
 ]
 LongTexts = Annotated[

@@ -266,7 +266,7 @@ def _to_parts(
     if parquet and question.input == STDIN:
         raise TaskError("stdin cannot be read twice, so it has no parts; save it as a file first")
     if parquet:
-        pyarrow()  # its absence is told before a model is loaded
+        pyarrow()  # its absence is reported before a model is loaded
     inference = _open(question)
     path = output if kind == PARTS else parts_beside(output)
     rows = part_rows if parquet else CHUNK

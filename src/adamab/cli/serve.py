@@ -34,7 +34,7 @@ def serve(
         typer.Option(metavar="NAME", help="A name under which clients reach the server, besides localhost."),
     ] = None,
     embedder: OtherEmbedder = None,
-    max_items: Annotated[int, typer.Option(min=1, help="Texts or images a request.")] = 256,
+    max_items: Annotated[int, typer.Option(min=1, help="Texts or images per request.")] = 256,
     max_body: Annotated[
         int | None,
         typer.Option(min=1, metavar="BYTES", help="Size of a request; 1 MiB of texts, 32 MiB of images."),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from adamab.run.plan import Amount, Ending, Party, Plan
 
 _ROWS = 15
-_SPENDING_COLUMNS = ("class", "calls#", "tokens#", "cost#", "samples#", "cost a sample#")
+_SPENDING_COLUMNS = ("class", "calls#", "tokens#", "cost#", "samples#", "cost per sample#")
 
 
 def spending_lines(summary: Mapping[str, Any]) -> Iterator[str]:
@@ -34,21 +34,18 @@ def _spending_rows(
     by_class: Mapping[str, Mapping[str, Any]], samples: Mapping[str, int]
 ) -> Iterator[tuple[object, ...]]:
     """The dearest first; those beyond the last row together."""
+    from adamab.errors import one_line
+
     ordered = sorted(by_class.items(), key=lambda item: (-item[1]["usd"], -_tokens(item[1]), item[0]))
-    for name, spend in ordered[:_ROWS]:
-        yield _row(name, spend, samples.get(name, 0))
+    rows = [(name, spend, samples.get(name, 0)) for name, spend in ordered[:_ROWS]]
     if rest := ordered[_ROWS:]:
         keys = ("usd", "calls", "input_tokens", "output_tokens")
         together = {key: sum(spend[key] for _, spend in rest) for key in keys}
-        yield _row(f"and {len(rest)} more", together, sum(samples.get(name, 0) for name, _ in rest))
-
-
-def _row(name: str, spend: Mapping[str, Any], samples: int) -> tuple[object, ...]:
-    from adamab.errors import one_line
-
-    each = _usd(spend["usd"] / samples) if samples and spend["usd"] else "-"
-    cost = _usd(spend["usd"]) if spend["usd"] else "-"
-    return one_line(name), spend["calls"], f"{_tokens(spend):,}", cost, samples, each
+        rows.append((f"and {len(rest)} more", together, sum(samples.get(name, 0) for name, _ in rest)))
+    for name, spend, count in rows:
+        each = _usd(spend["usd"] / count) if count and spend["usd"] else "-"
+        cost = _usd(spend["usd"]) if spend["usd"] else "-"
+        yield one_line(name), spend["calls"], f"{_tokens(spend):,}", cost, count, each
 
 
 def _total(spent: Mapping[str, Any]) -> str:
@@ -269,7 +266,7 @@ def _after(plan: Plan) -> Iterator[str]:
         model = unknown[0].spec.partition(":")[2]
         images = f", or an image: --price '{model}=USD/image'" if unknown[0].makes_images else ""
         yield (
-            f"the price of {_listed([p.spec for p in unknown])} is unknown; give it in usd a million "
+            f"the price of {_listed([p.spec for p in unknown])} is unknown; give it in usd per million "
             f"tokens: --price '{model}=INPUT/OUTPUT'{images}"
         )
     yield verdict(plan)

@@ -16,6 +16,7 @@ from adamab.cli.options import (
     Address,
     AllJson,
     BudgetText,
+    DryRun,
     Embedder,
     EngineName,
     Jobs,
@@ -48,9 +49,6 @@ Output = Annotated[
     Path, typer.Option("--output", "-o", metavar="DIR", help="Its directory; a sweep there is resumed.")
 ]
 Sampler = Annotated[str, typer.Option(metavar="NAME", help="What Optuna proposes by: tpe or random.")]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print what would be searched; fit and send nothing.")
-]
 
 
 def sweep(

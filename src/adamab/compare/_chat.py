@@ -90,7 +90,7 @@ def _readings(text: str) -> Iterator[set[int]]:
 
 
 class ChatBaseline(RemoteBaseline):
-    """Asks which class suits a text or an image, one request a sample, and takes a number for an answer.
+    """Asks which class suits a text or an image, one request per sample, and takes a number for an answer.
 
     With `prompts.with_examples` the prompt shows the given samples of each class (few-shot). The class
     that was named gets 1 - `FLOOR`; where none was, all get the same and `predict` gives `NO_CLASS`.

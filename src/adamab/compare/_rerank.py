@@ -42,7 +42,7 @@ SCHEME = "cross-encoder"
 
 
 class RerankBaseline(RemoteBaseline):
-    """The class whose wording a reranker finds most relevant to the sample, one request a sample.
+    """The class whose wording a reranker finds most relevant to the sample, one request per sample.
 
     With `prompts.with_examples` a wording is followed by the given samples of its class (few-shot).
     More classes than a request takes are spread over several. `scale` turns scores, which lie between 0
@@ -161,7 +161,7 @@ class CrossEncoderBaseline(Baseline):
             model = open_model("CrossEncoder", files, self.device, str(self))
             if model.num_labels != 1:
                 raise EmbedderError(
-                    f"{self}: gives {model.num_labels} scores a pair, so it is no reranker; use a model "
+                    f"{self}: gives {model.num_labels} scores per pair, so it is no reranker; use a model "
                     "with one"
                 )
             model.eval()

@@ -24,7 +24,7 @@ class TrainingData:
     """Everything a baseline may learn from; there is no place for test samples.
 
     `classes` fixes the order of the probabilities' columns. `class_views` are the vectors of the
-    classes' wordings, one row a class, where the embedder has them: the caller decides whether the
+    classes' wordings, one row per class, where the embedder has them: the caller decides whether the
     wordings quote given examples (`prompts.with_examples`), and so whether similarity to them is
     zero-shot or few-shot. Where they do, `plain_class_views` are those of wordings that quote nothing,
     for choices by held-out samples. `items` are the texts or images themselves, for baselines that
@@ -53,7 +53,18 @@ class TrainingData:
         class_views: Mapping[str, Floats] | None = None,
         plain_class_views: Mapping[str, Floats] | None = None,
     ) -> TrainingData:
-        """The task's samples and those `added` to them; a plan needs no vectors of them."""
+        """The task's samples and those `added` to them; a plan needs no vectors of them.
+
+        Args:
+            task: with its given samples.
+            added: synthetic samples.
+            views: vectors of all samples, by view.
+            class_views: vectors of the classes' wordings.
+            plain_class_views: those of wordings that quote no example.
+
+        Returns:
+            What a baseline is fitted on.
+        """
         samples = [*task.samples, *added]
         items = items_of(samples)
         return cls(
@@ -98,7 +109,15 @@ class Baseline(ABC):
     answered_: NDArray[np.bool_] | None = None  # of the last prediction; None where all samples always are
 
     def fit(self, data: TrainingData | ArrayLike, y: Sequence[str] | None = None) -> Self:
-        """Learn from training samples and nothing else."""
+        """Learn from training samples and nothing else.
+
+        Args:
+            data: training data, or a matrix of pooled vectors.
+            y: labels of a matrix.
+
+        Returns:
+            Itself.
+        """
         if not isinstance(data, TrainingData):
             if y is None:
                 raise TaskError(f"{self.name}: vectors without labels; pass both")
@@ -111,14 +130,30 @@ class Baseline(ABC):
     def predict_proba(
         self, views: Mapping[str, Floats] | ArrayLike, texts: Sequence[Item] = ()
     ) -> NDArray[np.float64]:
-        """(n, K) probabilities, columns in the order of `classes_`."""
+        """Probabilities of classes.
+
+        Args:
+            views: vectors of the samples by view, or a matrix of pooled vectors.
+            texts: the samples themselves, for baselines that read them.
+
+        Returns:
+            (n, K) probabilities, columns in the order of `classes_`.
+        """
         known = views if isinstance(views, Mapping) else {POOLED: np.asarray(views)}
         if known and not any(map(len, known.values())):
             return np.zeros((0, len(self.classes_)))  # which scikit-learn would refuse
         return self._predict_proba(known, texts)
 
     def predict(self, views: Mapping[str, Floats] | ArrayLike, texts: Sequence[Item] = ()) -> list[str]:
-        """The most probable class of each sample; of equals, the first."""
+        """The most probable class of each sample; of equals, the first.
+
+        Args:
+            views: vectors of the samples by view, or a matrix of pooled vectors.
+            texts: the samples themselves, for baselines that read them.
+
+        Returns:
+            A class per sample.
+        """
         return [self.classes_[i] for i in np.argmax(self.predict_proba(views, texts), axis=1)]
 
     @property

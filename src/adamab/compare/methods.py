@@ -130,7 +130,15 @@ class Method:
 
 
 def chosen_methods(text: str | None, *, generator: bool) -> tuple[Method, ...]:
-    """Those that a comma-separated list names, each once; None means the usual ones."""
+    """The methods to compare.
+
+    Args:
+        text: a comma-separated list; None means the usual ones.
+        generator: whether synthetic samples can be made.
+
+    Returns:
+        The methods, each once.
+    """
     names = [*ON_GIVEN, *(WITH_GENERATOR if generator else ())] if text is None else text.split(",")
     methods = tuple(dict.fromkeys(Method.parse(name) for name in names if name.strip()))
     if not methods:
@@ -142,7 +150,15 @@ def chosen_methods(text: str | None, *, generator: bool) -> tuple[Method, ...]:
 
 
 def reference_of(methods: Sequence[Method], against: str | None) -> str | None:
-    """What the others are compared with: the calibrator, with ADAMAB's samples where there are some."""
+    """What the others are compared with.
+
+    Args:
+        methods: that are compared.
+        against: one of them; None means the calibrator, with ADAMAB's samples where there are some.
+
+    Returns:
+        Its name; None where there is none.
+    """
     names = [str(method) for method in methods]
     if against is not None:
         if against not in names:

@@ -73,7 +73,13 @@ def check_output(path: Path) -> None:
 
 
 def write_output(comparison: Comparison, path: Path, *, command: str) -> None:
-    """Write the comparison as the file's ending says."""
+    """Write the comparison as the file's ending says.
+
+    Args:
+        comparison: what to write.
+        path: a file that ends in .md, .csv or .json.
+        command: what made it.
+    """
     written = {".md": _markdown, ".csv": _csv, ".json": _json}[path.suffix.lower()](comparison, command)
     try:
         path.write_text(written, encoding="utf-8")
@@ -82,7 +88,15 @@ def write_output(comparison: Comparison, path: Path, *, command: str) -> None:
 
 
 def as_json(comparison: Comparison, command: str) -> dict[str, Any]:
-    """Plain data, with what made it."""
+    """Plain data, with what made it.
+
+    Args:
+        comparison: the table.
+        command: what made it.
+
+    Returns:
+        A mapping for JSON.
+    """
     return {"command": command, "adamab": __version__, **comparison.to_json()}
 
 

@@ -121,7 +121,19 @@ class Job:
 def make_job(
     question: Question, inference: Inference, folder: Path, part_rows: int, *, parquet: bool, is_table: bool
 ) -> Job:
-    """The job for an input; the columns of Parquet parts are decided here, by headers or the first rows."""
+    """The job for an input; the columns of Parquet parts are decided here, by headers or the first rows.
+
+    Args:
+        question: what is asked, of which model and about which input.
+        inference: the model that is open.
+        folder: of the parts.
+        part_rows: rows per part.
+        parquet: whether parts are Parquet, else JSONL.
+        is_table: whether JSONL parts become a file that has columns.
+
+    Returns:
+        Everything that decides the parts.
+    """
     sources = question.sources(inference)
     columns = _parquet_columns(sources, part_rows) if parquet else None
     output = os.path.abspath(folder)
@@ -165,6 +177,10 @@ class PartsFolder:
         """The folder for this job alone; refused, or started over, if what is there is of another.
 
         What goes wrong leaves what is worth keeping: finished parts, and paid calls.
+
+        Args:
+            identity: what parts of an earlier start must have in common with this one; None if nothing can.
+            say: called with a line for the user.
         """
         with self.held():
             self._begin(identity, say)
@@ -256,7 +272,14 @@ class PartsFolder:
         return self.path / f"part-{source:05d}-{number:06d}.{self._kind}"
 
     def write(self, source: int, number: int, content: Any, errors: int = 0) -> None:
-        """A part of rows, or of an Arrow table, appears under its name when all of it is on the disk."""
+        """A part appears under its name when all of it is on the disk.
+
+        Args:
+            source: number of the source.
+            number: of the part in it.
+            content: rows, or an Arrow table.
+            errors: rows without an answer.
+        """
 
         def put(path: Path) -> None:
             if self._kind == PARQUET:
@@ -280,7 +303,13 @@ class PartsFolder:
         return Status(source, number, metadata.num_rows, errors)
 
     def join(self, kind: str, output: Path, rows: int) -> None:
-        """One file of all parts; it appears under its name when it is whole, and the parts go."""
+        """One file of all parts; it appears under its name when it is whole, and the parts go.
+
+        Args:
+            kind: csv, tsv, jsonl or parquet.
+            output: the file.
+            rows: how many it must have.
+        """
         temporary = self.path / ".part-joined"
         with self._one_line():
             joined = (

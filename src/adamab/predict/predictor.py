@@ -126,7 +126,15 @@ class Predictor:
                 yield sample
 
     def answers(self, source: Source, rows: Sequence[Row]) -> list[Answer]:
-        """An answer or an error for each row. What is wrong with the embedder itself is raised."""
+        """An answer or an error for each row. What is wrong with the embedder itself is raised.
+
+        Args:
+            source: where the rows are from.
+            rows: as they were read.
+
+        Returns:
+            Our fields of each row.
+        """
         answers: list[Answer] = [{"error": row.error} for row in rows]
         good: list[tuple[int, TextRow]] = []
         for number, row in enumerate(rows):

@@ -128,7 +128,16 @@ def pyarrow() -> Any:
 
 
 def find_sources(text: str, kind: str | None, modality: Modality) -> list[Source]:
-    """The files that INPUT names, sorted by name; images of a folder are one source."""
+    """The files that INPUT names, sorted by name; images of a folder are one source.
+
+    Args:
+        text: a file, a folder, or `-` for stdin.
+        kind: how it is written; None if its ending says so.
+        modality: of the model.
+
+    Returns:
+        The sources in the order of their rows.
+    """
     path = Path(text)
     if text == STDIN:
         if modality == "image":
@@ -184,7 +193,17 @@ def identity_of(source: Source) -> list[str]:
 def parts_of(
     number: int, source: Source, part_rows: int, finished: Collection[tuple[int, int]] = ()
 ) -> Iterator[Part]:
-    """The parts of source `number` in order; the rows of finished ones are read over."""
+    """The parts of a source in order.
+
+    Args:
+        number: of the source.
+        source: what is read.
+        part_rows: rows per part.
+        finished: source and number of parts whose rows are skipped.
+
+    Returns:
+        Parts, those that are finished without content.
+    """
     is_table = source.kind == PARQUET
     chunks = parquet_tables(source, part_rows) if is_table else _chunks(rows_of(source), part_rows)
     for part, content in enumerate(chunks):
@@ -197,7 +216,15 @@ def _chunks(rows: Iterator[Row], size: int) -> Iterator[Any]:
 
 
 def read_samples(text: str, modality: Modality) -> list[TextRow]:
-    """Every row of INPUT; the first broken one is an error."""
+    """Every row of INPUT; the first broken one is an error.
+
+    Args:
+        text: a file, a folder, or `-` for stdin.
+        modality: of the model.
+
+    Returns:
+        The texts or images.
+    """
     sources = find_sources(text, None, modality)
     samples = [source.sample(row) for source in sources for row in rows_of(source)]
     if not samples:
@@ -277,7 +304,15 @@ def parquet_schema(source: Source) -> Any:
 
 
 def parquet_tables(source: Source, rows: int) -> Iterator[Any]:
-    """The rows of a Parquet file as tables of so many."""
+    """The rows of a Parquet file as Arrow tables.
+
+    Args:
+        source: the file.
+        rows: rows per table.
+
+    Returns:
+        Tables, the last of which may be shorter.
+    """
     pa = pyarrow()
     held: list[Any] = []
     parquet_schema(source)
@@ -318,7 +353,15 @@ class Vectors:
 
 
 def read_vectors(path: Path, classifier: Classifier) -> Vectors:
-    """An npz file of vectors that the classifier's embedder made."""
+    """An npz file of vectors that the classifier's embedder made.
+
+    Args:
+        path: the file.
+        classifier: that the vectors are checked against.
+
+    Returns:
+        Ids, views and, where the classifier looks at words, texts.
+    """
     import numpy as np
 
     from adamab.providers.embedders.stored import read_npz

@@ -39,7 +39,16 @@ _LARGEST = 2**63
 
 
 def output_kind(source: str, output: Path | None, *, as_json: bool) -> str:
-    """`csv`, `tsv`, `jsonl` or `parquet` by its ending, `parts` for a folder; stdout by `as_json`."""
+    """How predictions are written.
+
+    Args:
+        source: the input, which must not be the output.
+        output: a file or a folder; None is stdout.
+        as_json: whether stdout is JSONL instead of CSV.
+
+    Returns:
+        `csv`, `tsv`, `jsonl` or `parquet` by the ending, `parts` for a folder.
+    """
     if output is None or is_special(output):
         return "jsonl" if as_json else "csv"
     if output.exists() and os.path.exists(source) and os.path.samefile(source, output):
@@ -63,7 +72,16 @@ def is_special(path: Path) -> bool:
 
 
 def answer_rows(names: Sequence[str], answers: Answers, k: int) -> list[dict[str, Any]]:
-    """Our fields of each row; an unknown input keeps the probability of the class it is nearest to."""
+    """Our fields of each row; an unknown input keeps the probability of the class it is nearest to.
+
+    Args:
+        names: of the classes.
+        answers: of a classifier.
+        k: classes per row.
+
+    Returns:
+        A row of fields per answer.
+    """
     rows = []
     for number, (indices, shares) in enumerate(
         zip(answers.indices.tolist(), answers.probabilities.tolist(), strict=True)
@@ -81,7 +99,15 @@ def answer_rows(names: Sequence[str], answers: Answers, k: int) -> list[dict[str
 
 
 def output_names(fields: Iterable[str], ours: Collection[str] = PARQUET_NAMES) -> dict[str, str]:
-    """The name that each field has in the output: one that is called like one of ours is `input_NAME`."""
+    """The name that each field has in the output: one that is called like one of ours is `input_NAME`.
+
+    Args:
+        fields: names in the input.
+        ours: names that predictions use.
+
+    Returns:
+        New name by old name.
+    """
     fields = list(fields)
     taken = {*fields, *ours}
     names = {}
@@ -95,7 +121,15 @@ def output_names(fields: Iterable[str], ours: Collection[str] = PARQUET_NAMES) -
 
 
 def output_row(fields: Mapping[str, object], answer: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of JSONL, CSV or TSV: the input's fields, then ours."""
+    """A row of JSONL, CSV or TSV.
+
+    Args:
+        fields: of the input.
+        answer: our fields.
+
+    Returns:
+        The input's fields, then ours.
+    """
     names = output_names(fields, OURS)
     return {**{names[name]: value for name, value in fields.items()}, **answer}
 
@@ -127,7 +161,12 @@ def row_writer(kind: str, stream: BinaryIO) -> Callable[[Mapping[str, Any]], Non
 
 
 def check_columns(row: Mapping[str, Any], columns: Collection[str]) -> None:
-    """Refuse a row with a field that a table has no column for."""
+    """Refuse a row with a field that a table has no column for.
+
+    Args:
+        row: the row.
+        columns: of the table.
+    """
     new = [name for name in row if name not in columns]
     if new:
         raise TaskError(
@@ -207,7 +246,15 @@ class Columns:
 
 
 def answer_arrays(asked: Asked, answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Our columns of Parquet, in order."""
+    """Our columns of Parquet, in order.
+
+    Args:
+        asked: what was asked for.
+        answers: our fields of each row.
+
+    Returns:
+        An Arrow array per column.
+    """
     pa = pyarrow()
     types = {"class": pa.string(), "probability": pa.float64()}
     if asked.k > 1:
