@@ -172,6 +172,7 @@ def _report(
             echo(fill(one_line(line), 88, initial_indent="- ", subsequent_indent="  "))
         for line in spending_lines({"spent": spent}) if spent["calls"] else ():
             echo(line)
-    overlong = long_text_warning(comparison.overlong, embedder)
-    for warning in filter(None, (report.leak_warning(comparison), overlong)):
+    if warning := report.leak_warning(comparison):
         say(warning)
+    if comparison.overlong:
+        say(long_text_warning(comparison.overlong, embedder))

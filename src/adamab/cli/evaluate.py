@@ -115,8 +115,8 @@ def evaluate(
     _print(result, more, skipped, inference.modality)
     if more["probabilities"]["before"] is None:
         say(NOTHING_HELD_OUT)
-    if warning := long_text_warning(inference.overlong, classifier.embedder_spec):
-        say(warning)
+    if inference.overlong:
+        say(long_text_warning(inference.overlong, classifier.embedder_spec))
 
 
 def _logits(inference: Inference, samples: Sequence[HasText]) -> Logits:
@@ -137,7 +137,7 @@ def _print(result: Evaluation, more: Mapping[str, Any], skipped: int, noun: str)
     echo(f"macro-F1           {_figure(result.macro_f1)}")
     for line in _reliability_lines(more, noun):
         echo(line)
-    shown = result.classes
+    shown: Sequence[ClassFigures] = result.classes
     if len(shown) > _MANY:
         tested = [(c.recall, c.name, c) for c in shown if c.recall is not None]
         shown = [c for *_, c in sorted(tested)[:_MOST_ROWS]]

@@ -126,7 +126,7 @@ def fit(
         stored = _stored(run, context)
         need_torch_for(str(stored.embedder))
         varying = {
-            "budget": budget_of(budget, str(stored.generator)),
+            "budget": None if budget is None else budget_of(budget, str(stored.generator)),
             "prices": {**stored.prices, **prices_of(price)},
             "prefetch": prefetch,
             "device": device,

@@ -86,11 +86,11 @@ def settings_of(options: Mapping[str, Any], **others: Any) -> FitSettings:
     from adamab.task.recipe import Recipe
 
     plain = ("generator", "policy", "seed", "prefetch", "device", "holdout", "all_scores", "overwrite")
-    recipe = Recipe.preset(options["recipe"])
+    recipe, budget = Recipe.preset(options["recipe"]), options.get("budget")
     return FitSettings(
         embedder=embedder_name(options["embedder"], options.get("long_texts")),
         recipe=recipe.with_options(**dict(map(_option, options.get("settings") or ()))),
-        budget=budget_of(options.get("budget"), options.get("generator", "none")),
+        budget=None if budget is None else budget_of(budget, options.get("generator", "none")),
         prices=prices_of(options.get("price")),
         cache=not options.get("no_cache"),
         **{name: options[name] for name in plain if name in options},
@@ -98,12 +98,12 @@ def settings_of(options: Mapping[str, Any], **others: Any) -> FitSettings:
     )
 
 
-def budget_of(text: str | None, generator: str) -> Budget | None:
-    """The caps; None where nobody named one."""
+def budget_of(text: str, generator: str) -> Budget:
+    """The caps; those of samples need a generator."""
     from adamab.providers.metering import Budget
 
-    budget = None if text is None else Budget.parse(text)
-    if generator == "none" and budget is not None and budget.samples is not None:
+    budget = Budget.parse(text)
+    if generator == "none" and budget.samples is not None:
         raise RecipeError(
             "a budget of samples is for synthetic ones; name what writes them, such as --generator noise"
         )

@@ -327,5 +327,5 @@ def _say_left_out(predictor: Predictor, overlong: int) -> None:
     if broken := predictor.broken:
         more = ", …" if len(broken) > _SHOWN else ""
         say(f"left out {counted(len(broken), 'broken image')}: {', '.join(broken[:_SHOWN])}{more}")
-    if warning := long_text_warning(overlong, predictor.inference.classifier.embedder_spec):
-        say(warning)
+    if overlong:
+        say(long_text_warning(overlong, predictor.inference.classifier.embedder_spec))

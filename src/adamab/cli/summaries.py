@@ -101,15 +101,14 @@ def print_summary(run: Path, summary: dict[str, Any]) -> None:
     echo(one_line(f"{took}the run is in {run}"))
     echo(one_line(f"next: adamab evaluate {run} {labelled}   or: adamab predict {run} {new} -o OUT.csv"))
     echo(one_line(f"look into it: adamab serve {run}   or: adamab report {run}"))
-    overlong = long_text_warning(summary["overlong"], summary["embedder"]["spec"])
-    for warning in filter(None, (overlong, likeness_warning(summary))):
+    if summary["overlong"]:
+        say(long_text_warning(summary["overlong"], summary["embedder"]["spec"]))
+    if summary["synthetic"] and (warning := likeness_warning(summary)):
         say(one_line(warning))
 
 
 def long_text_warning(count: int, embedder: str) -> str:
-    """The line about texts longer than the embedder takes; empty where there are none."""
-    if not count:
-        return ""
+    """The line about texts longer than the embedder takes."""
     texts = "1 text is" if count == 1 else f"{count} texts are"
     if embedder.endswith("=average"):
         return f"note: {texts} longer than the embedder takes; the average of the pieces stands for each"
@@ -146,7 +145,16 @@ def _result(summary: dict[str, Any]) -> Iterator[str]:
     if repeats := summary["repeats"]:
         yield f"{counted(repeats, 'repeated example')} {'was' if repeats == 1 else 'were'} left out"
     yield f"views that count: {', '.join(summary['views'])}"
-    yield _estimate(summary)
+    estimate = summary["estimate"]
+    if estimate is None:
+        yield "expected accuracy: unknown, too few given samples to hold some out (or a recipe without folds)"
+    else:
+        low, high = percent(estimate["low"]), percent(estimate["high"])
+        alone = " alone, without the synthetic ones" if summary["synthetic"] else ""
+        yield (
+            f"expected accuracy: {percent(estimate['accuracy'])} (95 % interval {low} to {high}, "
+            f"out of fold, measured on {estimate['n']} given samples{alone})"
+        )
     if any(summary["rejected"].values()):
         yield _kept_out(summary["rejected"])
     if refused := summary["refused"]:
@@ -161,20 +169,6 @@ def _result(summary: dict[str, Any]) -> Iterator[str]:
         yield f"short of the budget: {summary['synthetic']} of {counted(budget, 'sample')}"
     if ended := summary.get("ended"):
         yield f"generation ended early: {ended}"
-
-
-def _estimate(summary: dict[str, Any]) -> str:
-    estimate = summary["estimate"]
-    if estimate is None:
-        return (
-            "expected accuracy: unknown, too few given samples to hold some out (or a recipe without folds)"
-        )
-    low, high = percent(estimate["low"]), percent(estimate["high"])
-    alone = " alone, without the synthetic ones" if summary["synthetic"] else ""
-    return (
-        f"expected accuracy: {percent(estimate['accuracy'])} (95 % interval {low} to {high}, out of fold, "
-        f"measured on {estimate['n']} given samples{alone})"
-    )
 
 
 def _kept_out(rejected: Mapping[str, Mapping[str, int]]) -> str:

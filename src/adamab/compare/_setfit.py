@@ -53,9 +53,7 @@ class SetFit(Baseline):
     def _fit(self, data: TrainingData) -> None:
         texts, y = only_texts(data.texts or data.items), data.class_index()
         if len(texts) != len(y):
-            raise TaskError(
-                f"{self.name}: it reads texts, {len(texts)} for {len(y)} labels; add them"
-            )
+            raise TaskError(f"{self.name}: it reads texts, {len(texts)} for {len(y)} labels; add them")
         if len(np.unique(y)) < 2:
             raise TaskError(f"{self.name}: samples of at least two classes are needed; add some")
         self.model_ = _untrained(self.model)
