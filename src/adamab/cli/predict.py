@@ -99,9 +99,7 @@ def predict(
     address: Address = None,
     workers: Annotated[
         int | None,
-        typer.Option(
-            min=1, max=1000, metavar="N", show_default="1", help="Actors of Ray, with a model each."
-        ),
+        typer.Option(min=1, max=1000, metavar="N", show_default="1", help="Tasks of Ray at a time."),
     ] = None,
     part_rows: Annotated[
         int | None,
