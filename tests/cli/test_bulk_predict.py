@@ -267,11 +267,3 @@ def test_vectors_that_are_others_by_now_are_not_mixed_with_the_old_answers(
     assert adamab(*command, "out").stderr == "out: 9 rows in 1 part, 1 of them finished before\n"
     write_npz(folder / "mine.npz", [*new_texts, "one more"])
     assert "out: holds parts of other vectors; name another folder" in refused(*command, "out")
-
-
-def test_a_header_without_texts_is_told_before_the_first_part(refused, folder, model):
-    (folder / "data").mkdir()
-    for name, header in (("a", "text"), ("b", "text"), ("c", "txt")):
-        (folder / "data" / f"{name}.csv").write_text(f"{header}\nmoney please\n")
-    assert "c.csv:1: no column 'text'" in refused("predict", model, "data", "-o", "out")
-    assert not (folder / "out").exists()

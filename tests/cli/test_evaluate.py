@@ -101,10 +101,3 @@ def test_unknown_and_sets_are_judged(adamab, refused, folder, model, new_texts):
     many = adamab("evaluate", model, "new.jsonl", "--coverage", "0.95")
     assert "cannot vouch for 95.0 %, so every set holds all classes" in many.stderr
     assert "100.0 % hold the class" in many.stdout
-
-
-def test_out_of_scope_inputs_that_cannot_be_used(refused, folder, model):
-    message = refused("evaluate", model, "new.jsonl", "--out-of-scope", "new.jsonl")
-    assert "goes with --unknown" in message
-    message = refused("evaluate", model, "new.jsonl", "--unknown", "0.9", "--out-of-scope", "none.txt")
-    assert "no such file" in message

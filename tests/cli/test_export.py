@@ -111,18 +111,6 @@ def test_what_is_no_run_is_one_line(refused, model, tmp_path):
         assert not (tmp_path / f"{name}-hub").exists()
 
 
-def test_places_that_cannot_be_written_are_one_line(refused, model, tmp_path):
-    (tmp_path / "file").write_text("")
-    for place, message in {
-        tmp_path / "file": "is a file",
-        tmp_path / "file" / "x": "cannot be written",
-        "https://example.org/x": "is a web address",
-        model: "is a run, which keeps its own files only; name another folder",
-        model / "export": "lies in the run",
-    }.items():
-        assert message in refused("export", model, "--format", "hub", "-o", place, "--overwrite")
-
-
 def test_an_embedder_behind_an_api_is_not_asked(adamab, model, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "no-key")
     with socket.create_server(("127.0.0.1", 0)) as listening:

@@ -108,12 +108,3 @@ def test_a_dry_run_leaves_no_trace(adamab: Any, write_task: Any, tmp_path: Path)
     assert "the budget of 9 calls ends generation after about 3 of 6 rounds (15 samples)" in table.stdout
     assert json.loads(data.stdout)["ends_early"] == {"cap": "9 calls", "rounds": 3, "samples": 15}
     assert sorted(tmp_path.iterdir()) == before
-
-
-def test_a_dry_run_with_a_money_cap_needs_prices(adamab: Any, write_task: Any, tmp_path: Path) -> None:
-    task = write_task(tmp_path)
-    command = ("fit", task, "--run", tmp_path / "run", "--embedder", f"openai:e?{NOWHERE}", "--dry-run")
-    answer = adamab(*command, "--budget", "1 usd")
-    assert answer.exit_code == 2
-    assert "no price is known for openai:e" in answer.stderr
-    assert adamab(*command, "--budget", "1 usd", "--price", "e=0.02").exit_code == 0

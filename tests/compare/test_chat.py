@@ -184,15 +184,6 @@ def test_images_are_sent_as_pixels_and_nothing_else(server, make, tmp_path, pain
     assert server.count() == 4
 
 
-def test_a_large_image_is_shrunk(server, make, tmp_path):
-    from PIL import Image as Pillow
-
-    Pillow.new("RGB", (400, 100), (200, 40, 40)).save(tmp_path / "wide.png")
-    make(pixels=2500).predict({}, [image_at(tmp_path / "wide.png")])
-    url = server.seen[0].body["messages"][0]["content"][1]["image_url"]["url"]
-    assert Pillow.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))).size == (100, 25)
-
-
 def test_an_image_that_is_refused_is_named_and_a_prompt_that_is_too_large_told(server, make, tmp_path, paint):
     path = paint(tmp_path, {"red": 1})[0]
     server.add_fault(Fault("status", status=400))

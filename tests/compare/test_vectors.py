@@ -179,12 +179,6 @@ def test_cache_adapter_is_not_misled_by_wordings_that_quote_the_held_out_samples
     assert np.allclose(CacheAdapter().fit(honest).vectors_, CacheAdapter().fit(biased).vectors_)
 
 
-def test_cache_adapter_reaches_a_class_by_its_wording_alone():
-    x, y = blobs(3, classes=("a", "b"))
-    adapter = CacheAdapter().fit(data_of(x, y, ("a", "b", "c")))
-    assert adapter.predict(3 * np.eye(3, 6)[2:]) == ["c"]
-
-
 def test_names_options_and_mistakes():
     assert make_baseline("knn?k=3").k == 3
     assert make_baseline("linear-svm?strength=0.5", seed=7).random_state == 7
