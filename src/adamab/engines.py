@@ -33,7 +33,7 @@ Crew: TypeAlias = Callable[[Iterable[Any]], Iterator[tuple[Any, Any]]]  # items 
 _ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS")}
 _RETRIES = 3  # of a task whose worker has died; an error of the task itself would only come again
 _AHEAD = 4  # tasks per processor that Ray knows of: enough for it to have the next ones ready
-PATIENCE = 10.0  # seconds without a free processor before a warning says that we wait
+PATIENCE = 10.0  # seconds on a cluster without a free processor before a warning says that we wait
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,9 @@ class Engine:
         if self.name == "ray":
             with self.ready(), ray_cluster() as ray:
                 task = ray.remote(num_cpus=self.task_cpus, max_retries=_RETRIES)(_run_in_task)
-                yield partial(_as_tasks, ray, partial(task.remote, work, [ray.put(shared)]), self.most_tasks)
+                start = partial(task.remote, work, [ray.put(shared)])
+                is_full = ray.available_resources().get("CPU", 0) < self.task_cpus
+                yield partial(_as_tasks, ray, start, self.most_tasks, PATIENCE if is_full else None)
         elif self.jobs == 0:
             yield partial(_one_by_one, work, shared)
         else:
@@ -144,11 +146,10 @@ def _run_in_process(item: Any) -> Any:
 
 
 def _as_tasks(
-    ray: Any, start: Callable[[Any], Any], most: int | None, items: Iterable[Any]
+    ray: Any, start: Callable[[Any], Any], most: int | None, patience: float | None, items: Iterable[Any]
 ) -> Iterator[tuple[Any, Any]]:
     """A bounded number of tasks at a time, or waiting for one of thousands would take its time."""
     left, under_way = iter(items), dict[Any, Any]()
-    patience: float | None = PATIENCE
     try:
         while True:
             room = most or _AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
@@ -157,7 +158,7 @@ def _as_tasks(
             if not under_way:
                 return
             ended, _ = ray.wait(list(under_way), timeout=patience)
-            if not ended and ray.available_resources().get("CPU", 0) < 1:
+            if not ended:
                 warnings.warn("waiting: other jobs hold all processors of Ray", stacklevel=1)
             patience = None
             for reference in ended:
