@@ -43,23 +43,33 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
             _thread = threading.Thread(target=_loop.run_forever, name="adamab-io", daemon=True)
             _thread.start()
     ended: Future[T] = Future()
+    started: list[asyncio.Task[Any] | None] = []
+    interrupted = threading.Event()
 
     async def main() -> None:
         # Whatever it raises is for the waiting thread; a KeyboardInterrupt must not end the loop.
         try:
+            started.append(asyncio.current_task())
+            if interrupted.is_set():  # before it could start: nobody waits for it
+                coroutine.close()
+                return
             ended.set_result(await coroutine)
         except BaseException as error:
             # A daemon thread that waits at the end would print a traceback: it is left waiting.
             if not _ending:
                 ended.set_exception(error)
 
-    work = asyncio.run_coroutine_threadsafe(main(), _loop)
     try:
+        asyncio.run_coroutine_threadsafe(main(), _loop)
         return ended.result()
     except KeyboardInterrupt:
-        work.cancel()  # Ctrl-C reaches the waiting thread only: the work has to be cancelled
-        with contextlib.suppress(BaseException):
-            ended.result()
+        # Ctrl-C reaches the waiting thread only, at any moment: the work has to be cancelled.
+        interrupted.set()
+        for task in started:
+            if task is not None:
+                _loop.call_soon_threadsafe(task.cancel)
+            with contextlib.suppress(BaseException):
+                ended.result()
         raise
 
 

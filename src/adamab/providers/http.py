@@ -504,6 +504,7 @@ class ApiClient:
         self.stop: threading.Event | None = None
         self.active = 0
         self._slots: dict[asyncio.AbstractEventLoop, asyncio.Semaphore] = {}
+        self._slots_lock = threading.Lock()
         self._timeout = httpx.Timeout(limits.timeout, connect=min(limits.timeout, 10.0), pool=None)
         self._requests = None if limits.rpm is None else Pace(limits.rpm)
         self._tokens = None if limits.tpm is None else Pace(limits.tpm)
@@ -660,11 +661,12 @@ class ApiClient:
     def _slot(self) -> asyncio.Semaphore:
         """A place among the calls of the running loop."""
         running = asyncio.get_running_loop()
-        if running not in self._slots:
-            for loop in [loop for loop in self._slots if loop.is_closed()]:
-                del self._slots[loop]
-            self._slots[running] = asyncio.Semaphore(self.limits.concurrency)
-        return self._slots[running]
+        with self._slots_lock:  # other threads have loops of their own
+            if running not in self._slots:
+                for loop in [loop for loop in self._slots if loop.is_closed()]:
+                    del self._slots[loop]
+                self._slots[running] = asyncio.Semaphore(self.limits.concurrency)
+            return self._slots[running]
 
 
 async def _body(response: httpx.Response, longest: int) -> bytes:
