@@ -7,8 +7,9 @@ import time
 import numpy as np
 
 from adamab.providers.generators.base import Batch, Generator, Request
+from adamab.providers.metering import CallContext
 from adamab.run._arrays import fit_arrays
-from adamab.run.fit import vector_source
+from adamab.run.fit import sample_source
 from adamab.run.records import History
 from adamab.run.samples import DescribedClasses, TrainingSet
 from adamab.task.recipe import Recipe
@@ -52,7 +53,8 @@ def one_run(policy: str, seed: int) -> tuple[float, History]:
     y = np.repeat(np.arange(N_CLASSES), GIVEN)
     samples.add(y.tolist(), {"pooled": _around(classes[y], rng)}, given=True)
     recipe = Recipe.preset("paper:cub200")
-    source = vector_source(Around(classes), [ClassSpec(str(c)) for c in range(N_CLASSES)], samples, recipe)
+    specs = [ClassSpec(str(c)) for c in range(N_CLASSES)]
+    source = sample_source(Around(classes), specs, samples, recipe, CallContext())
     start = time.perf_counter()
     outcome = fit_arrays(samples, recipe, source, policy, seed=seed)
     return time.perf_counter() - start, outcome.history

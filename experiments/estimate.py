@@ -253,8 +253,7 @@ class _Plans:
         expected = []
         for party in parties:
             own = [c.expected for c in calls if wanted(c) and party.purpose == _purpose(c.purpose)]
-            amounts = [Amount.of(usage, party.price) for usage in own]
-            expected.append(replace(party, expected=sum(amounts, Amount()), at_most=Amount()))
+            expected.append(replace(party, expected=Amount.of(own, party.price), at_most=Amount()))
         return expected
 
     def _generates(self, fit: Cell) -> bool:

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from adamab.errors import TaskError
 from adamab.method.cross_validation import originals_of, split_samples
-from adamab.method.heads import FittedViews, HeadState, TrainedDiscriminant, fit_views
+from adamab.method.heads import FittedViews, HeadState, fit_views
 from adamab.method.numerics import as_tensor
 from adamab.method.policies import make_policy
-from adamab.method.stacking import Estimate, HeldOut
+from adamab.method.stacking import HeldOut
 from adamab.method.views import PreparedView, one_thread_if_small
 from adamab.model import Confidence, Head
 from adamab.model.confidence import confidence_of
@@ -23,7 +23,7 @@ from adamab.run._intake import SampleSource
 from adamab.run._loop_model import JointModel
 from adamab.run.loop import Loop
 from adamab.run.records import History, RoundRecord
-from adamab.run.run_log import NullRunLog, RunLog
+from adamab.run.run_log import IN_MEMORY, RunLog
 from adamab.run.samples import WORDS, TrainingSet
 from adamab.task.recipe import Recipe
 from adamab.task.words import Vocabulary
@@ -42,9 +42,15 @@ class InferenceHead(NamedTuple):
 
 
 def heads_of_fit(fitted: FittedViews, recipe: Recipe, scale: float = 1.0) -> tuple[InferenceHead, ...]:
-    """Heads of the views that count; a view with weight zero is not asked for at prediction.
+    """Heads of the views that count; a view with weight zero is not needed at prediction.
 
-    `scale` multiplies all logits: one over the temperature.
+    Args:
+        fitted: the trained views and their weights.
+        recipe: the one that they were trained with.
+        scale: multiplies all logits: one over the temperature.
+
+    Returns:
+        Calibrators first, then discriminants.
     """
     heads = []
     for trained in fitted.heads:
@@ -57,35 +63,19 @@ def heads_of_fit(fitted: FittedViews, recipe: Recipe, scale: float = 1.0) -> tup
             heads.append(_head(trained.name, trained.prepared, recipe, state, weight, similarity))
     for discriminant in fitted.discriminants:
         if share := fitted.share(discriminant.name, "discriminant"):
-            heads.append(_linear_head(discriminant, share.option, scale * share.weight))
-    return tuple(heads)
-
-
-def _linear_head(discriminant: TrainedDiscriminant, option: int, weight: float) -> InferenceHead:
-    state, transform = discriminant.states[option], discriminant.prepared.transform
-    head = Head(
-        view=discriminant.name,
-        centre=transform.centre,
-        normalise=transform.normalise,
-        basis=transform.basis,
-        linear=_plain(weight * state.vectors),
-        bias=_plain(weight * state.bias),
-    )
-    scatter = Scatter(
-        scale=float(weight * state.scale),
-        inverse=state.inverse_scatter(),
-        lengths=state.lengths,
-    )
-    return InferenceHead(head, scatter, discriminant.prepared.queries)
-
-
-def heads_of_loop(model: JointModel, recipe: Recipe) -> tuple[InferenceHead, ...]:
-    """The loop's own calibrators as heads, each with weight one: the `paper` recipe."""
-    heads = []
-    for name, calibrator in model.calibrators.items():
-        prepared = model.prepared(name)
-        state = HeadState.of(calibrator, as_tensor(prepared.classes))
-        heads.append(_head(name, prepared, recipe, state, 1.0, 0.0))
+            fisher, prepared = discriminant.states[share.option], discriminant.prepared
+            weight = scale * share.weight
+            head = Head(
+                view=discriminant.name,
+                centre=prepared.transform.centre,
+                normalise=prepared.transform.normalise,
+                basis=prepared.transform.basis,
+                linear=_plain(weight * fisher.vectors),
+                bias=_plain(weight * fisher.bias),
+            )
+            inverse = fisher.inverse_scatter()
+            scatter = Scatter(scale=float(weight * fisher.scale), inverse=inverse, lengths=fisher.lengths)
+            heads.append(InferenceHead(head, scatter, prepared.queries))
     return tuple(heads)
 
 
@@ -97,32 +87,29 @@ def _head(
     weight: float,
     similarity: float,
 ) -> InferenceHead:
-    matched = None
-    if similarity and prepared.described is not None:
-        matched = similarity * prepared.described
+    described, width = prepared.described, prepared.queries.shape[1]
+    matched = similarity * described if similarity and described is not None else None
+    matching = Matching(
+        class_input=recipe.class_input,
+        described=described is not None,
+        similarity=float(similarity),
+        described_centre=None if prepared.described_centre is None else _plain(prepared.described_centre),
+    )
     vectors, last = None, None
     tower: tuple[Floats, ...] = ()
     if state is not None:
         vectors, last, tower = weight * state.class_vectors, state.tower[-1], state.tower[:-1]
-    width = prepared.queries.shape[1]
-    linear, hidden = matching_rows(vectors, last, matched, width, bool(tower))
-    if tower:
-        tower = (tower[0][:, :width], *tower[1:])
-    matching = Matching(
-        class_input=recipe.class_input,
-        described=prepared.described is not None,
-        similarity=float(similarity),
-        described_centre=None if prepared.described_centre is None else _plain(prepared.described_centre),
-    )
-    if state is not None:
         first, *rest = state.class_tower
         matching = replace(
             matching,
             scale=float(weight * recipe.logit_scale),
             tower=(_plain(first[:, :width]), *(_plain(w) for w in rest)),
             free=None if state.free is None else _plain(state.free.mean(axis=0)),
-            last=_plain(state.tower[-1]),
+            last=_plain(last),
         )
+    linear, hidden = matching_rows(vectors, last, matched, width, bool(tower))
+    if tower:
+        tower = (tower[0][:, :width], *tower[1:])
     transform = prepared.transform
     head = Head(
         view=name,
@@ -152,7 +139,6 @@ class ArrayFit:
     new_class: NewClassModel  # what gives an added class its rows
     history: History
     held_out: HeldOut | None  # given samples, judged by folds that did not see them; None without folds
-    estimate: Estimate | None  # accuracy on them
     confidence: Confidence
     vocabulary: Vocabulary | None = None  # that the words' head was fitted with, if there is one
 
@@ -167,14 +153,14 @@ class _LoopModelFactory:
     seed: int
     of_given: FittedViews | None  # where `samples` begins with synthetic ones
     first: FittedViews | None = None
-    n_first: int = -1
     vocabulary: Vocabulary | None = None  # of the last fit
+    _fitted: tuple[int, FittedViews] | None = None  # the last fit, and of how many samples
     loop: JointModel | None = None
 
     def make(self) -> JointModel:
         recipe, samples = self.recipe, self.samples
         if recipe.refit:
-            self.first, self.n_first = self.views(), len(samples)
+            self.first = self.views()
         honest = self.of_given or self.first
         held_out = None if honest is None else honest.held_out
         # By what there is before anything is generated: a batch must not depend on when it is fetched.
@@ -187,10 +173,10 @@ class _LoopModelFactory:
 
     def views(self) -> FittedViews:
         """The views on all samples that there are; what was fitted on the same samples is reused."""
-        if self.first is not None and self.n_first == len(self.samples):
-            return self.first
-        fitted, self.vocabulary = _cross_validated(self.samples.canonical(), self.recipe, self.seed)
-        return fitted
+        if self._fitted is None or self._fitted[0] != len(self.samples):
+            fitted, self.vocabulary = _cross_validated(self.samples.canonical(), self.recipe, self.seed)
+            self._fitted = len(self.samples), fitted
+        return self._fitted[1]
 
 
 def _cross_validated(
@@ -221,20 +207,19 @@ def fit_arrays(
     all_scores: bool = False,
     on_round: OnRound | None = None,
     prefetch: int = 0,
-    run_log: RunLog | None = None,
+    run_log: RunLog = IN_MEMORY,
 ) -> ArrayFit:
     """Augment `samples` from `source` and train; the estimate is that of the given samples alone.
 
     With synthetic samples in the folds the estimate would flatter: whatever wrote them had seen the
     held-out samples. So it is taken before the first round, or on the given samples apart where a
     later segment begins with synthetic ones. So are the temperature, the scores of prediction sets and the
-    difficulty of the classes; with one given sample a class there is none of these.
+    difficulty of the classes; with one given sample per class there is none of these.
     """
     chooser = make_policy(
         policy, alpha=recipe.alpha, relative=recipe.relative_shift, max_batches_ahead=recipe.max_batches_ahead
     )
     generating = source is not None and chooser is not None
-    run_log = run_log or NullRunLog()
     given = samples.only_given() if recipe.refit and run_log.resume.before else None
     of_given = None if given is None else _cross_validated(given, recipe, seed)[0]
     models = _LoopModelFactory(samples, recipe, source, seed, of_given)
@@ -274,7 +259,11 @@ def fit_arrays(
     elif models.loop is None:
         raise TaskError("no class has an example, so there is nothing to train on; add some")
     else:
-        inference_heads, vocabulary = heads_of_loop(models.loop, recipe), models.loop.vocabulary
+        vocabulary, inference_heads = models.loop.vocabulary, ()
+        for name, calibrator in models.loop.calibrators.items():  # each with weight one
+            prepared = models.loop.prepared(name)
+            state = HeadState.of(calibrator, as_tensor(prepared.classes))
+            inference_heads += (_head(name, prepared, recipe, state, 1.0, 0.0),)
         class_index = samples.class_index
     heads, class_heads, queries = zip(*inference_heads, strict=True)
     # Given samples come first among the samples, so a held-out one's position is that of its row.
@@ -286,7 +275,6 @@ def fit_arrays(
         new_class=NewClassModel(heads=class_heads, reference=reference, scale=recipe.added_class_scale),
         history=History(records),
         held_out=first,
-        estimate=None if first is None else first.estimate(),
         confidence=_confidence(samples, recipe, first, final, scale),
         vocabulary=vocabulary if any(head.view == WORDS for head in heads) else None,
     )
@@ -296,15 +284,15 @@ def _confidence(
     samples: TrainingSet, recipe: Recipe, first: HeldOut | None, final: HeldOut | None, scale: float
 ) -> Confidence:
     """`first` is held out by folds of the given samples, `final` by folds with the synthetic ones."""
-    seen = np.zeros(samples.n_classes)
-    np.add.at(seen, samples.class_index, np.where(samples.given, 1.0, recipe.synthetic_weight))
+    counts = np.zeros(samples.n_classes)
+    np.add.at(counts, samples.class_index, np.where(samples.given, 1.0, recipe.synthetic_weight))
     if first is None or final is None:
         nothing = np.zeros((0, samples.n_classes)), np.zeros(0, np.int64)
         # Where the heads are trained by the loss alone, they learn the shares.
-        return confidence_of(*nothing, seen, scale, prior_exponent=0.0 if recipe.refit else 1.0)
+        return confidence_of(*nothing, counts, scale, prior_exponent=0.0 if recipe.refit else 1.0)
     # Folds never train on near copies of given samples, so their logits cannot follow how many there are.
-    exponent = 0.0 if samples.copies else final.prior_exponent(seen, scale)
+    exponent = 0.0 if samples.copies else final.prior_exponent(counts, scale)
     first, final = first.shared_with(final)
     return confidence_of(
-        first.logits, first.class_index, seen, scale, final=final.logits, prior_exponent=exponent
+        first.logits, first.class_index, counts, scale, final=final.logits, prior_exponent=exponent
     )

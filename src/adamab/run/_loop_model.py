@@ -33,7 +33,7 @@ Floats = NDArray[np.float32]
 
 
 class JointModel:
-    """One calibrator a view and the fixed weights of the views.
+    """One calibrator per view and the fixed weights of the views.
 
     How a view is prepared (centre, span, vocabulary) is learned from the samples at the start and
     stays for the whole loop, so that δ² compares like with like from round to round; class means
@@ -60,7 +60,7 @@ class JointModel:
             self.target_share = held_out.target_share(recipe.difficulty_prior)
         views, self.vocabulary = samples.fold_views(recipe, [learned])
         self._weights = _weights(fitted, [view.name for view in views if not view.is_wide])
-        self._similarity = _similarity_weights(fitted)
+        self._similarity = {} if fitted is None else fitted.weights("similarity")
         for view in views:
             if fitted is not None and not (self._weights.get(view.name) or self._similarity.get(view.name)):
                 continue
@@ -82,17 +82,14 @@ class JointModel:
         self._trainer = RoundTrainer(list(self.calibrators.values()), recipe, rounds)
 
     def follow(self) -> None:
-        """Take in the samples that were added since the last call."""
+        """Include the samples that were added since the last call."""
         for name, prepared in self._prepared.items():
             known = len(self._queries[name])
             if known < len(self._samples):
                 growing = self._growing.setdefault(name, GrowingRows(self._queries[name]))
-                self._queries[name] = growing.add(prepared.transform(self._new_rows(name, known)))
-
-    def _new_rows(self, name: str, known: int) -> Rows:
-        if name == WORDS and self.vocabulary is not None:
-            return self.vocabulary.transform(self._samples.texts[known:])
-        return self._samples.views[name][known:]
+                rows = {view: matrix[known:] for view, matrix in self._samples.views.items()}
+                texts = self._samples.texts[known:]
+                self._queries[name] = growing.add(prepared.transform(self._rows(name, rows, texts)))
 
     def shift(self, batch: int, more: NDArray[np.int64] | None = None) -> GradientShift:
         """δ² of every class for a batch of that size.
@@ -130,7 +127,9 @@ class JointModel:
 
     def logits(self, views: Mapping[str, Floats], texts: Sequence[str]) -> Floats:
         """(m, K) what the model says of new samples."""
-        queries = {name: self._queried(name, views, texts) for name in self._prepared}
+        queries = {
+            name: view.transform(self._rows(name, views, texts)) for name, view in self._prepared.items()
+        }
         with torch.no_grad():
             terms = [
                 self._weights.get(name, 1.0)
@@ -142,10 +141,10 @@ class JointModel:
             terms.append(fixed(torch.arange(len(texts), device=current_device())))
         return as_array(torch.stack(terms).sum(0))
 
-    def _queried(self, name: str, views: Mapping[str, Floats], texts: Sequence[str]) -> Floats:
-        words = name == WORDS and self.vocabulary is not None
-        rows = self.vocabulary.transform(texts) if words and self.vocabulary is not None else views[name]
-        return self._prepared[name].transform(rows)
+    def _rows(self, name: str, views: Mapping[str, Floats], texts: Sequence[str]) -> Rows:
+        if name == WORDS and self.vocabulary is not None:
+            return self.vocabulary.transform(texts)
+        return views[name]
 
     def state(self) -> dict[str, Tensor]:
         """Everything that training has changed, as tensors by name."""
@@ -201,10 +200,10 @@ class JointModel:
     def _fixed(self, queries: Mapping[str, Floats]) -> FixedLogits | None:
         """Weighted logits of the views without parameters."""
         matches = []
-        for name, weight in self._similarity.items():
-            described = self._prepared[name].described if name in self._prepared else None
-            if weight and described is not None:
-                scaled = np.float32(weight * self._recipe.similarity_scale) * described
+        for name, view in self._prepared.items():
+            weight = self._similarity.get(name)
+            if weight and view.described is not None:
+                scaled = np.float32(weight * self._recipe.similarity_scale) * view.described
                 matches.append((as_tensor(queries[name]), as_tensor(scaled)))
         return FixedLogits(tuple(matches)) if matches else None
 
@@ -219,11 +218,7 @@ def _weights(fitted: FittedViews | None, trainable: Sequence[str]) -> dict[str, 
         return {}
     weights = fitted.weights("calibrator")
     if not any(weights.values()):
-        # Of one undescribed sample a class no calibrator was trained. More samples will come.
+        # Of one undescribed sample per class no calibrator was trained. More samples will come.
         views = list(weights) or trainable
         return dict.fromkeys(views, 1 / len(views))
     return weights
-
-
-def _similarity_weights(fitted: FittedViews | None) -> dict[str, float]:
-    return {} if fitted is None else fitted.weights("similarity")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from adamab.providers.registry import HasText, keeping_vectors
 from adamab.providers.sqlite_file import WriterLock
 from adamab.run import directory as folder
 from adamab.run.directory import read_task, write_task
-from adamab.task.spec import ClassSpec, Sample, Task
+from adamab.task.spec import ClassSpec, Sample
 
 if TYPE_CHECKING:
     from adamab.model.heads import Rows
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Addition:
-    """What somebody wants to add to a run."""
+    """A class to add to a run."""
 
     name: str
     description: str | None = None
@@ -37,7 +37,7 @@ class Addition:
 
 @dataclass(frozen=True)
 class Added:
-    """What has come of it."""
+    """What was added."""
 
     name: str
     classes: int  # in all
@@ -49,7 +49,17 @@ class Added:
 def extended(
     model: Inference, side: NewClassModel, spec: ClassSpec, examples: Sequence[HasText]
 ) -> Classifier:
-    """The model's classifier with one more class, whose wording and examples are embedded for it."""
+    """The model's classifier with one more class, whose wording and examples are embedded for it.
+
+    Args:
+        model: the classifier with its embedder.
+        side: what gives the class its rows.
+        spec: the new class.
+        examples: its samples, which may be none where descriptions count.
+
+    Returns:
+        A new classifier, in which the class is the last.
+    """
     classifier = model.classifier
     if spec.name in classifier.classes:
         raise TaskError(f"class {short(spec.name)} is there already; name another, or fit again to change it")
@@ -63,11 +73,11 @@ def extended(
             f"{model.embedder} has no vector of class {short(spec.name)} for view {lacking[0]!r}; "
             "add one for its name or its wording"
         )
-    shown: dict[str, Rows] = dict(model.views(examples)) if examples else {}
+    embedded: dict[str, Rows] = dict(model.views(examples)) if examples else {}
     if classifier.vocabulary is not None:
         described[WORDS] = classifier.vocabulary.transform([wording])
-        shown[WORDS] = classifier.vocabulary.transform(texts)
-    new = NewClass(name=spec.name, described=described, examples=shown, n=len(examples))
+        embedded[WORDS] = classifier.vocabulary.transform(texts)
+    new = NewClass(name=spec.name, described=described, examples=embedded, n=len(examples))
     return side.extended(classifier, new)
 
 
@@ -81,61 +91,43 @@ def add_class(
 ) -> Added:
     """Add a class to the run at `path`: to its classifier at once, and to its task for the next fit.
 
-    `on_calls` is told how many texts or pictures an embedder behind an API is about to be asked for.
     The classifier is written last; a process that is killed before has to be started again.
+
+    Args:
+        path: the run's directory.
+        addition: the class, its examples, and the user's own prices.
+        embedder: another name or object for the run's embedder; None opens the one that it remembers.
+        cache: use vectors that are in the shared cache, and leave it some.
+        on_calls: called with the number of texts or images that an embedder behind an API will be sent.
+
+    Returns:
+        What was added.
     """
     folder.read_summary(path)  # refuses what is no run
-    lock = WriterLock(path)
-    try:
-        model = _model(path, embedder, cache=cache)
+    with ExitStack() as held:
+        held.callback(WriterLock(path).release)
+        model = Inference.open(path, embedder, cache=cache)
+        if model.embedder is not None:  # what is bought here is bought for the fit as well
+            model = Inference(model.classifier, keeping_vectors(model.embedder, path / folder.VECTORS))
         side = load_new_class_model(path, model.classifier)
-        task = _grown(read_task(path), addition)
-        spec, examples = task.classes[-1], task.samples_of(addition.name)
-        if model.remote:
+        task, spec = read_task(path), ClassSpec(addition.name, addition.description)
+        # A class that a killed process has left there is replaced.
+        classes = tuple(known for known in task.classes if known.name != spec.name)
+        samples = tuple(sample for sample in task.samples if sample.class_name != spec.name)
+        task = replace(task, classes=(*classes, spec), samples=(*samples, *addition.examples))
+        examples = task.samples_of(spec.name)
+        if model.embedder is not None and model.remote:  # its calls count in the run's budget
+            from adamab.providers.metering import CallContext, Ledger
+            from adamab.run.run_log import budget_of_run
+
             on_calls(len(examples) + bool(side.described_views(model.classifier)))
-        with _metered(path, model.embedder, addition.prices):
-            grown = extended(model, side, spec, examples)
+            budget = budget_of_run(path)
+            ledger = held.enter_context(Ledger(budget, path / folder.JOURNAL))
+            held.enter_context(CallContext(budget, addition.prices, ledger).connected(model.embedder, None))
+        grown = extended(model, side, spec, examples)
         write_task(path, task)
         folder.note_added(path, addition.name)
         save_new_class_model(side, path, model.classifier, grown)
         save(grown, path)
-    finally:
-        lock.release()
     repeats = len(addition.examples) - len(examples)
     return Added(addition.name, len(grown.classes), len(examples), max(repeats, 0), model.overlong)
-
-
-def _model(path: Path, embedder: str | Embedder | None, *, cache: bool) -> Inference:
-    model = Inference.open(path, embedder, cache=cache)
-    if model.embedder is None:
-        return model
-    # What is bought here is bought for the fit as well.
-    return Inference(model.classifier, keeping_vectors(model.embedder, path / folder.VECTORS))
-
-
-def _grown(task: Task, addition: Addition) -> Task:
-    """The run's task with the class as its last; one that a killed process has left there is replaced."""
-    spec = ClassSpec(addition.name, addition.description)
-    classes = tuple(known for known in task.classes if known.name != spec.name)
-    samples = tuple(sample for sample in task.samples if sample.class_name != spec.name)
-    return replace(task, classes=(*classes, spec), samples=(*samples, *addition.examples))
-
-
-@contextmanager
-def _metered(path: Path, embedder: Embedder | None, prices: Mapping[str, Price]) -> Iterator[None]:
-    """Calls of an embedder behind an API count in the run's budget."""
-    if embedder is None or embedder.api is None:
-        yield
-        return
-    from adamab.providers.metering import Budget, CallContext, Ledger
-    from adamab.run.resume import budget_from_json
-    from adamab.run.run_log import SEGMENT, Journal
-
-    with Journal(path) as journal:
-        segments = list(journal.events(SEGMENT))
-    budget = budget_from_json(segments[-1].data["inputs"]["budget"]) if segments else Budget()
-    with (
-        Ledger(budget, journal.path) as ledger,
-        CallContext(budget, prices, ledger).connected(embedder, None),
-    ):
-        yield

@@ -29,7 +29,7 @@ import os
 import platform
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -53,10 +53,9 @@ from adamab.task.spec import ClassSpec, Sample, Task
 from adamab.version import __version__
 
 if TYPE_CHECKING:
-    from adamab.method.stacking import HeldOut
     from adamab.run.fit import FitResult
     from adamab.run.samples import TrainingSet
-    from adamab.task.recipe import Recipe
+    from adamab.run.settings import FitSetup
 
 
 # The task of a run, kept with it: what the page and the report show, and what `fit` goes on with.
@@ -84,21 +83,26 @@ def write_task(directory: Path, task: Task) -> None:
         "samples": samples,
         "prompts": asdict(task.prompts),
     }
-    text = json.dumps(document, ensure_ascii=False, indent=1) + "\n"
-    new = directory / f".{TASK}.{os.getpid()}"
+    _write_json(directory / TASK, document, mode=0o600)  # given samples may be private
+
+
+def _write_json(file: Path, document: Mapping[str, Any], mode: int = 0o666) -> None:
+    """Put a file in place of another, as a whole."""
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+    new = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        with open(os.open(new, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as stream:
+        with open(os.open(new, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, mode), "wb") as stream:
             stream.write(text.encode("utf-8", "surrogatepass"))
-        os.replace(new, directory / TASK)
+        os.replace(new, file)
     except OSError as error:
         new.unlink(missing_ok=True)
-        raise _unwritable(directory, error) from None
+        raise _unwritable(file.parent, error) from None
 
 
 def read_task(directory: Path) -> Task:
     """The task of the run in `directory`.
 
-    Images are known by what they were; whether they still are is for whoever opens them to see.
+    Images are named by their content then; whether a file has changed is seen when it is opened.
     """
     file = directory / TASK
     try:
@@ -113,23 +117,22 @@ def read_task(directory: Path) -> Task:
         raise _damaged(file)
     if document.get("version") != TASK_VERSION:
         raise RunError(f"{place(file)}: was written by another version of adamab; name the task file")
+    samples = []
     try:
+        for row in document["samples"]:
+            image = None
+            if "image" in row:
+                image = Image(row["text"].rpartition(":")[2], directory / row["image"])
+            samples.append(Sample(row["text"], row["label"], id=row.get("id"), image=image))
         return Task(
             classes=tuple(ClassSpec(**spec) for spec in document["classes"]),
-            samples=tuple(_sample_from_json(sample, directory) for sample in document["samples"]),
+            samples=tuple(samples),
             prompts=Prompts(**document["prompts"]),
             name=document["name"],
             modality=document["modality"],
         )
     except (KeyError, TypeError, AttributeError):
         raise _damaged(file) from None
-
-
-def _sample_from_json(row: Mapping[str, Any], directory: Path) -> Sample:
-    image = None
-    if "image" in row:
-        image = Image(row["text"].rpartition(":")[2], directory / row["image"])
-    return Sample(row["text"], row["label"], id=row.get("id"), image=image)
 
 
 def path_between(directory: Path, path: Path) -> str:
@@ -142,7 +145,7 @@ def path_between(directory: Path, path: Path) -> str:
 
 
 def _damaged(file: Path) -> RunError:
-    return RunError(f"{place(file)}: is damaged; name the task file, which writes it anew")
+    return RunError(f"{place(file)}: is damaged; name the task file, and it is written again")
 
 
 # What a run leaves about its samples, for people who look into it: vectors, and held-out answers.
@@ -196,22 +199,7 @@ def read_vectors(directory: Path) -> SampleVectors | None:
     except FileNotFoundError:
         return None
     except (OSError, safetensors.SafetensorError, TypeError):
-        raise RunError(f"{place(file)}: cannot be read; fit again to write it anew") from None
-
-
-def held_out_answers(
-    held_out: HeldOut | None, given: Sequence[Sample], classes: Sequence[str]
-) -> list[HeldOutAnswer]:
-    """One per held-out sample, in the order of the task."""
-    if held_out is None:
-        return []
-    logits = held_out.scale() * held_out.logits.astype(np.float64)
-    odds = np.exp(logits - logits.max(axis=1, keepdims=True))
-    probability = (odds / odds.sum(axis=1, keepdims=True)).max(axis=1)
-    return [
-        HeldOutAnswer(given[i].class_name, given[i].text, classes[best], round(float(p), 6))
-        for i, best, p in zip(held_out.position, logits.argmax(axis=1), probability, strict=True)
-    ]
+        raise RunError(f"{place(file)}: cannot be read; fit again to replace it") from None
 
 
 def read_held_out(directory: Path) -> list[HeldOutAnswer]:
@@ -224,7 +212,7 @@ def read_held_out(directory: Path) -> list[HeldOutAnswer]:
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError):
-        raise RunError(f"{place(file)}: cannot be read; fit again to write it anew") from None
+        raise RunError(f"{place(file)}: cannot be read; fit again to replace it") from None
 
 
 SUMMARY, HISTORY, SYNTHETIC = "fit.json", "history.jsonl", "synthetic.jsonl"
@@ -241,19 +229,18 @@ VERSION = 1
 _PACKAGES = ("numpy", "scipy", "torch", "sentence-transformers")
 
 
-def summarise(
-    task: Task,
-    result: FitResult,
-    recipe: Recipe,
-    *,
-    policy: str,
-    generator: str,
-    budget: Budget,
-    seed: int,
-    seconds: float,
-) -> dict[str, Any]:
-    """The contents of `fit.json`."""
-    classifier = result.classifier
+def summarise(setup: FitSetup, result: FitResult, *, seconds: float) -> dict[str, Any]:
+    """The contents of `fit.json`.
+
+    Args:
+        setup: the task and its settings.
+        result: what was made of them.
+        seconds: how long that took.
+
+    Returns:
+        Plain data.
+    """
+    task, classifier = setup.task, result.classifier
     by_class = result.synthetic_by_class
     rejected: dict[str, Counter[str]] = {}  # by class and reason
     for record in result.history:
@@ -267,11 +254,11 @@ def summarise(
         "packages": versions(),
         "task": {"name": task.name, "modality": task.modality, "sha256": task_digest(task)},
         "embedder": {"spec": classifier.embedder_spec, "fingerprint": classifier.fingerprint},
-        "generator": generator,
-        "policy": policy,
-        "budget": None if budget == Budget() else str(budget),
-        "seed": seed,
-        "recipe": recipe.model_dump(mode="json"),
+        "generator": setup.generator_spec,
+        "policy": setup.settings.policy,
+        "budget": None if setup.budget == Budget() else str(setup.budget),
+        "seed": setup.settings.seed,
+        "recipe": setup.recipe.model_dump(mode="json"),
         "classes": len(task.classes),
         "given": len(task.samples),
         "repeats": task.repeats,
@@ -279,7 +266,7 @@ def summarise(
         "synthetic_by_class": by_class,
         "rounds": len(result.history),
         "views": list(dict.fromkeys(head.view for head in classifier.heads)),  # a view may have two heads
-        "estimate": None if result.estimate is None else asdict(result.estimate),
+        "estimate": None if result.held_out is None else asdict(result.held_out.estimate()),
         "closed": result.closed,
         "ended": result.ended,
         "rejected": {name: dict(reasons) for name, reasons in rejected.items()},
@@ -316,15 +303,15 @@ def _spend(spend: Spend) -> dict[str, Any]:
 
 def task_digest(task: Task) -> str:
     """sha256 of what the task says, however its file is laid out."""
-    said = asdict(task)
-    del said["repeats"]  # a text says the same however often
-    for sample in said["samples"]:
-        del sample["image"]  # the text is its content; where it lies says nothing
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
+    content = asdict(task)
+    del content["repeats"]  # a text says the same however often
+    for sample in content["samples"]:
+        del sample["image"]  # the text is its content; its path does not matter
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def check_place(path: Path, *, overwrite: bool = False) -> None:
-    """Refuse a place where a run can be neither begun nor resumed, before an hour is spent on it.
+    """Refuse a place where a run can be neither begun nor resumed, before time is spent on it.
 
     Only a directory that holds a run and nothing else is ever taken over.
     """
@@ -347,7 +334,7 @@ def check_place(path: Path, *, overwrite: bool = False) -> None:
         )
     elif entries and not has_journal(path) and not overwrite:
         raise RunError(
-            f"{place(path)}: holds a run without a journal, which cannot be taken up; "
+            f"{place(path)}: holds a run without a journal, which cannot be resumed; "
             "name another directory or add --overwrite"
         )
     parent = Path(os.path.realpath(path))
@@ -365,11 +352,6 @@ def has_journal(path: Path) -> bool:
 def has_set_aside(path: Path) -> bool:
     """Whether an earlier run gave way to the one that is there."""
     return (path / ASIDE[JOURNAL]).exists()
-
-
-def has_results(path: Path) -> bool:
-    """Whether a directory holds everything that a fit leaves."""
-    return is_run(path) and all((path / name).is_file() for name in RESULTS)
 
 
 def is_run(path: Path) -> bool:
@@ -406,6 +388,8 @@ def read_summary(path: Path) -> dict[str, Any]:
 
 def write_results(path: Path, task: Task, result: FitResult, summary: Mapping[str, Any]) -> None:
     """Write all results, each file as a whole."""
+    from scipy.special import softmax
+
     from adamab.model import save
     from adamab.model.new_class import save_new_class_model
 
@@ -427,10 +411,14 @@ def write_results(path: Path, task: Task, result: FitResult, summary: Mapping[st
         (new / SAMPLES).write_bytes(safetensors.numpy.save(asdict(result.vectors)))
         (new / HELD_OUT).touch(mode=0o600)  # given samples may be private
         with open(new / HELD_OUT, "w", encoding="utf-8", errors="surrogatepass") as stream:
-            for answer in held_out_answers(result.held_out, task.samples, task.class_names):
-                stream.write(json.dumps(asdict(answer), ensure_ascii=False) + "\n")
-        text = json.dumps(summary, ensure_ascii=False, allow_nan=False, indent=1)
-        (new / SUMMARY).write_text(text + "\n", encoding="utf-8")
+            if (held_out := result.held_out) is not None:
+                logits = held_out.scale() * held_out.logits.astype(np.float64)
+                best, sure = logits.argmax(axis=1), softmax(logits, axis=1).max(axis=1)
+                for i, predicted, p in zip(held_out.position, best, sure, strict=True):
+                    sample, name = task.samples[i], task.class_names[predicted]
+                    answer = HeldOutAnswer(sample.class_name, sample.text, name, round(float(p), 6))
+                    stream.write(json.dumps(asdict(answer), ensure_ascii=False) + "\n")
+        _write_json(new / SUMMARY, summary)
         for name in RESULTS:
             os.replace(new / name, path / name)
     except OSError as error:
@@ -443,14 +431,7 @@ def note_added(path: Path, name: str) -> None:
     """Say in `fit.json` that a class was added after the fit; the next fit replaces it."""
     summary = read_summary(path)
     added = dict.fromkeys([*summary.get("added", []), name])
-    text = json.dumps({**summary, "added": list(added)}, ensure_ascii=False, allow_nan=False, indent=1)
-    new = path / f".{SUMMARY}.{os.getpid()}"
-    try:
-        new.write_text(text + "\n", encoding="utf-8")
-        os.replace(new, path / SUMMARY)
-    except OSError as error:
-        new.unlink(missing_ok=True)
-        raise _unwritable(path, error) from None
+    _write_json(path / SUMMARY, {**summary, "added": list(added)})
 
 
 def versions() -> dict[str, str]:

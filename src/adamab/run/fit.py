@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -37,9 +37,10 @@ from adamab.run._arrays import OnRound, fit_arrays
 from adamab.run._intake import SampleSource
 from adamab.run.directory import SampleVectors, read_task, vectors_of, write_task
 from adamab.run.gate import Diversity, Gate, diversity
-from adamab.run.prefetch import BatchLog, BatchPrefetcher
+from adamab.run.prefetch import BatchPrefetcher
 from adamab.run.records import History, RoundRecord
-from adamab.run.run_log import FINISHED, STOPPED, JournalRunLog, NullRunLog, RunLog
+from adamab.run.resume import Inputs
+from adamab.run.run_log import FINISHED, IN_MEMORY, STOPPED, JournalRunLog, RunLog
 from adamab.run.samples import DescribedClasses, TaskEmbedder, TrainingSet
 from adamab.run.settings import FitSettings, FitSetup, check_holdout, set_up, store_settings, within_budget
 from adamab.task.recipe import Recipe
@@ -58,7 +59,6 @@ class FitResult:
     classifier: Classifier
     history: History
     synthetic: tuple[Sample, ...] = ()
-    estimate: Estimate | None = None  # of the given samples alone; None without folds
     closed: Mapping[str, str] = field(default_factory=dict)  # class -> why it could give no more
     overlong: int = 0  # texts longer than the embedder takes
     synthetic_by_class: Mapping[str, int] = field(default_factory=dict)
@@ -69,6 +69,11 @@ class FitResult:
     vectors: SampleVectors = field(repr=False, kw_only=True)
     new_class: NewClassModel = field(repr=False, kw_only=True)  # what gives an added class its rows
     held_out: HeldOut | None = None  # what `estimate` and the classifier's confidence come from
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """Accuracy on the given samples alone; None without folds."""
+        return None if self.held_out is None else self.held_out.estimate()
 
 
 def fit_task(
@@ -101,25 +106,35 @@ def build_classifier(
     call_context: CallContext,
     *,
     on_round: OnRound | None = None,
-    run_log: RunLog | None = None,
+    run_log: RunLog = IN_MEMORY,
 ) -> FitResult:
-    """Embed, augment, train; `run_log` has the rounds of an earlier process and takes those of this one."""
+    """Embed, augment, train.
+
+    Args:
+        setup: the task and what its settings name, opened.
+        call_context: what calls are metered by, and where their answers are kept.
+        on_round: called with each record as it happens.
+        run_log: has the rounds of an earlier process and takes those of this one.
+
+    Returns:
+        The classifier and what happened on the way to it.
+    """
     task, settings, recipe, generator = setup.task, setup.settings, setup.recipe, setup.generator
-    run_log = run_log or NullRunLog()
     source = None
     if generator is not None:
         generator.check(task.class_names)
     try:
         with on_device(settings.device), call_context.connected(setup.embedder, generator):
             texts = TaskEmbedder(task, setup.embedder, recipe, setup.images)
-            samples = texts.training_set()
+            samples = texts.training_set(generator)
             if generator is None:
                 _check_classes(task, samples)
             else:
-                samples.copies = generator.copies
                 gate = Gate(recipe, holdout=setup.holdout, rejected=run_log.resume.dropped)
-                source = _source(generator, task, texts, samples, recipe, gate, call_context)
-            with nullcontext() if source is None else _waiting_for_calls(source):
+                source = sample_source(
+                    generator, task.classes, samples, recipe, call_context, embedder=texts, gate=gate
+                )
+            with nullcontext() if source is None else source.batches:
                 outcome = fit_arrays(
                     samples,
                     recipe,
@@ -142,34 +157,27 @@ def build_classifier(
         embedder_spec=setup.embedder_spec,
         fingerprint=setup.embedder.fingerprint,
         query_prompt=task.prompts.query,
-        metadata={"modality": task.modality, **_metadata(recipe, settings, outcome.estimate)},
+        metadata={"modality": task.modality, **_metadata(recipe, settings, outcome.held_out)},
         confidence=outcome.confidence,
     )
     pooled = samples.views[samples.pooled]
     synthetic_counts = np.bincount(samples.class_index[~samples.given], minlength=len(task.classes))
-    result = FitResult(
+    return FitResult(
         classifier,
         outcome.history,
-        estimate=outcome.estimate,
+        synthetic=() if source is None else _synthetic(samples, task, setup.images),
+        closed={} if source is None else source.closed_classes(),
         overlong=texts.overlong,
         synthetic_by_class=dict(zip(task.class_names, synthetic_counts.tolist(), strict=True)),
+        ended=None if source is None else source.ended,
         diversity=tuple(diversity(pooled, samples.class_index, samples.given, samples.n_classes)),
         spent=call_context.spent(),
+        unused=0 if source is None else source.batches.unused,
         vectors=vectors_of(samples),
         new_class=replace(
             outcome.new_class, wording=task.prompts.described, with_examples=task.prompts.with_examples
         ),
         held_out=outcome.held_out,
-    )
-    if source is None:
-        return result
-    return replace(
-        result,
-        synthetic=_synthetic(samples, task, setup.images),
-        closed=source.closed_classes(),
-        overlong=texts.overlong + source.overlong,
-        ended=source.ended,
-        unused=source.batches.unused,
     )
 
 
@@ -186,18 +194,6 @@ def _check_classes(task: Task, samples: TrainingSet) -> None:
             )
 
 
-@contextmanager
-def _waiting_for_calls(source: SampleSource) -> Iterator[None]:
-    """What is on its way is paid for, so it is waited for; unless somebody insists on stopping."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        source.batches.abandon()
-        raise
-    finally:
-        source.batches.drain()
-
-
 def fit_vectors(
     vectors: Floats,  # (n, d)
     class_index: NDArray[np.int64],  # (n,)
@@ -208,7 +204,15 @@ def fit_vectors(
 ) -> FitResult:
     """Fit a classifier on vectors that were made elsewhere: one view, no texts.
 
-    `settings` are generator, policy, recipe, budget, seed and device of `FitSettings`.
+    Args:
+        vectors: those of the given samples.
+        class_index: the class of each.
+        classes: their names.
+        class_vectors: embedded descriptions, if there are any.
+        settings: generator, policy, recipe, budget, seed and device of `FitSettings`.
+
+    Returns:
+        The classifier and what happened on the way to it.
     """
     chosen = FitSettings(**settings)
     budget, generator = chosen.budget or Budget(), open_generator(chosen.generator, seed=chosen.seed)
@@ -220,84 +224,80 @@ def fit_vectors(
     if generator is not None:
         if not generator.yields_vectors:
             raise RecipeError("arrays need a generator of vectors, such as noise; this one writes texts")
-        source = vector_source(generator, classes, samples, recipe, budget=budget.samples)
+        source = sample_source(generator, classes, samples, recipe, CallContext(budget))
     with on_device(chosen.device):
         outcome = fit_arrays(samples, recipe, source, chosen.policy, seed=chosen.seed)
     classifier = Classifier(
         classes=tuple(spec.name for spec in classes),
         heads=outcome.heads,
-        metadata=_metadata(recipe, chosen, outcome.estimate),
+        metadata=_metadata(recipe, chosen, outcome.held_out),
         confidence=outcome.confidence,
     )
     return FitResult(
         classifier,
         outcome.history,
-        estimate=outcome.estimate,
-        closed={} if source is None else source.closed_classes(),
         vectors=vectors_of(samples),
         new_class=outcome.new_class,
         held_out=outcome.held_out,
     )
 
 
-def vector_source(
+def sample_source(
     generator: Generator,
     classes: Sequence[ClassSpec],
     samples: TrainingSet,
     recipe: Recipe,
-    *,
-    budget: int | None = None,
-    log: BatchLog | None = None,
-) -> SampleSource:
-    """A source of vectors of the pooled view, drawn around those that are given."""
-    given = GivenVectors(samples.views[samples.pooled][samples.given], samples.class_index[samples.given])
-    batch = _batch_size(recipe, budget)
-    batches = BatchPrefetcher(generator, classes, batch=batch, given=lambda _: (), vectors=given, log=log)
-    return SampleSource(batches, classes, Gate(recipe), None, recipe.batch, budget)
-
-
-def _source(
-    generator: Generator,
-    task: Task,
-    texts: TaskEmbedder,
-    samples: TrainingSet,
-    recipe: Recipe,
-    gate: Gate,
     call_context: CallContext,
+    *,
+    embedder: TaskEmbedder | None = None,
+    gate: Gate | None = None,
 ) -> SampleSource:
-    budget = call_context.budget.samples
+    """Where synthetic samples come from.
+
+    Args:
+        generator: what makes them: texts and images, or vectors of the pooled view around the given ones.
+        classes: what they are made of.
+        samples: the given samples.
+        recipe: how many make a batch.
+        call_context: the cap on samples, and where batches are kept.
+        embedder: of texts and images; vectors need none.
+        gate: which samples may enter; that of the recipe if None.
+
+    Returns:
+        A source that has given nothing yet.
+    """
+    budget, vectors = call_context.budget.samples, None
     if generator.yields_vectors:
         if len(samples.views) > 1 or recipe.words:
             raise RecipeError(
                 "this generator yields vectors of the pooled embedding, so the recipe may have no other "
                 "view; set views=pooled and words=false"
             )
-        samples.has_texts = False  # from here on a sample is its vector
-        return vector_source(generator, task.classes, samples, recipe, budget=budget, log=call_context.log)
-    given = [samples.texts_of(c, given=True) for c in range(len(task.classes))]
+        embedder = None
+        rows = samples.views[samples.pooled][samples.given]
+        vectors = GivenVectors(rows, samples.class_index[samples.given])
+    given = [samples.given_texts(c) for c in range(len(classes))]
+    remote = embedder is not None and embedder.remote
     batches = BatchPrefetcher(
         generator,
-        task.classes,
-        batch=_batch_size(recipe, budget),
+        classes,
+        # Where the budget ends within a batch, the rest of it is left over.
+        batch=recipe.batch if budget is None else max(1, min(recipe.batch, budget)),
         given=given.__getitem__,
-        embed=texts.embed_ahead if texts.remote else None,
+        vectors=vectors,
+        embed=embedder.embed_ahead if embedder is not None and remote else None,
         log=call_context.log,
     )
     return SampleSource(
         batches,
-        task.classes,
-        gate,
-        texts.embed,
+        classes,
+        gate or Gate(recipe),
+        None if embedder is None else embedder.embed,
         recipe.batch,
         budget,
         max_refusals=recipe.max_refusals,
-        plan=lambda rounds: call_context.plan(rounds, embedding=texts.remote),
+        plan=lambda rounds: call_context.plan(rounds, embedding=remote),
     )
-
-
-def _batch_size(recipe: Recipe, budget: int | None) -> int:
-    """Samples in a batch; where the budget ends within one, the rest of it is left over."""
-    return recipe.batch if budget is None else max(1, min(recipe.batch, budget))
 
 
 def _synthetic(samples: TrainingSet, task: Task, images: ImageStore | None) -> tuple[Sample, ...]:
@@ -315,13 +315,13 @@ def _synthetic(samples: TrainingSet, task: Task, images: ImageStore | None) -> t
     )
 
 
-def _metadata(recipe: Recipe, settings: FitSettings, estimate: Estimate | None) -> dict[str, Any]:
+def _metadata(recipe: Recipe, settings: FitSettings, held_out: HeldOut | None) -> dict[str, Any]:
     return {
         "adamab": __version__,
         "recipe": recipe.model_dump(mode="json"),
         "policy": settings.policy,
         "seed": settings.seed,
-        "out_of_fold": None if estimate is None else asdict(estimate),
+        "out_of_fold": None if held_out is None else asdict(held_out.estimate()),
     }
 
 
@@ -343,12 +343,14 @@ def resume_run(
     check_holdout(setup)
     if not settings.overwrite and folder.has_journal(path):
         _check_added(task, path)
-    with JournalRunLog(path, setup.inputs(), reject=setup.reject, start_over=settings.overwrite) as session:
+    with JournalRunLog(path, Inputs.of(setup), reject=setup.reject, start_over=settings.overwrite) as session:
         store_settings(session.journal, path, settings)
         on_start(session)
         write_task(path, task)
-        if session.complete and folder.has_results(path) and _is_sound(path):
-            return {**folder.read_summary(path), "changes": [], "complete": True}
+        if session.complete and all((path / name).is_file() for name in folder.RESULTS):
+            with suppress(ModelFileError, RunError):  # damaged results are written again, without a call
+                load(path)
+                return {**folder.read_summary(path), "changes": [], "complete": True}
         if setup.images is not None:
             setup.images.tidy()
 
@@ -373,16 +375,7 @@ def resume_run(
                 f"stopped; everything that was bought is in {place(path)}: "
                 "run the same command again to go on"
             ) from None
-        summary = folder.summarise(
-            task,
-            result,
-            setup.recipe,
-            policy=settings.policy,
-            generator=setup.generator_spec,
-            budget=setup.budget,
-            seed=settings.seed,
-            seconds=time.perf_counter() - started,
-        )
+        summary = folder.summarise(setup, result, seconds=time.perf_counter() - started)
         folder.write_results(path, task, result, summary)
         session.journal.note(FINISHED, {"synthetic": summary["synthetic"]}, durable=True)
         if setup.images is not None and folder.has_set_aside(path):
@@ -390,15 +383,6 @@ def resume_run(
         for aside in folder.ASIDE.values():
             (path / aside).unlink(missing_ok=True)
         return {**summary, "changes": session.changes, "complete": False}
-
-
-def _is_sound(path: Path) -> bool:
-    """Whether the classifier can be read; if not, it is written again, which costs no call."""
-    try:
-        load(path)
-    except ModelFileError:
-        return False
-    return True
 
 
 def _check_added(task: Task, path: Path) -> None:

@@ -110,14 +110,14 @@ class Gate:
         self, recipe: Recipe, *, holdout: Holdout | None = None, rejected: Container[str] = frozenset()
     ) -> None:
         self.near_duplicate = recipe.near_duplicate
-        self.most_probable = recipe.max_label_rank
+        self.max_label_rank = recipe.max_label_rank
         self.holdout = holdout
-        self.rejected = rejected  # folded texts that somebody does not want to see again
+        self.rejected = rejected  # normalised texts that a person rejected
 
     def texts(
         self, batch: Sequence[str], present: Container[str], *, given: Sequence[str] = ()
     ) -> tuple[list[str], list[tuple[str, Reason]]]:
-        """What passes of a batch, and what does not and why; `present` holds folded texts.
+        """What passes of a batch, and what does not and why; `present` holds normalised texts.
 
         `given` are the class's given samples: where one of them reads like a refusal, the class is
         about refusals and they may enter.
@@ -167,11 +167,9 @@ class Gate:
 
         Logits or probabilities; classes of equal score do not stand in each other's way.
         """
-        if self.most_probable is None:
-            return np.ones(len(scores), dtype=np.bool_)
         own = scores[:, class_index, None]
         higher = ~(scores <= own)  # this way round NaN is consistent with nothing
-        return np.asarray(higher.sum(axis=1) < self.most_probable)
+        return np.asarray(higher.sum(axis=1) < (self.max_label_rank or np.inf))
 
 
 def _units(vectors: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""The paper's algorithm: score, generate for the chosen class, embed, add, train; a record a round.
+"""The paper's algorithm: score, generate for the chosen class, embed, add, train; one record per round.
 
 Nothing here can see test data: the signature has no place for it.
 """
@@ -33,8 +33,8 @@ class Loop:
 
     The model is made in the first round that has samples to learn from; where nothing is given at
     all, that is when each class has been generated for once. In the `default` recipe rounds end
-    with the generation: the classifier is trained anew after them. In `paper` training goes on to
-    the last round.
+    with the generation: the classifier is trained from scratch after them. In `paper` training goes
+    on to the last round.
     """
 
     samples: TrainingSet
@@ -49,13 +49,15 @@ class Loop:
     done: int = 0  # the last round that has ended
     model: JointModel | None = None
     n_model: int = 0  # samples that it was made from
+    _last_generating: int = 0  # the last round that may generate
     _departed: bool = False
 
     def records(self) -> Iterator[RoundRecord]:
         """Run the rounds that are left."""
         self._resume()
-        for round_ in range(self.done + 1, self._last() + 1):
-            record = self._round(round_, self._size(round_))
+        last = max(self.recipe.n_rounds(self.samples.n_classes), self._last_generating)
+        for round_ in range(self.done + 1, last + 1):
+            record = self._round(round_)
             if record is None:
                 return
             yield record
@@ -65,14 +67,18 @@ class Loop:
         state = self.run_log.resume
         if self.source is not None:
             self.source.resume(state)
-        for outcome in state.before:
-            self._adopt(outcome)
+            for outcome in state.before:
+                self.source.adopt(self.samples, outcome, state)
         for outcome in state.skipped:
             self._make_model_again()
-            self._adopt(outcome)
+            if self.source is not None:
+                self.source.adopt(self.samples, outcome, state)
             if self.model is not None:
                 self.model.follow()  # round by round, as then: other shapes round differently
         self.done = max((record.round for record in state.records), default=0)
+        # Where an earlier segment left generation undone, it comes on top.
+        last_before = max((outcome.record.round for outcome in state.before), default=0)
+        self._last_generating = last_before + self._planned()
         if state.checkpoint is not None:
             self._make_model_again()
             self.rng.bit_generator.state = dict(state.checkpoint.rng)
@@ -85,10 +91,6 @@ class Loop:
                 for round_ in range(1, self.done + 1):
                     self.model.epoch(round_)
 
-    def _adopt(self, outcome: RoundOutcome) -> None:
-        if self.source is not None:
-            self.source.adopt(self.samples, outcome, self.run_log.resume)
-
     def _make_model_again(self) -> None:
         """From as many samples as when the checkpoint's model was made."""
         checkpoint = self.run_log.resume.checkpoint
@@ -96,32 +98,18 @@ class Loop:
         if self.model is None and made and len(self.samples) == made:
             self._make_model()
 
-    def _checkpoint(self) -> Checkpoint:
-        """The state after the round that has just ended."""
-        made = self.model is not None
-        return Checkpoint(
-            self.done,
-            self.n_model if made else 0,
-            {} if self.model is None else self.model.state(),
-            dict(self.rng.bit_generator.state),
-        )
-
-    def _is_consulted(self) -> bool:
-        """Whether anybody looks at the model: where the heads are trained anew, only δ² and the gate do."""
-        choosing = self.policy is not None and self.policy.needs_shift
-        return choosing or not self.recipe.refit or self.recipe.max_label_rank is not None
-
     def _make_model(self) -> None:
         self.model, self.n_model = self.make_model(), len(self.samples)
 
-    def _last(self) -> int:
-        """The last round: where an earlier segment left generation undone, it comes on top."""
-        rounds, before = self.recipe.n_rounds(self.samples.n_classes), self.run_log.resume.last_before
-        return max(rounds, before + self._generating(before + 1))
+    def _checkpoint(self) -> Checkpoint:
+        """The state after the round that has just ended."""
+        tensors = {} if self.model is None else self.model.state()
+        return Checkpoint(self.done, self.n_model, tensors, dict(self.rng.bit_generator.state))
 
-    def _generating(self, round_: int) -> int:
-        """How many rounds may generate from this one on."""
-        return self._planned() - (round_ - self.run_log.resume.last_before) + 1
+    def _is_consulted(self) -> bool:
+        """Whether anything depends on the model: where heads are trained afterwards, only δ² and the gate."""
+        choosing = self.policy is not None and self.policy.needs_shift
+        return choosing or not self.recipe.refit or self.recipe.max_label_rank is not None
 
     def _planned(self) -> int:
         """Rounds of this segment that may generate; in rounds without a choice none did.
@@ -129,32 +117,36 @@ class Loop:
         A budget of samples means samples: it allows twice the rounds that it needs, to make up for
         those that come short.
         """
+        before = [outcome.record for outcome in self.run_log.resume.before]
         planned = self.recipe.n_augmentation_rounds(self.samples.n_classes)
-        if self.recipe.refit and self.source is not None and self.source.sets_rounds(planned):
-            return 2 * self.source.rounds_for(self.run_log.resume.accepted_before)
-        return planned - self.run_log.resume.chosen_before
+        batch, budget = self.recipe.batch, None if self.source is None else self.source.budget
+        if self.recipe.refit and budget is not None and planned == math.ceil(budget / batch):
+            left = budget - sum(record.accepted for record in before)
+            return 2 * math.ceil(max(left, 0) / batch)
+        return planned - sum(record.chosen is not None for record in before)
 
-    def _size(self, round_: int) -> int:
-        known = self.run_log.outcome(round_)
-        idle = known is not None and known.record.chosen is None  # the journal is followed here too
-        if self.source is None or self.policy is None or idle or self._generating(round_) <= 0:
-            return 0
-        return self.source.size()
-
-    def _round(self, round_: int, size: int) -> RoundRecord | None:
+    def _round(self, round_: int) -> RoundRecord | None:
         """One round; None where there is nothing left to generate and training follows later."""
+        counts, clock, known = self.samples.counts(), Clock(), self.run_log.resume.outcomes.get(round_)
+        choice, added, size = None, RoundIntake(), 0
+        idle = known is not None and known.record.chosen is None  # the journal is followed here too
+        if self.source is not None and self.policy is not None and not idle:
+            size = self.source.size() if round_ <= self._last_generating else 0
         if size == 0 and self.recipe.refit:
             return None
-        counts, clock, known = self.samples.counts(), Clock(), self.run_log.outcome(round_)
-        choice, added = None, RoundIntake()
         seeding = size > 0 and self.source is not None and bool((self.source.open() & (counts == 0)).any())
         if self.model is None and len(self.samples) and not seeding:
             self._make_model()
         if size and self.source is not None and self.policy is not None:
             choice = self._choose(self.policy, self.source, counts, size, round_)
             clock.lap("scoring")
-            added = self._fill(self.source, choice, size, clock, known)
-            if added.idle:  # the budget ended before anything came: there is no such round
+            checked = self.model is not None and self.recipe.max_label_rank is not None
+            scores = self.model.logits if checked and self.model is not None else None
+            added = self.source.fill(self.samples, choice.arm, size, clock, scores=scores, known=known)
+            if added.departed:
+                self._depart("the quality gate decided differently when the run was recorded")
+            came = added.accepted or added.rejected.total() or added.refused
+            if added.ended is not None and not came:  # the budget ended before: there is no such round
                 if self.recipe.refit:
                     return None
                 choice, size = None, 0
@@ -174,7 +166,21 @@ class Loop:
             refused=added.refused,
             ended=added.ended,
         )
-        return self._noted(record, choice, added, known)
+        self.done = round_
+        if known is not None:
+            return known.record  # as it was written when it happened, its seconds included
+        outcome = RoundOutcome(record, tuple(added.texts), turned_away=tuple(added.turned_away))
+        if choice is not None and self.source is not None:
+            pending = self.source.pending[choice.arm]
+            outcome = replace(
+                outcome,
+                batches=pending.batches,
+                left=len(pending),
+                refusals=pending.refusals,
+                closing=pending.closing,
+            )
+        self.run_log.end(outcome, self._checkpoint)
+        return record
 
     def _train(self, round_: int, clock: Clock) -> EpochReport | None:
         if self.model is None or not self._is_consulted():
@@ -186,25 +192,6 @@ class Loop:
         clock.lap("training")
         return trained
 
-    def _noted(
-        self, record: RoundRecord, choice: Choice | None, added: RoundIntake, known: RoundOutcome | None
-    ) -> RoundRecord:
-        self.done = record.round
-        if known is not None:
-            return known.record  # as it was written when it happened, its seconds included
-        outcome = RoundOutcome(record, tuple(added.texts), turned_away=tuple(added.turned_away))
-        if choice is not None and self.source is not None:
-            shelf = self.source.shelves[choice.arm]
-            outcome = replace(
-                outcome,
-                batches=shelf.batches,
-                left=len(shelf),
-                refusals=shelf.refusals,
-                closing=shelf.closing,
-            )
-        self.run_log.end(outcome, self._checkpoint)
-        return record
-
     def _choose(
         self, policy: Policy, source: SampleSource, counts: NDArray[np.int64], size: int, round_: int
     ) -> Choice:
@@ -212,13 +199,13 @@ class Loop:
         arms = Arms(counts, source.open(), size, target_share)
         choice = self._computed(policy, arms)
         names = [spec.name for spec in source.classes]
-        decided = self.run_log.decided(round_)
+        decided = self.run_log.resume.choices.get(round_)
         if decided is None:
             self.run_log.decide(round_, names[choice.arm])
         elif decided != names[choice.arm]:
             self._depart(f"round {round_} chose {decided} when it was recorded and would now choose another")
             choice = replace(choice, arm=names.index(decided))
-        if self.prefetch and self.run_log.outcome(round_) is None:
+        if self.prefetch and round_ not in self.run_log.resume.outcomes:
             self._fetch_ahead(policy, source, arms, choice, round_)
         return choice
 
@@ -236,7 +223,7 @@ class Loop:
         self, policy: Policy, source: SampleSource, arms: Arms, choice: Choice, round_: int
     ) -> None:
         """What the next rounds will likely ask for; never more than the rounds that are left can use."""
-        left = self._generating(round_) - 1
+        left = self._last_generating - round_
         if source.budget is not None:
             left = min(left, -(-(source.budget - source.spent - arms.batch) // source.batch))
         limit = min(self.prefetch, left)
@@ -254,9 +241,9 @@ class Loop:
     ) -> list[int]:
         """Use the time of waiting to work out what the policy would choose next, batch by batch.
 
-        Each batch is taken to be like the samples that its class has, and the model to stay as it is.
-        That holds for a few rounds only. So it is done anew whenever a round has to wait, and not in
-        between: guesses from further back would take up the room of better ones.
+        Each batch is assumed to be like the samples that its class has, and the model to stay as it is.
+        That holds for a few rounds only. So it is repeated whenever a round has to wait, and not in
+        between: older guesses would displace better ones.
         """
         assert self.model is not None
         more, foreseen = np.zeros_like(arms.counts), [choice.arm]
@@ -270,22 +257,6 @@ class Loop:
                 source.fetch_ahead(choice.arm, foreseen[1:], limit)
         rest = policy.forecast(arms, choice, rng=self.rng, rounds=limit)  # where there was no time for it
         return foreseen[1:] if len(foreseen) > limit else [*foreseen[1:], *rest]
-
-    def _fill(
-        self, source: SampleSource, choice: Choice, size: int, clock: Clock, known: RoundOutcome | None
-    ) -> RoundIntake:
-        checked = self.recipe.max_label_rank is not None and self.model is not None
-        added = source.fill(
-            self.samples,
-            choice.arm,
-            size,
-            clock,
-            scores=self.model.logits if checked and self.model is not None else None,
-            known=known,
-        )
-        if added.departed:
-            self._depart("the quality gate decided differently when the run was recorded")
-        return added
 
     def _depart(self, what: str) -> None:
         if not self._departed:

@@ -9,6 +9,7 @@ samples stand for them.
 from __future__ import annotations
 
 import io
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,7 +41,7 @@ EMBED, GENERATE = "embed", "generate"
 _UNSEEN = "x" * 60  # a sample where no class has one to go by
 _LONGER = 3  # times a given sample that a recorded one may be long
 _LARGEST = (1536, 1024)  # of an image whose size is left to the service
-_LOOKED_UP = 256  # samples that the cache is asked for at once
+_LOOKED_UP = 256  # samples in one query of the cache
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,19 @@ class Amount:
         return Amount(self.calls + other.calls, self.usage + other.usage, cost)
 
     @classmethod
-    def of(cls, usage: Usage, price: Price | None, times: int = 1) -> Amount:
-        """Of `times` equal calls."""
-        return cls(times, usage.times(times), None if price is None else times * price.nano_usd(usage))
+    def of(cls, usages: Iterable[Usage], price: Price | None) -> Amount:
+        """The sum of some calls.
+
+        Args:
+            usages: what each call uses.
+            price: of the model; None where it is unknown.
+
+        Returns:
+            Nothing where there is no call, whatever the price.
+        """
+        calls = list(usages)
+        cost = None if price is None and calls else sum(price.nano_usd(usage) for usage in calls if price)
+        return cls(len(calls), sum(calls, Usage()), cost)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -101,13 +112,12 @@ class Party:
 
 @dataclass(frozen=True)
 class PlannedCall:
-    """A call, or equal ones: what each should use, and the most that it may, which is reserved for it."""
+    """A call: what it should use, and the most that it may, which is reserved for it."""
 
     purpose: str
     expected: Usage
     bound: Usage
     round: int = 0  # 0: before the first
-    times: int = 1
 
 
 @dataclass(frozen=True)
@@ -124,7 +134,7 @@ class Ending:
 
 @dataclass(frozen=True)
 class Plan:
-    """Of a run that is begun anew; what it finds in the cache of answers makes it cheaper."""
+    """What a new run calls and costs; answers that are in the cache make it cheaper."""
 
     task: str
     classes: int
@@ -140,12 +150,12 @@ class Plan:
 
     @property
     def expected(self) -> Amount:
-        """If nothing goes wrong."""
+        """What is called if nothing goes wrong."""
         return sum((party.expected for party in self.parties), Amount())
 
     @property
     def at_most(self) -> Amount:
-        """If the generator writes as badly as it may; calls that fail and are tried again are not in it."""
+        """What a bad generator may make of it; calls that fail and are tried again are not counted."""
         return sum((party.at_most for party in self.parties), Amount())
 
     def to_json(self) -> dict[str, Any]:
@@ -176,33 +186,26 @@ def plan_fit(setup: FitSetup) -> Plan:
     prices = {id(api): p for api, p in priced(embedder, generator, setup.settings.prices, setup.budget)}
     samples = "images" if task.modality == "image" else "samples"
     sent = [f"the given {samples}", *(["the classes' wordings"] if "text" in embedder.modalities else ())]
-    asked = [(EMBED, setup.embedder_spec, embedder.api, sent)]
+    providers = [(EMBED, setup.embedder_spec, embedder.api, sent)]
     if generator is not None:
         if not generator.yields_vectors:
             sent.append(f"the new {samples}")
-        if generator.api is None:  # a key is not asked for
+        if generator.api is None:  # a plan needs no key, so one behind an API is not checked
             generator.check(task.class_names)
-        shown = ["the classes' names and descriptions"]
-        if generator.modality == "text":  # one that draws is shown no image
-            shown += ["the given samples", "the new samples"]
-        asked.append((GENERATE, setup.generator_spec, generator.api, shown))
+        prompt = ["the classes' names and descriptions"]
+        if generator.modality == "text":  # one that draws is sent no image
+            prompt += ["the given samples", "the new samples"]
+        providers.append((GENERATE, setup.generator_spec, generator.api, prompt))
     planner = _Planner(setup)
     calls, most = planner.expected(), planner.at_most()
     parties = []
-    for purpose, spec, api, sends in asked:
-        party = Party(purpose, spec)
-        if api is not None:
-            party = _remote(purpose, api, sends, prices[id(api)])
-        own, most_own = ([c for c in some if c.purpose == purpose] for some in (calls, most))
-        draws = purpose == GENERATE and generator is not None and generator.modality == "image"
-        parties.append(
-            replace(
-                party,
-                makes_images=draws and api is not None,
-                expected=sum((Amount.of(call.expected, party.price) for call in own), Amount()),
-                at_most=sum((Amount.of(c.bound, party.price, c.times) for c in most_own), Amount()),
-            )
-        )
+    for purpose, spec, api, sends in providers:
+        party = Party(purpose, spec) if api is None else _remote(purpose, api, sends, prices[id(api)])
+        draws = purpose == GENERATE and api is not None and planner.draws
+        usages = [call.expected for call in calls if call.purpose == purpose]
+        bounds = [call.bound for call in most if call.purpose == purpose]
+        amounts = Amount.of(usages, party.price), Amount.of(bounds, party.price)
+        parties.append(replace(party, makes_images=draws, expected=amounts[0], at_most=amounts[1]))
     return Plan(
         task=task.name,
         classes=len(task.classes),
@@ -225,13 +228,24 @@ def remote_party(
     usages: Iterable[tuple[Usage, Usage]],
     prices: Mapping[str, Price],
 ) -> Party:
-    """Somebody who would be asked, with what each call should use and the most that it may."""
+    """A provider behind an API, with its calls.
+
+    Args:
+        purpose: what it is called for.
+        api: the client.
+        sends: what would leave the machine, in words.
+        usages: what each call should use, and the most that it may.
+        prices: the user's own, by model.
+
+    Returns:
+        The provider with the sums of its calls.
+    """
     price = find_price(api.service.name, api.model, prices, address=api.service.base_url)
     calls = list(usages)
     return replace(
         _remote(purpose, api, sends, price),
-        expected=sum((Amount.of(expected, price) for expected, _ in calls), Amount()),
-        at_most=sum((Amount.of(bound, price) for _, bound in calls), Amount()),
+        expected=Amount.of((usage for usage, _ in calls), price),
+        at_most=Amount.of((bound for _, bound in calls), price),
     )
 
 
@@ -271,14 +285,13 @@ class _Planner:
         generator, embedder = setup.generator, setup.embedder
         self.sizes: list[int] = []  # samples of each round that generates, if all are accepted
         if generator is not None and setup.settings.policy != "none":
-            rounds, cap = self._recipe.n_augmentation_rounds(len(self._task.classes)), setup.budget.samples
-            lefts = (
-                self._recipe.batch if cap is None else cap - n * self._recipe.batch for n in range(rounds)
-            )
-            self.sizes = [min(self._recipe.batch, left) for left in lefts if left > 0]
+            batch, rounds = self._recipe.batch, self._recipe.n_augmentation_rounds(len(self._task.classes))
+            cap = rounds * batch if setup.budget.samples is None else setup.budget.samples
+            self.sizes = [min(batch, cap - made) for made in range(0, rounds * batch, batch) if made < cap]
         self._batch = self.sizes[0] if self.sizes else 0
         self._writer = generator if generator is not None and generator.api is not None else None
         self._embeds_new = generator is not None and not generator.yields_vectors
+        self.draws = generator is not None and generator.modality == "image"
         self._given = [[s for s in self._task.samples if s.class_name == n] for n in self._task.class_names]
         self.cached = 0  # items whose vectors are in the cache already, of those that are known before
         self._caches = []
@@ -305,7 +318,12 @@ class _Planner:
                 usages = self._writer.calls_for(request, self._texts_like(chosen, size))
                 calls += [PlannedCall(GENERATE, *usage, number) for usage in usages]
             if self._embedder is not None and self._embeds_new:
-                usages = self._embedder.requests_for(self._items_like(chosen, size))
+                items: Sequence[Item] = list(
+                    map(self._task.prompts.query_text, self._texts_like(chosen, size))
+                )
+                if self._task.modality == "image":
+                    items = list(islice(cycle(self._images_like(chosen)), size))
+                usages = self._embedder.requests_for(items)
                 calls += [PlannedCall(EMBED, *usage, number) for usage in usages]
             counts[chosen] += size
             batches[chosen] += 1
@@ -324,10 +342,10 @@ class _Planner:
             # A sample that takes its share of the longest answer, of letters of four bytes.
             outputs = [self._writer.most_calls(self._request(c))[0].output_tokens for c in classes]
             answers = ["\U0001f600" * -(-output // self._batch) for output in outputs]
-            shown = min(batches * self._batch, getattr(self._writer, "shown", 0))
-            bounds = [self._writer.most_calls(self._request(c, [answers[c]] * shown)) for c in classes]
+            n_quoted = min(batches * self._batch, getattr(self._writer, "shown", 0))
+            bounds = [self._writer.most_calls(self._request(c, [answers[c]] * n_quoted)) for c in classes]
             largest = [reduce(Usage.or_more, each) for each in zip(*bounds, strict=True)]
-            calls += [PlannedCall(GENERATE, bound, bound, times=batches) for bound in largest]
+            calls += batches * [PlannedCall(GENERATE, bound, bound) for bound in largest]
             longest = max(answers, key=len)
         if self._embedder is not None and self._embeds_new:
             embedder = self._embedder
@@ -336,7 +354,7 @@ class _Planner:
                 images = dict.fromkeys(image for c in classes for image in self._images_like(c))
                 item = max(images, key=lambda image: embedder.requests_for([image])[0][1].tokens)
             usages = embedder.requests_for([item] * self._batch)
-            calls += [PlannedCall(EMBED, *usage, times=batches) for usage in usages]
+            calls += batches * [PlannedCall(EMBED, *usage) for usage in usages]
         return calls
 
     def _known_items(self) -> Iterator[PlannedCall]:
@@ -369,9 +387,9 @@ class _Planner:
             classes = np.array([task.class_names.index(sample.class_name) for sample in task.samples])
             folds = stratified_folds(classes, n_folds, np.random.default_rng(self._setup.settings.seed))
         for fold in (-1, *range(folds.max(initial=-1) + 1)):
-            shown = [s for s, held in zip(task.samples, folds, strict=True) if fold < 0 or held != fold]
+            quoted = [s for s, held in zip(task.samples, folds, strict=True) if fold < 0 or held != fold]
             yield [
-                task.prompts.class_text(spec, [s.text for s in shown if s.class_name == spec.name])
+                task.prompts.class_text(spec, [s.text for s in quoted if s.class_name == spec.name])
                 for spec in task.classes
             ]
 
@@ -390,7 +408,7 @@ class _Planner:
         return held
 
     def _request(self, class_index: int, existing: Sequence[str] = (), batch: int = 0) -> Request:
-        """The class is told apart from the one that takes most words: nobody knows yet which it will be."""
+        """With `contrast` the longest other class stands for the one that it will be told apart from."""
         spec, given = self._task.classes[class_index], tuple(s.text for s in self._given[class_index])
         others = [other for other in self._task.classes if other != spec] if self._recipe.contrast else []
         return Request(
@@ -408,12 +426,6 @@ class _Planner:
         samples = self._given[class_index] or self._task.samples
         return list(islice(cycle([sample.text for sample in samples] or [_UNSEEN]), count))
 
-    def _items_like(self, class_index: int, count: int) -> list[Item]:
-        """What the embedder would be given of `count` new samples."""
-        if self._task.modality == "image":
-            return list(islice(cycle(self._images_like(class_index)), count))
-        return [self._task.prompts.query_text(text) for text in self._texts_like(class_index, count)]
-
     def _images_like(self, class_index: int) -> list[Image]:
         """The given ones, or a blank one of the size that a generator behind an API is asked for."""
         if self._writer is None:
@@ -423,12 +435,11 @@ class _Planner:
         if self._drawing is None:
             import PIL.Image
 
-            width, _, height = str(getattr(self._setup.generator, "size", self._recipe.image_size)).partition(
-                "x"
-            )
-            known = width.isdecimal() and height.isdecimal()
+            asked_for = str(getattr(self._setup.generator, "size", self._recipe.image_size))
+            known = re.fullmatch(r"(\d+)x(\d+)", asked_for)
+            size = (int(known[1]), int(known[2])) if known else _LARGEST
             data = io.BytesIO()
-            PIL.Image.new("RGB", (int(width), int(height)) if known else _LARGEST).save(data, "PNG")
+            PIL.Image.new("RGB", size).save(data, "PNG")
             self._store = temporary_store()  # goes when this object goes
             self._drawing = self._store.put(data.getvalue())
         return [self._drawing]

@@ -2,7 +2,7 @@
 
 Batch j of a class depends on the class, its given samples and its own earlier batches only. So it may
 be fetched before the policy asks for it (`ahead`) without changing anything but the waiting: what has
-arrived waits here, and nobody looks at it before its class is chosen.
+arrived waits here until its class is chosen.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from adamab.errors import BudgetError
 from adamab.providers.async_bridge import run_sync
@@ -50,35 +51,32 @@ class _Stream:
     texts: list[str] = field(default_factory=list)  # of all batches so far, as they came
     waiting: deque[FetchedBatch] = field(default_factory=deque)
     fetching: asyncio.Task[None] | None = None
-    failure: Exception | None = None  # of the last fetch that nobody waited for
+    failure: Exception | None = None  # of the last fetch, until its batch is needed
     failed_ahead: bool = False
 
     def __len__(self) -> int:
         return len(self.waiting) + (self.fetching is not None)
 
 
-class BatchPrefetcher:
+@dataclass
+class BatchPrefetcher(AbstractContextManager["BatchPrefetcher", None]):
     """All classes' batches. Their state is changed by the background loop alone, once a fit runs."""
 
-    def __init__(
-        self,
-        generator: Generator,
-        classes: Sequence[ClassSpec],
-        *,
-        batch: int,  # samples in a batch, always as many: a batch must not depend on when it is asked for
-        given: Callable[[int], tuple[str, ...]],  # class -> its given texts
-        vectors: GivenVectors | None = None,
-        embed: EmbedAhead | None = None,
-        log: BatchLog | None = None,
-    ) -> None:
-        self._generator, self._classes, self._batch = generator, classes, batch
-        self._given, self._vectors, self._embed, self._log = given, vectors, embed, log
-        self._rivals: Sequence[int | None] = [None] * len(classes)
-        self._streams = [_Stream() for _ in classes]
-        self._ended = threading.Event()
+    generator: Generator
+    classes: Sequence[ClassSpec]
+    batch: int  # samples in a batch, always as many: a batch must not depend on when it is asked for
+    given: Callable[[int], tuple[str, ...]]  # class -> its given texts
+    vectors: GivenVectors | None = None
+    embed: EmbedAhead | None = None
+    log: BatchLog | None = None
+    _ended: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self._streams = [_Stream() for _ in self.classes]
+        self._rivals: Sequence[int | None] = [None] * len(self.classes)
 
     def taken(self, class_index: int, batches: Iterable[Batch]) -> None:
-        """Say that these first batches of a class were used before, in an earlier process."""
+        """Count these first batches of a class as taken: an earlier process used them."""
         stream = self._streams[class_index]
         for batch in batches:
             stream.number += 1
@@ -108,20 +106,18 @@ class BatchPrefetcher:
     def end(self) -> None:
         """Nothing more will be taken: let the calls that are on their way end, and begin no other."""
         self._ended.set()
-        if self._generator.api is not None:
-            self._generator.api.stop = self._ended
+        if self.generator.api is not None:
+            self.generator.api.stop = self._ended
 
-    def drain(self) -> None:
-        """Wait for what is on its way, so that nothing paid for is lost; failures do not matter now."""
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Wait for what is on its way, since it is paid for; after a KeyboardInterrupt give it up."""
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            run_sync(self._abandon())
         run_sync(self._drain())
-
-    def abandon(self) -> None:
-        """Give up what is on its way."""
-        run_sync(self._abandon())
 
     @property
     def unused(self) -> int:
-        """Batches that arrived or are arriving and that nobody asked for."""
+        """Batches that arrived or are on their way and were not taken."""
         return sum(len(stream) for stream in self._streams)
 
     async def _take(self, class_index: int) -> FetchedBatch:
@@ -132,62 +128,56 @@ class BatchPrefetcher:
         final = not stream.failed_ahead and not isinstance(failure, BudgetError)
         if not stream.waiting and failure is not None and final:
             raise failure
-        if not stream.waiting:  # nobody fetched it, or what failed then may work now
-            await self._fetch_now(class_index)
+        if not stream.waiting:  # it was not fetched, or what failed then may work now
+            try:
+                await self._fetch(class_index)
+            except BudgetError:
+                if not self._under_way():
+                    raise
+                await self._drain()  # calls ahead hold reservations for more than they will cost
+                await self._fetch(class_index)
         return stream.waiting.popleft()
-
-    async def _fetch_now(self, class_index: int) -> None:
-        try:
-            await self._fetch(class_index)
-        except BudgetError:
-            if not self._under_way():
-                raise
-            await self._drain()  # calls ahead hold reservations for more than they will cost
-            await self._fetch(class_index)
 
     async def _ahead(self, classes: Sequence[int], limit: int, wanted: int | None) -> None:
         needed: Counter[int] = Counter()
         if wanted is not None:
             needed[wanted] = 1
             if not self._streams[wanted].waiting:
-                self._start(wanted, self._fetch_early)
+                self._start(wanted, ahead=False)
             limit += len(self._streams[wanted]) > 0
         for class_index in classes:
             if self.unused >= limit:
                 return
             needed[class_index] += 1
             if len(self._streams[class_index]) < needed[class_index]:
-                self._start(class_index, self._fetch_ahead)
+                self._start(class_index, ahead=True)
 
-    def _start(self, class_index: int, fetch: Callable[[int], Coroutine[Any, Any, None]]) -> None:
-        """Unless the class is being fetched for or failed; its batches come one after the other."""
+    def _start(self, class_index: int, *, ahead: bool) -> None:
+        """Fetch, unless a batch of the class is on its way or failed; they come one after the other."""
         stream = self._streams[class_index]
         if stream.fetching is None and stream.failure is None:
-            stream.fetching = asyncio.create_task(fetch(class_index))
+            stream.fetching = asyncio.create_task(self._fetch_early(class_index, ahead))
 
-    async def _fetch_ahead(self, class_index: int) -> None:
-        AHEAD.set(True)  # in this task only
-        await self._fetch_early(class_index)
-
-    async def _fetch_early(self, class_index: int) -> None:
+    async def _fetch_early(self, class_index: int, ahead: bool) -> None:
+        AHEAD.set(ahead)  # in this task only
         stream = self._streams[class_index]
         try:
             await self._fetch(class_index)
         except Exception as failure:
-            stream.failure, stream.failed_ahead = failure, AHEAD.get()
+            stream.failure, stream.failed_ahead = failure, ahead
         finally:
             stream.fetching = None
 
     async def _fetch(self, class_index: int) -> None:
-        stream, name = self._streams[class_index], self._classes[class_index].name
-        batch = None if self._log is None else self._log.batch(name, stream.number)
+        stream, name = self._streams[class_index], self.classes[class_index].name
+        batch = None if self.log is None else self.log.batch(name, stream.number)
         if batch is None:
-            batch = await self._generator.generate(self._request(class_index))
-            if self._log is not None:
-                self._log.put_batch(name, stream.number, batch)
+            batch = await self.generator.generate(self._request(class_index))
+            if self.log is not None:
+                self.log.put_batch(name, stream.number, batch)
         embedded = None
-        if self._embed is not None and batch.texts and not self._ended.is_set():
-            embedded = await self._embed(batch.texts)
+        if self.embed is not None and batch.texts and not self._ended.is_set():
+            embedded = await self.embed(batch.texts)
         stream.number += 1
         stream.texts += batch.texts
         stream.waiting.append(FetchedBatch(batch, embedded))
@@ -195,14 +185,14 @@ class BatchPrefetcher:
     def _request(self, class_index: int) -> Request:
         stream, rival = self._streams[class_index], self._rivals[class_index]
         return Request(
-            spec=self._classes[class_index],
+            spec=self.classes[class_index],
             class_index=class_index,
-            count=self._batch,
-            given=self._given(class_index),
+            count=self.batch,
+            given=self.given(class_index),
             existing=tuple(stream.texts),
-            vectors=self._vectors,
+            vectors=self.vectors,
             number=stream.number,
-            apart_from=None if rival is None else self._classes[rival],
+            apart_from=None if rival is None else self.classes[rival],
         )
 
     async def _drain(self) -> None:
@@ -210,7 +200,7 @@ class BatchPrefetcher:
         try:
             if tasks:
                 await asyncio.wait(tasks)
-        except asyncio.CancelledError:  # somebody will not wait: no call may outlive its run's journal
+        except asyncio.CancelledError:  # the wait was cancelled: no call may outlive its run's journal
             await self._abandon()
             raise
 

@@ -1,4 +1,4 @@
-"""What a run tells about each round."""
+"""The records of a run's rounds."""
 
 from __future__ import annotations
 
@@ -114,14 +114,14 @@ class History(tuple[RoundRecord, ...]):
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the last rounds."""
-        shown = self[-MOST_ROWS:]
+        latest = self[-MOST_ROWS:]
         known = {
             "rounds": len(self),
             "synthetic samples that entered": sum(record.accepted for record in self),
             "kept out by the gate": sum(sum(record.rejected.values()) for record in self),
             "last loss": next((r.loss for r in reversed(self) if r.loss is not None), None),
         }
-        rows = [(r.round, r.chosen, r.asked, r.accepted, sum(r.rejected.values()), r.loss) for r in shown]
+        rows = [(r.round, r.chosen, r.asked, r.accepted, sum(r.rejected.values()), r.loss) for r in latest]
         columns = ("round", "chosen class", "asked", "entered", "kept out", "loss")
-        left_out = len(self) - len(shown)
+        left_out = len(self) - len(latest)
         return notebook_html("History", known, columns, rows, left_out, "rounds before these")

@@ -17,13 +17,13 @@ from adamab.errors import RunError, short
 from adamab.providers.generators.base import Batch
 from adamab.providers.metering import Budget
 from adamab.run.records import RoundRecord
-from adamab.task.recipe import Recipe
-from adamab.task.spec import Task
 from adamab.task.words import normalised_text
 from adamab.version import __version__
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from adamab.run.settings import FitSetup
 
 CHECKPOINT = "checkpoint.safetensors"
 REJECTED_BEFORE = "rejected before"
@@ -39,7 +39,7 @@ class RoundOutcome:
     record: RoundRecord
     texts: tuple[str, ...] = ()
     batches: int = 0  # of the chosen class, taken so far
-    left: int = 0  # texts of them that nobody has looked at yet
+    left: int = 0  # samples of them that no round has looked at yet
     refusals: int = 0
     closing: str | None = None  # why it will be closed once nothing is left
     turned_away: tuple[tuple[str, str], ...] = ()  # texts that the gate kept out, and its reasons
@@ -83,10 +83,11 @@ class ResumeState:
     before: tuple[RoundOutcome, ...] = ()
     rounds: tuple[RoundOutcome, ...] = ()
     checkpoint: Checkpoint | None = None
-    dropped: frozenset[str] = frozenset()  # normalised texts that somebody rejected
-    wanted: frozenset[str] = frozenset()  # normalised texts that somebody accepted whatever the gate says
+    dropped: frozenset[str] = frozenset()  # normalised texts that a person rejected
+    wanted: frozenset[str] = frozenset()  # normalised texts that a person accepted against the gate
     reopened: Mapping[str, int] = field(default_factory=dict)  # classes with new given samples: after round
     batches: Batches = lambda name, count: ()
+    choices: Mapping[int, str] = field(default_factory=dict)  # round of this segment -> the class it chose
 
     @cached_property
     def skipped(self) -> tuple[RoundOutcome, ...]:
@@ -94,6 +95,11 @@ class ResumeState:
         if self.checkpoint is None:
             return ()
         return tuple(r for r in self.rounds if r.record.round <= self.checkpoint.round)
+
+    @cached_property
+    def outcomes(self) -> dict[int, RoundOutcome]:
+        """How the rounds of this segment ended, by their numbers."""
+        return {outcome.record.round: outcome for outcome in self.rounds}
 
     @property
     def records(self) -> list[RoundRecord]:
@@ -105,21 +111,6 @@ class ResumeState:
         """The last round that will not run again of every class that was chosen."""
         rounds = (*self.before, *self.skipped)
         return {outcome.record.chosen: outcome for outcome in rounds if outcome.record.chosen is not None}
-
-    @cached_property
-    def last_before(self) -> int:
-        """The number of the last round of earlier segments."""
-        return max((outcome.record.round for outcome in self.before), default=0)
-
-    @cached_property
-    def accepted_before(self) -> int:
-        """Samples that entered in earlier segments."""
-        return sum(outcome.record.accepted for outcome in self.before)
-
-    @cached_property
-    def chosen_before(self) -> int:
-        """Rounds of earlier segments that chose a class."""
-        return sum(outcome.record.chosen is not None for outcome in self.before)
 
     def entering(self, outcome: RoundOutcome, present: Container[str]) -> list[str]:
         """What people and the gate let in, of a round of an earlier segment."""
@@ -217,19 +208,9 @@ class Inputs:
     budget: Mapping[str, Any]
 
     @classmethod
-    def of(
-        cls,
-        task: Task,
-        recipe: Recipe,
-        budget: Budget,
-        *,
-        policy: str,
-        seed: int,
-        embedder: str,
-        generator: str,
-        holdout: str | None,
-    ) -> Inputs:
-        """Those of a fit; `embedder` and `generator` are fingerprints."""
+    def of(cls, setup: FitSetup) -> Inputs:
+        """What must be the same when the run is resumed, or may only grow."""
+        task, settings, budget = setup.task, setup.settings, setup.budget
         given: dict[str, list[str]] = {}
         for sample in task.samples:
             given.setdefault(sample.class_name, []).append(_hash([sample.text, sample.id]))
@@ -238,12 +219,12 @@ class Inputs:
             given={name: tuple(sorted(hashes)) for name, hashes in given.items()},
             order=_hash([task.class_names, [(s.class_name, s.text, s.id) for s in task.samples]]),
             prompts=_hash([getattr(task.prompts, name) for name in _WORDING[task.modality]]),
-            recipe=recipe.model_dump(mode="json"),
-            policy=policy,
-            seed=seed,
-            embedder=embedder,
-            generator=generator,
-            holdout=holdout,
+            recipe=settings.recipe.model_dump(mode="json"),
+            policy=settings.policy,
+            seed=settings.seed,
+            embedder=setup.embedder.fingerprint,
+            generator="none" if setup.generator is None else setup.generator.fingerprint,
+            holdout=None if setup.holdout is None else setup.holdout.digest,
             # Money as text, so that no cent is rounded.
             budget=vars(budget) | {"usd": None if budget.usd is None else str(budget.usd)},
         )
@@ -255,50 +236,42 @@ class Inputs:
 
     def changes_to(self, now: Inputs) -> list[str]:
         """What changed on purpose, in words; raises `RunError` for a change that would be another run."""
-        for what, then, new in self._fixed(now):
-            if then != new:
-                raise _another(what)
-        changes = [*self._new_classes(now), *self._new_samples(now), *self._raised(now)]
+        named = {
+            f"recipe: {key}": (self.recipe.get(key), now.recipe.get(key))
+            for key in sorted({**self.recipe, **now.recipe})
+        }
+        for name in ("policy", "seed", "embedder", "generator"):
+            named[name] = getattr(self, name), getattr(now, name)
+        hashed = {
+            "file of held-out texts (--holdout)": (self.holdout, now.holdout),
+            "wording of the prompts": (self.prompts, now.prompts),
+        }
+        for name, description in self.classes.items():
+            hashed[f"description of class {short(name)}"] = description, now.classes.get(name, description)
+        for what, (before, after) in {**named, **hashed}.items():
+            if before != after:
+                raise _another(_differing(what, before, after) if what in named else what)
+        gone = [name for name in self.classes if name not in now.classes]
+        if gone:
+            raise RunError(f"class {short(gone[0])} is gone from the task, and a run cannot forget a class")
+        changes = [f"class {short(name)} added" for name in now.classes if name not in self.classes]
+        changes += [*self._new_samples(now), *self._raised(now)]
         if not changes and self.order != now.order:  # rows in another order train to other weights
             raise _another("order of the classes or of the given samples")
         return changes
 
-    def _fixed(self, now: Inputs) -> list[tuple[str, Any, Any]]:
-        options = {**self.recipe, **now.recipe}
-        pairs = [(key, self.recipe.get(key), now.recipe.get(key)) for key in sorted(options)]
-        return [
-            *((_differing(f"recipe: {key}", before, after), before, after) for key, before, after in pairs),
-            (_differing("policy", self.policy, now.policy), self.policy, now.policy),
-            (_differing("seed", self.seed, now.seed), self.seed, now.seed),
-            (_differing("embedder", self.embedder, now.embedder), self.embedder, now.embedder),
-            (_differing("generator", self.generator, now.generator), self.generator, now.generator),
-            ("file of held-out texts (--holdout)", self.holdout, now.holdout),
-            ("wording of the prompts", self.prompts, now.prompts),
-            *(
-                (f"description of class {short(n)}", d, now.classes.get(n, d))
-                for n, d in self.classes.items()
-            ),
-        ]
-
-    def _new_classes(self, now: Inputs) -> list[str]:
-        gone = [name for name in self.classes if name not in now.classes]
-        if gone:
-            raise RunError(f"class {short(gone[0])} is gone from the task, and a run cannot forget a class")
-        return [f"class {short(name)} added" for name in now.classes if name not in self.classes]
-
     def _new_samples(self, now: Inputs) -> list[str]:
-        changes = []
         for name in now.classes:
-            then, new = set(self.given.get(name, ())), set(now.given.get(name, ()))
-            if then - new:
+            if set(self.given.get(name, ())).difference(now.given.get(name, ())):
                 raise RunError(
                     f"a given sample of class {short(name)} is gone or was changed; a run may gain given "
                     "samples, not lose them: put it back, or name another directory"
                 )
-            if new - then and name in self.classes:
-                samples = "sample" if len(new - then) == 1 else "samples"
-                changes.append(f"{len(new - then)} given {samples} of class {short(name)} added")
-        return changes
+        return [
+            f"{n} given sample{'s' * (n > 1)} of class {short(name)} added"
+            for name, n in self.grown(now).items()
+            if name in self.classes
+        ]
 
     def _raised(self, now: Inputs) -> list[str]:
         """Samples cannot be given back; a tighter cap on calls or money only ends generation sooner."""
@@ -309,11 +282,10 @@ class Inputs:
         verb = "changed" if tighter else "raised"
         return [] if then == new else [f"budget {verb} from {then} to {new}"]
 
-    def grown(self, now: Inputs) -> frozenset[str]:
-        """Classes that gained given samples."""
-        return frozenset(
-            name for name in now.classes if set(now.given.get(name, ())) - set(self.given.get(name, ()))
-        )
+    def grown(self, now: Inputs) -> dict[str, int]:
+        """The classes that gained given samples, and how many."""
+        gained = {name: set(now.given.get(name, ())) - set(self.given.get(name, ())) for name in now.classes}
+        return {name: len(hashes) for name, hashes in gained.items() if hashes}
 
 
 def _is_tighter(cap: Decimal | int | None, than: Decimal | int | None) -> bool:

@@ -81,7 +81,7 @@ class Reviews:
 
 @dataclass(frozen=True)
 class ReviewChanges:
-    """What changed since the last segment began, as folded texts."""
+    """What changed since the last segment began, as normalised texts."""
 
     rejected: tuple[str, ...] = ()
     restored: tuple[str, ...] = ()  # rejected before, and not any more
@@ -126,17 +126,6 @@ class ReviewChanges:
             (self.wanted, "accepted against the quality gate"),
         )
         return [f"{len(keys)} sample{'s' * (len(keys) > 1)} {what}" for keys, what in changes if keys]
-
-
-def check_rejected(
-    reject: Mapping[str, str], segments: Sequence[Event], outcomes: Sequence[RoundOutcome]
-) -> None:
-    """Refuse texts of `--reject` that the run does not have."""
-    if reject and not segments:
-        raise RunError("there is no sample to reject yet; --reject is for a run that was started")
-    present = {normalised_text(text) for outcome in outcomes for text in outcome.texts}
-    if set(reject) - present.union(*decided(segments)):
-        raise RunError("a text of --reject is not among the run's synthetic samples; copy it from there")
 
 
 def decided(segments: Sequence[Event]) -> tuple[set[str], set[str]]:

@@ -1,7 +1,7 @@
 """A run's journal and its log: what was bought, decided and changed, in the order in which it happened.
 
-Nothing in it is ever changed or deleted. Answers that were paid for are on the disk before anybody
-looks at them. A run that starts again reads its journal and goes on; readers may look at any time.
+Nothing in it is ever changed or deleted. Answers that were paid for are on the disk before they
+are used. A run that starts again reads its journal and goes on; readers may look at any time.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
 from adamab.errors import ImageError, RunError, TaskError, one_line, place, short, storable
 from adamab.providers.cache import Ask, Reply
 from adamab.providers.generators.base import Batch
-from adamab.providers.metering import Ledger, Spend, spent_in
+from adamab.providers.metering import Budget, Ledger, Spend, spent_in
 from adamab.providers.sqlite_file import TROUBLE, SqliteFile, WriterLock, error_code, is_damage
 from adamab.run.directory import ASIDE, JOURNAL, has_journal, has_set_aside, read_task, versions
 from adamab.run.resume import (
@@ -41,7 +41,7 @@ from adamab.run.resume import (
     outcome_to_json,
     save_checkpoint,
 )
-from adamab.run.reviews import REVIEWS, ReviewChanges, Reviews, check_rejected, decided
+from adamab.run.reviews import REVIEWS, ReviewChanges, Reviews, decided
 from adamab.task.image_folders import image_at
 from adamab.task.images import references_in
 from adamab.task.spec import Task
@@ -77,30 +77,20 @@ _SELECT = {
 }
 
 
-@dataclass(frozen=True)
-class Row:
-    """One row: its number in its table, when it was written, and what it says."""
-
-    number: int
-    at: float  # seconds since 1970
-    keys: tuple[Any, ...]
-    data: Any
-    blob: bytes | None
-
-
 SEGMENT, CHOICE, ROUND, STOPPED, FINISHED = "segment", "choice", "round", "stopped", "finished"
-STARTED = "started"  # how, for whoever goes on with the run
+STARTED = "started"  # with which settings, to resume without naming them
 _AT_ONCE = 500  # events in memory, however long the run is
 
 
 @dataclass(frozen=True)
 class Event:
-    """One line of the journal."""
+    """One row of the journal."""
 
-    seq: int
+    seq: int  # its number in its table
     at: float  # seconds since 1970
-    kind: str
+    kind: str  # of an event; the class of an answer or a batch
     data: dict[str, Any]
+    blob: bytes | None = None
 
 
 class Journal(SqliteFile, contextlib.AbstractContextManager["Journal", None]):
@@ -121,8 +111,8 @@ class Journal(SqliteFile, contextlib.AbstractContextManager["Journal", None]):
         try:
             fresh = not self.exists()
             if not fresh:
-                # Reading only: whoever closes a connection that can write may empty SQLite's log
-                # into a file that turns out to be damaged or somebody else's.
+                # Reading only: closing a connection that can write may empty SQLite's log
+                # into a file that turns out to be damaged or not ours.
                 self._db = self._open_existing("ro", whole=True)
                 fresh = self._check_ours(self._db)
             if writing or fresh:
@@ -224,7 +214,7 @@ class Journal(SqliteFile, contextlib.AbstractContextManager["Journal", None]):
             db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             db.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
 
-    def rows(self, table: str, where: str = "", values: Sequence[Any] = ()) -> Iterator[Row]:
+    def rows(self, table: str, where: str = "", values: Sequence[Any] = ()) -> Iterator[Event]:
         """Rows, each checked against its checksum."""
         with self._database() as db:
             rows = db.execute(f"{_SELECT[table]} {where}", tuple(values)).fetchall()
@@ -234,7 +224,7 @@ class Journal(SqliteFile, contextlib.AbstractContextManager["Journal", None]):
                 content = json.loads(data)
             except ValueError:
                 raise self._damaged("a row was changed") from None
-            yield Row(number, at, tuple(keys), content, blob)
+            yield Event(number, at, keys[0], content, blob)
 
     def note(self, kind: str, data: dict[str, Any], *, durable: bool = False) -> None:
         """Add an event."""
@@ -257,8 +247,7 @@ class Journal(SqliteFile, contextlib.AbstractContextManager["Journal", None]):
     def _events(self, kinds: Sequence[str], after: int, most: int, order: str = "seq") -> Iterator[Event]:
         marks = ", ".join("?" * len(kinds))
         where = "WHERE seq > ?" + (f" AND kind IN ({marks})" if kinds else "") + f" ORDER BY {order} LIMIT ?"
-        for row in self.rows("events", where, (after, *kinds, most)):
-            yield Event(row.number, row.at, row.keys[0], row.data)
+        return self.rows("events", where, (after, *kinds, most))
 
     def is_blank(self) -> bool:
         """Whether nothing has been generated or finished yet."""
@@ -327,54 +316,32 @@ def _crc(keys: Sequence[Any], at: float, text: str, blob: bytes | None) -> int:
     return zlib.crc32(blob or b"", zlib.crc32(json.dumps([*keys, at, text]).encode()))
 
 
-def _batch(row: Row) -> Batch:
+def _batch(row: Event) -> Batch:
     vectors, data = None, row.data
     if row.blob is not None:
         vectors = np.frombuffer(row.blob, "<f4").reshape(data["shape"]).astype(np.float32)
     return Batch(tuple(data["texts"]), vectors, data["closed"], data["refused"], data["rejected"])
 
 
-class RunLog(Protocol):
-    """What was decided before, perhaps in an earlier process, and where to write down what is decided now."""
+class RunLog:
+    """What lies behind a run (`resume`), and where what happens now is written down.
 
-    @property
-    def resume(self) -> ResumeState:
-        """What lies behind."""
-
-    def decided(self, round_: int) -> str | None:
-        """The class that the round chose, if that is known."""
-
-    def decide(self, round_: int, class_name: str) -> None:
-        """The round chooses this class; called before anything is bought for it."""
-
-    def outcome(self, round_: int) -> RoundOutcome | None:
-        """How the round ended, if it ended."""
-
-    def end(self, outcome: RoundOutcome, checkpoint: Callable[[], Checkpoint]) -> None:
-        """The round has ended; `checkpoint` gives the state that it leaves."""
-
-
-class NullRunLog:
-    """Nothing is known and nothing is written down."""
+    This one knows nothing and writes nothing: that of a fit in memory.
+    """
 
     resume = ResumeState()
 
-    def decided(self, round_: int) -> str | None:
-        """Nothing is known."""
-        return None
-
     def decide(self, round_: int, class_name: str) -> None:
-        """Nothing is kept."""
-
-    def outcome(self, round_: int) -> RoundOutcome | None:
-        """Nothing is known."""
-        return None
+        """Write down which class the round chooses; called before anything is bought for it."""
 
     def end(self, outcome: RoundOutcome, checkpoint: Callable[[], Checkpoint]) -> None:
-        """Nothing is kept."""
+        """Write down how a round ended; `checkpoint` gives the state that it leaves."""
 
 
-class JournalRunLog(contextlib.AbstractContextManager["JournalRunLog", None]):
+IN_MEMORY = RunLog()
+
+
+class JournalRunLog(RunLog, contextlib.AbstractContextManager["JournalRunLog", None]):
     """The run in `directory`, held by this process alone until the context ends.
 
     `replayed` says how many rounds were there already, `changes` what was changed on purpose since,
@@ -413,24 +380,15 @@ class JournalRunLog(contextlib.AbstractContextManager["JournalRunLog", None]):
             self._is_idle = self._is_new and self.journal.is_blank() and self.ledger.spent().calls == 0
 
     def _tidy(self) -> None:
-        if self._is_idle:  # and still locked, so that nobody else has begun here
+        if self._is_idle:  # and still locked, so that no other run has begun here
             shutil.rmtree(self.directory, ignore_errors=True)
-
-    def decided(self, round_: int) -> str | None:
-        """The class that the round chose, if that is known."""
-        return self.choices.get(round_)
 
     def decide(self, round_: int, class_name: str) -> None:
         """Write a choice down."""
-        self.choices[round_] = class_name
         self.journal.note(CHOICE, {"round": round_, "class": class_name})
 
-    def outcome(self, round_: int) -> RoundOutcome | None:
-        """How the round ended, if it ended."""
-        return self._outcomes.get(round_)
-
     def end(self, outcome: RoundOutcome, checkpoint: Callable[[], Checkpoint]) -> None:
-        """Write a round down, and now and then a checkpoint."""
+        """Write a round down, and every so many rounds a checkpoint."""
         self.journal.note(ROUND, outcome_to_json(outcome))
         if outcome.record.round % self.checkpoint_rounds == 0:
             save_checkpoint(self.directory, checkpoint(), outcome, self._segment)
@@ -440,13 +398,22 @@ class JournalRunLog(contextlib.AbstractContextManager["JournalRunLog", None]):
         segments = list(self.journal.events(SEGMENT))
         then = Inputs.from_json(segments[-1].data["inputs"]) if segments else None
         if then is not None and then != inputs and self.journal.is_blank():
-            then = None  # a first try that got nowhere binds nobody: vectors that it bought are kept
+            then = None  # a first try that got nowhere binds nothing; vectors that it bought are kept
         changes = [] if then is None else then.changes_to(inputs)
         rounds = [(event.seq, outcome_from_json(event.data)) for event in self.journal.events(ROUND)]
         outcomes = [] if then is None else [outcome for _, outcome in rounds]
         reviewed = ReviewChanges()
         if reject or (self.directory / REVIEWS).exists():
-            reviewed = self._reviewed([] if then is None else segments, outcomes, reject)
+            began = [] if then is None else segments
+            reviews = Reviews(self.directory)
+            classes = {normalised_text(text): o.record.chosen or "" for o in outcomes for text in o.texts}
+            if set(reject).difference(classes, *decided(began)):
+                raise RunError(
+                    "a text of --reject is not among the run's synthetic samples; copy it from there"
+                )
+            for key, text in reject.items():  # so that one file has all that people decided
+                reviews.add(text, classes.get(key, ""), "reject")
+            reviewed = ReviewChanges.of(began, outcomes, reviews.latest())
         if then is not None:
             changes += reviewed.in_words()
         if then is None or changes:
@@ -473,21 +440,10 @@ class JournalRunLog(contextlib.AbstractContextManager["JournalRunLog", None]):
             wanted=frozenset(wanted),
             reopened={name: r for segment in segments for name, r in segment.data["reopened"].items()},
             batches=self.journal.first_batches,
+            choices={e.data["round"]: e.data["class"] for e in self.journal.events(CHOICE, after=start)},
         )
-        self.choices = {e.data["round"]: e.data["class"] for e in self.journal.events(CHOICE, after=start)}
-        self._outcomes = {outcome.record.round: outcome for outcome in replayed}
         self.complete = any(True for _ in self.journal.events(FINISHED, after=start, most=1))
         return changes
-
-    def _reviewed(
-        self, segments: Sequence[Event], outcomes: Sequence[RoundOutcome], reject: Mapping[str, str]
-    ) -> ReviewChanges:
-        check_rejected(reject, segments, outcomes)
-        reviews = Reviews(self.directory)
-        classes = {normalised_text(text): o.record.chosen or "" for o in outcomes for text in o.texts}
-        for key, text in reject.items():  # so that there is one place to look for what people think
-            reviews.add(text, classes.get(key, ""), "reject")
-        return ReviewChanges.of(segments, outcomes, reviews.latest())
 
 
 def _set_aside(path: Path) -> None:
@@ -495,7 +451,10 @@ def _set_aside(path: Path) -> None:
 
     A run in which nothing has happened is no reason to give up what was set aside before it.
     """
-    worthless = has_set_aside(path) and _is_blank(path)
+    worthless = has_set_aside(path) and not has_journal(path)
+    if has_set_aside(path) and has_journal(path):
+        with contextlib.suppress(RunError), Journal(path) as journal:  # a damaged one is kept
+            worthless = journal.is_blank()
     try:
         for name, aside in ASIDE.items():
             if worthless:
@@ -508,12 +467,11 @@ def _set_aside(path: Path) -> None:
         raise RunError(f"{place(path)}: cannot be written ({error.strerror})") from None
 
 
-def _is_blank(path: Path) -> bool:
-    try:
-        with Journal(path) as journal:
-            return journal.is_blank()
-    except RunError:
-        return not has_journal(path)  # one that is damaged may be worth something to somebody
+def budget_of_run(path: Path) -> Budget:
+    """The caps that the run in `path` has."""
+    with Journal(path) as journal:
+        segment = journal.last(SEGMENT)
+    return Budget() if segment is None else budget_from_json(segment.data["inputs"]["budget"])
 
 
 def task_to_go_on(directory: Path) -> Task:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from adamab.errors import EmbedderError
 from adamab.method.views import View
 from adamab.providers.async_bridge import run_sync
 from adamab.providers.embedders.base import Embedded, Embedder, Item, Kind
+from adamab.providers.generators.base import Generator
 from adamab.providers.image_store import ImageStore
 from adamab.providers.registry import embedder_key
 from adamab.task.recipe import Recipe
@@ -30,6 +31,7 @@ Dtype = TypeVar("Dtype", bound=np.generic)
 _SPARE = 8  # an eighth more room than needed: each row is copied about nine times, however many there are
 
 
+@dataclass
 class GrowingRows(Generic[Dtype]):
     """Rows to which others are added at the end, mostly without copying those that are there.
 
@@ -38,25 +40,25 @@ class GrowingRows(Generic[Dtype]):
         array([1, 2, 3])
     """
 
-    def __init__(self, rows: NDArray[Dtype]) -> None:
-        self._room = self._rows = rows
+    rows: NDArray[Dtype]
+    _room: NDArray[Dtype] | None = None  # what `rows` are the filled part of
 
     def add(self, rows: NDArray[Any]) -> NDArray[Dtype]:
         """All rows with these; an array without rows takes over their shape and kind.
 
         What was handed out before stays as it was.
         """
-        filled = len(self._rows)
+        filled = len(self.rows)
         if not filled:
-            self._room = self._rows = rows
-            return self._rows
+            self.rows = rows
+            return rows
         needed = filled + len(rows)
-        if needed > len(self._room):
-            self._room = np.empty((needed + needed // _SPARE, *rows.shape[1:]), self._rows.dtype)
-            self._room[:filled] = self._rows
+        if self._room is None or needed > len(self._room):
+            self._room = np.empty((needed + needed // _SPARE, *rows.shape[1:]), self.rows.dtype)
+            self._room[:filled] = self.rows
         self._room[filled:needed] = rows
-        self._rows = self._room[:needed]
-        return self._rows
+        self.rows = self._room[:needed]
+        return self.rows
 
 
 Floats = NDArray[np.float32]
@@ -76,20 +78,20 @@ class DescribedClasses:
 ClassDescriber = Callable[[NDArray[np.bool_]], "DescribedClasses | None"]
 
 
+@dataclass(eq=False)
 class TrainingSet:
     """Samples in the order in which they came; grows by whole batches."""
 
-    def __init__(self, n_classes: int, describe_classes: ClassDescriber, *, has_texts: bool = True) -> None:
-        self.n_classes = n_classes
-        self.describe_classes = describe_classes
-        self.has_texts = has_texts  # False where samples are vectors only
-        self.copies = False  # True where synthetic samples are near copies of given ones
-        self.texts: list[str] = []
-        self.keys: set[str] = set()  # folded texts
-        self.class_index: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-        self.given: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
-        self.views: dict[str, Floats] = {}
-        self._growing: dict[str, GrowingRows[Any]] = {}
+    n_classes: int
+    describe_classes: ClassDescriber
+    has_texts: bool = True  # False where samples are vectors only
+    copies: bool = False  # True where synthetic samples are near copies of given ones
+    texts: list[str] = field(default_factory=list)
+    keys: set[str] = field(default_factory=set)  # normalised texts
+    class_index: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    given: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    views: dict[str, Floats] = field(default_factory=dict)
+    _growing: dict[str, GrowingRows[Any]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.class_index)
@@ -118,9 +120,9 @@ class TrainingSet:
         """(K,) samples per class."""
         return np.bincount(self.class_index, minlength=self.n_classes)
 
-    def texts_of(self, class_index: int, *, given: bool) -> tuple[str, ...]:
-        """Texts of one class and one source."""
-        rows = np.flatnonzero((self.class_index == class_index) & (self.given == given))
+    def given_texts(self, class_index: int) -> tuple[str, ...]:
+        """The given samples of a class; none where samples are vectors only."""
+        rows = np.flatnonzero((self.class_index == class_index) & self.given)
         return tuple(self.texts[i] for i in rows) if self.has_texts else ()
 
     def canonical(self) -> TrainingSet:
@@ -139,12 +141,15 @@ class TrainingSet:
         return self._some(np.flatnonzero(self.given))
 
     def _some(self, rows: NDArray[np.intp]) -> TrainingSet:
-        copy = TrainingSet(self.n_classes, self.describe_classes, has_texts=self.has_texts)
-        copy.copies = self.copies
-        copy.texts = [self.texts[i] for i in rows] if self.has_texts else []
-        copy.class_index, copy.given = self.class_index[rows], self.given[rows]
-        copy.views = {name: matrix[rows] for name, matrix in self.views.items()}
-        return copy
+        return replace(
+            self,
+            texts=[self.texts[i] for i in rows] if self.has_texts else [],
+            keys=set(),
+            class_index=self.class_index[rows],
+            given=self.given[rows],
+            views={name: matrix[rows] for name, matrix in self.views.items()},
+            _growing={},
+        )
 
     @property
     def pooled(self) -> str:
@@ -215,12 +220,23 @@ class TaskEmbedder:
         self._widths: dict[str, int] = {}  # by view
         self._described: dict[tuple[bool, ...], DescribedClasses] = {}  # by the samples that wordings quote
 
-    def training_set(self) -> TrainingSet:
-        """The given samples."""
+    def training_set(self, generator: Generator | None = None) -> TrainingSet:
+        """The given samples; with a generator of vectors a sample is its vector, without a text."""
         index = {name: i for i, name in enumerate(self._task.class_names)}
-        samples = TrainingSet(len(index), self.describe_classes)
+        samples = TrainingSet(
+            len(index),
+            self.describe_classes,
+            has_texts=generator is None or not generator.yields_vectors,
+            copies=generator is not None and generator.copies,
+        )
         items = [embedder_key(s, self._embedder, self._task.prompts) for s in self._task.samples]
-        views = self._embed(items, "query") if items else self._empty_views()
+        if items:
+            views = self._embed(items, "query")
+        else:
+            described = self.describe_classes(np.zeros(0, dtype=np.bool_)).views
+            views = {view: matrix[:0] for view, matrix in described.items()}
+        if not views:
+            raise EmbedderError("the task has no example and the embedder no vector of a class; add examples")
         samples.add(
             [index[s.class_name] for s in self._task.samples],
             views,
@@ -235,7 +251,7 @@ class TaskEmbedder:
         return self._embedder.api is not None
 
     async def embed_ahead(self, texts: Sequence[str]) -> Embedded:
-        """Views of new texts, for whoever waits for several things at once."""
+        """Views of new texts, without blocking."""
         items = self._items(texts)
         return self._checked(await self._embedder.embed(items, kind="query", views=self._views))
 
@@ -249,12 +265,11 @@ class TaskEmbedder:
         return [self._task.prompts.query_text(text) for text in texts]
 
     def _embed(self, items: Sequence[Item], kind: Kind) -> dict[str, Floats]:
-        answer = self._checked(run_sync(self._embedder.embed(items, kind=kind, views=self._views)))
-        self.overlong += int(answer.overlong.sum())
-        return answer.views
+        return self._checked(run_sync(self._embedder.embed(items, kind=kind, views=self._views))).views
 
     def _checked(self, answer: Embedded) -> Embedded:
         """Vectors of one width; those that a run has kept may be of another model under the same name."""
+        self.overlong += int(answer.overlong.sum())
         for view, matrix in answer.views.items():
             width = self._widths.setdefault(view, matrix.shape[1])
             if matrix.shape[1] != width:
@@ -265,12 +280,6 @@ class TaskEmbedder:
                     "and fit into another directory"
                 )
         return answer
-
-    def _empty_views(self) -> dict[str, Floats]:
-        views = self.describe_classes(np.zeros(0, dtype=np.bool_)).views
-        if not views:
-            raise EmbedderError("the task has no example and the embedder no vector of a class; add examples")
-        return {view: matrix[:0] for view, matrix in views.items()}
 
     def describe_classes(self, learned_from: NDArray[np.bool_]) -> DescribedClasses:
         """Wordings and vectors of the classes; they differ only where wordings quote examples.

@@ -22,8 +22,7 @@ from adamab.providers.metering import Budget, CallContext, Ledger, Price
 from adamab.providers.registry import open_embedder, open_generator, shared_images, shared_replies
 from adamab.run import directory as folder
 from adamab.run.gate import Holdout
-from adamab.run.resume import Inputs, budget_from_json
-from adamab.run.run_log import SEGMENT, STARTED, Journal
+from adamab.run.run_log import STARTED, Journal, budget_of_run
 from adamab.task.image_folders import read_references
 from adamab.task.recipe import Recipe
 from adamab.task.spec import Task, join_spec, split_spec
@@ -109,7 +108,7 @@ class FitSetup:
 
     task: Task
     settings: FitSettings
-    budget: Budget  # without a cap where nobody named one
+    budget: Budget  # without a cap where none was named
     recipe: Recipe  # as the fit follows it: for the task's modality, and within the budget
     embedder: Embedder
     embedder_spec: str  # empty for an object without one
@@ -146,19 +145,6 @@ class FitSetup:
                 replies = journal if replies is None else ChainedReplies(journal, replies)
         return CallContext(self.budget, self.settings.prices, ledger, replies, journal, stop)
 
-    def inputs(self) -> Inputs:
-        """What must be the same when the run is resumed."""
-        return Inputs.of(
-            self.task,
-            self.settings.recipe,
-            self.budget,
-            policy=self.settings.policy,
-            seed=self.settings.seed,
-            embedder=self.embedder.fingerprint,
-            generator="none" if self.generator is None else self.generator.fingerprint,
-            holdout=None if self.holdout is None else self.holdout.digest,
-        )
-
 
 def check_holdout(setup: FitSetup) -> None:
     """Refuse a task whose own examples are among the samples to be kept out."""
@@ -174,8 +160,13 @@ def check_holdout(setup: FitSetup) -> None:
 def set_up(task: Task, settings: FitSettings, *, images: ImageStore | None = None) -> FitSetup:
     """Open what the settings name, and check that it goes with the task.
 
-    A run that is resumed keeps its budget where the settings name none. `images` is where generated
-    images are put, if neither in the run's directory nor in a temporary folder.
+    Args:
+        task: classes, given samples and prompts.
+        settings: a run that is resumed keeps its budget where they name none.
+        images: where generated images are put, if neither in the run's directory nor in a temporary folder.
+
+    Returns:
+        What a fit, a dry run and a comparison start from.
     """
     budget = settings.budget or Budget()
     if settings.run_dir is not None:
@@ -187,23 +178,25 @@ def set_up(task: Task, settings: FitSettings, *, images: ImageStore | None = Non
     if isinstance(holdout, str):
         holdout = Holdout.read(holdout, task.modality)
     if isinstance(reject, Path):
-        reject = rejected_samples(reject, task)
+        is_image = task.modality == "image"
+        reject = tuple(read_references(reject) if is_image else (row.text for row in read_texts(reject)))
     if images is None and task.modality == "image":
-        shared = shared_images() if settings.cache else None
-        if settings.run_dir is None:
-            images = temporary_store(shared=shared)
-        else:
-            images = ImageStore(settings.run_dir / IMAGES, shared=shared)
+        shared, run_dir = shared_images() if settings.cache else None, settings.run_dir
+        images = ImageStore(run_dir / IMAGES, shared=shared) if run_dir else temporary_store(shared=shared)
     recipe = within_budget(settings.recipe.for_modality(task.modality), budget)
     embedder = open_embedder(settings.embedder, cache=settings.cache)
     generator = open_generator(settings.generator, seed=settings.seed)
     generator_spec = "none"
     if generator is not None:
-        _check_generator(generator, task, reject)
-        # Its fingerprint depends on what it is told.
+        if not generator.yields_vectors and generator.modality != task.modality:
+            raise GeneratorError(
+                f"the generator makes {generator.modality}s and the task is of {task.modality}s; "
+                "name another with --generator"
+            )
+        # Its fingerprint depends on these settings.
         generator.configure(Settings(task.prompts, settings.seed, recipe, images))
-        named = isinstance(settings.generator, str)
-        generator_spec = str(settings.generator) if named else generator.fingerprint
+        spec = settings.generator
+        generator_spec = spec if isinstance(spec, str) else generator.fingerprint
     return FitSetup(
         task=task,
         settings=settings,
@@ -226,33 +219,8 @@ def within_budget(recipe: Recipe, budget: Budget) -> Recipe:
     return recipe.with_options(augmentation_rounds=math.ceil(budget.samples / recipe.batch))
 
 
-def rejected_samples(path: Path, task: Task) -> tuple[str, ...]:
-    """The samples of a file that should not be trained on: texts, or references or paths of images."""
-    if task.modality == "image":
-        return tuple(read_references(path))
-    return tuple(row.text for row in read_texts(path))
-
-
-def _check_generator(generator: Generator, task: Task, reject: tuple[str, ...]) -> None:
-    if generator.yields_vectors:
-        if reject:
-            raise RunError("vectors have no text to reject them by; --reject is for runs of texts")
-    elif generator.modality != task.modality:
-        raise GeneratorError(
-            f"the generator makes {generator.modality}s and the task is of {task.modality}s; "
-            "name another with --generator"
-        )
-
-
-def budget_of_run(run_dir: Path) -> Budget:
-    """The caps that the run in `run_dir` has."""
-    with Journal(run_dir) as journal:
-        segment = journal.last(SEGMENT)
-    return Budget() if segment is None else budget_from_json(segment.data["inputs"]["budget"])
-
-
 def store_settings(journal: Journal, run_dir: Path, settings: FitSettings) -> None:
-    """Write down how the run was started, where that has changed, so that it can be resumed without it."""
+    """Write down how the run was started, unless that is there already; see `stored_settings`."""
     embedder, generator, holdout = settings.embedder, settings.generator, settings.holdout
     data = {
         # Objects have no name to open them by, but for an embedder that was given one.
@@ -278,7 +246,7 @@ def stored_settings(run_dir: Path) -> FitSettings:
     with Journal(run_dir) as journal:
         last = journal.last(STARTED)
     if last is None or None in (last.data["embedder"], last.data["generator"]):
-        raise RunError(f"{place(run_dir)}: does not tell how it was started; name TASK and its options")
+        raise RunError(f"{place(run_dir)}: does not say how it was started; name TASK and its options")
     data = dict(last.data)
     base = Path(os.path.realpath(run_dir)) / data.pop("from")
     holdout = data.pop("holdout")
