@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import warnings
@@ -12,7 +11,7 @@ from dataclasses import replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,7 +28,6 @@ from adamab.model.new_class import NewClass, NewClassModel, load_new_class_model
 from adamab.model.predictor import Inference
 from adamab.providers.embedders.base import Embedder
 from adamab.providers.generators.base import Generator
-from adamab.providers.image_store import ImageStore
 from adamab.providers.metering import Budget
 from adamab.providers.registry import open_embedder
 from adamab.run import torch_required
@@ -37,58 +35,39 @@ from adamab.run.add_class import extended
 from adamab.run.directory import HISTORY, SUMMARY, SYNTHETIC, read_summary, spending
 from adamab.run.records import History, RoundRecord
 from adamab.task.image_folders import image_at
-from adamab.task.images import Image
 from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec, Modality, Sample, Task
 from adamab.task.words import checked
 
 if TYPE_CHECKING:
     from adamab.method.stacking import Estimate
-    from adamab.model.new_class import Reference
     from adamab.publish.model_card import Facts
 
 LARGEST = 1e12  # of a number in X: squares of many of them, or of inverses, are far from the limits
 
 
-def images_of(X: Sequence[Any]) -> list[Image]:
-    """The images that a list of paths names."""
+def samples_of(X: Sequence[Any], modality: Modality) -> list[Sample]:
+    """Texts or paths of images as samples without a label, checked one by one."""
+    if modality not in ("text", "image"):
+        raise TaskError(f"modality is {modality!r}; use 'text' or 'image'")
     if isinstance(X, str | PathLike):
-        raise TaskError("X is one path; give a list of paths")
-    for i, path in enumerate(X):
-        if not isinstance(path, str | PathLike):
-            raise TaskError(f"X[{i}] is {type(path).__name__}, not a path; give paths of images")
-    return [image_at(Path(path)) for path in X]
-
-
-def texts_of(X: Sequence[Any]) -> list[str]:
-    """The texts, checked one by one."""
-    if isinstance(X, str):
-        raise TaskError("X is one string; give a list of texts")
-    texts = list(X)
-    for i, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise TaskError(f"X[{i}] is {type(text).__name__}, not a text; ADAMABClassifier takes raw texts")
-        checked(text, f"X[{i}]", "the text")
-    return texts
-
-
-def check_magnitude(vectors: NDArray[np.float32]) -> None:
-    """Refuse vectors whose squares a computer cannot hold in single precision."""
-    most = float(np.abs(vectors).max(initial=0))
-    if most > LARGEST or 0 < most < 1 / LARGEST:
-        raise ValueError(
-            f"the largest number of X is {most:.3g}; scale X so that it is between {1 / LARGEST:g} and "
-            f"{LARGEST:g}"
-        )
+        raise TaskError("X is one string or path; give a list of texts or of paths")
+    for i, item in enumerate(X):
+        if not isinstance(item, str) and (modality == "text" or not isinstance(item, PathLike)):
+            wanted = "a text" if modality == "text" else "the path of an image"
+            raise TaskError(f"X[{i}] is {type(item).__name__}, not {wanted}; give a list of {modality}s")
+        if modality == "text":
+            checked(str(item), f"X[{i}]", "the text")
+    return [Sample(x, "") if modality == "text" else Sample.of_image(image_at(Path(x)), "") for x in X]
 
 
 def check_labels(labels: NDArray[Any]) -> None:
     """Refuse labels that are none."""
-    for i, label in enumerate(labels.tolist()):
-        if label is None:
-            raise TaskError(f"y[{i}] is None; give every sample a label or leave it out")
+    if None in labels.tolist():
+        missing = labels.tolist().index(None)
+        raise TaskError(f"y[{missing}] is None; give every sample a label or leave it out")
     with warnings.catch_warnings():
-        # With one or two samples a class, which is what this is for, it asks whether numbers are meant.
+        # With one or two samples per class, which is what this is for, it asks whether numbers are meant.
         warnings.filterwarnings("ignore", message="The number of unique classes is greater than 50%")
         check_classification_targets(labels)
 
@@ -104,24 +83,6 @@ def new_label(label: Any, known: NDArray[Any]) -> NDArray[Any]:  # (1,)
             "give one of their type"
         )
     return new
-
-
-def task_of(
-    rows: Sequence[Sample],
-    labels: NDArray[Any],
-    classes: NDArray[Any],
-    descriptions: Mapping[Any, str],
-    modality: Modality,
-) -> Task:
-    """The same as a task; labels of any type become names."""
-    unknown = [label for label in descriptions if label not in classes]
-    if unknown:
-        raise TaskError(f"description of {unknown[0]!r}, which is not among the labels")
-    specs = tuple(ClassSpec(str(label), descriptions.get(label)) for label in classes.tolist())
-    samples = tuple(
-        replace(row, class_name=str(label)) for row, label in zip(rows, labels.tolist(), strict=True)
-    )
-    return Task(specs, samples, modality=modality)
 
 
 def seed_of(random_state: Any) -> int:
@@ -140,90 +101,47 @@ def by_name(priors: Mapping[Any, float] | None) -> dict[str, float] | None:
     return {str(label): share for label, share in priors.items()}
 
 
-def labels_of(estimator: Any, answers: Answers) -> NDArray[Any]:
-    """The most probable labels, and "unknown" where that was asked for."""
-    labels: NDArray[Any] = estimator.classes_[answers.indices[:, 0]]
-    if answers.unknown is None:
-        return labels
-    if labels.dtype.kind != "U":  # numbers leave no room for a word
-        labels = labels.astype(object)
-    return np.where(answers.unknown, UNKNOWN, labels)
+class LabelsMixin(ClassifierMixin):  # type: ignore[misc]
+    """Predictions as labels; `_ask` of the estimator says how its samples become answers."""
 
+    def predict(
+        self, X: Any, *, priors: Mapping[Any, float] | None = None, unknown: float | None = None
+    ) -> NDArray[Any]:
+        """The most probable label of each sample; "unknown" for some, if `unknown` says how many.
 
-def sets_of(estimator: Any, answers: Answers) -> list[NDArray[Any]]:
-    """The labels of each prediction set."""
-    return [estimator.classes_[members] for members in answers.sets or ()]
+        Args:
+            X: samples, as `fit` takes them.
+            priors: how frequent labels are where predictions are used, as in `Classifier.predict`.
+            unknown: share of known samples that may be called unknown, as in `Classifier.predict`.
 
+        Returns:
+            (n,) labels.
+        """
+        answers = self._answers(X, Asked(priors=by_name(priors), unknown=unknown))
+        labels: NDArray[Any] = self.classes_[answers.indices[:, 0]]
+        if answers.unknown is None:
+            return labels
+        if labels.dtype.kind != "U":  # numbers leave no room for a word
+            labels = labels.astype(object)
+        return np.where(answers.unknown, UNKNOWN, labels)
 
-def read_history(directory: Path) -> History:
-    """The rounds of the run in `directory`; without them there is no such attribute."""
-    file = directory / HISTORY
-    if not file.is_file():
-        raise AttributeError(f"{place(directory)} holds no {HISTORY}, so the rounds of the fit are not known")
-    try:
-        with open(file, encoding="utf-8") as lines:
-            return History(RoundRecord.from_json(json.loads(line)) for line in lines)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        raise RunError(f"{place(file)}: is damaged; fit again") from None
+    def predict_sets(self, X: Any, *, coverage: float = 0.9) -> list[NDArray[Any]]:
+        """Labels of each sample of which one is right with that probability, the likeliest first.
 
+        Args:
+            X: samples, as `fit` takes them.
+            coverage: probability that the right label is in the set.
 
-def read_synthetic(directory: Path, images: ImageStore | None) -> tuple[Sample, ...]:
-    """The synthetic samples of the run in `directory`; `images` finds theirs."""
-    with open(directory / SYNTHETIC, encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in lines]
-    return tuple(
-        Sample(
-            row["text"], row["label"], "synthetic", image=None if images is None else images.find(row["text"])
-        )
-        for row in rows
-    )
+        Returns:
+            One array of labels per sample.
+        """
+        answers = self._answers(X, Asked.for_sets(coverage))
+        return [self.classes_[members] for members in answers.sets or ()]
 
-
-def read_estimate(directory: Path) -> Estimate | None:
-    """The out-of-fold estimate of the run in `directory`; without a run there is no such attribute."""
-    from adamab.method.stacking import Estimate
-
-    if not (directory / SUMMARY).is_file():
-        raise AttributeError(f"{place(directory)} holds no {SUMMARY}, so the estimate is not known")
-    known = read_summary(directory).get("estimate")
-    try:
-        return None if known is None else Estimate(**known)
-    except TypeError:
-        raise RunError(f"{place(directory / SUMMARY)}: is damaged; fit again") from None
-
-
-def models_with(side: NewClassModel, directory: Path) -> tuple[Classifier, ...]:
-    """The classifier in `directory` if `side` is good for it too: both come from one fit."""
-    with suppress(ModelFileError):  # nothing there yet, or nothing that could be gone on with
-        there = load_classifier(directory)
-        if _same(side, load_new_class_model(directory, there)):
-            return (there,)
-    return ()
-
-
-def _same(one: NewClassModel, other: NewClassModel) -> bool:
-    if (one.wording, one.with_examples, len(one.heads)) != (
-        other.wording,
-        other.with_examples,
-        len(other.heads),
-    ):
-        return False
-    heads = zip(one.heads, other.heads, strict=True)
-    return _same_reference(one.reference, other.reference) and all(
-        type(a) is type(b)
-        and a.arrays.keys() == b.arrays.keys()
-        and all(np.array_equal(array, b.arrays[name]) for name, array in a.arrays.items())
-        for a, b in heads
-    )
-
-
-def _same_reference(one: Reference | None, other: Reference | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return one.lack == other.lack and np.array_equal(one.logits, other.logits)
-
-
-Kind = TypeVar("Kind", bound="PersistenceMixin")
+    def _answers(self, X: Any, asked: Asked) -> Answers:
+        answers: Answers = self._ask(X, asked)
+        warn_of_too_few(self.classifier_.confidence, asked)
+        return answers
 
 
 class PersistenceMixin(BaseEstimator):  # type: ignore[misc]
@@ -231,18 +149,38 @@ class PersistenceMixin(BaseEstimator):  # type: ignore[misc]
 
     @cached_property
     def history_(self) -> History:
-        """Read when it is asked for, where `fit` has not set it: of a run, not of a saved classifier."""
-        return read_history(self._directory("history_"))
+        """Read from the run that was loaded or fitted into, where `fit` has not set it."""
+        file = self._file(HISTORY)
+        try:
+            with open(file, encoding="utf-8") as lines:
+                return History(RoundRecord.from_json(json.loads(line)) for line in lines)
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            raise RunError(f"{place(file)}: is damaged; fit again") from None
 
     @cached_property
     def estimate_(self) -> Estimate | None:
         """As `history_`."""
-        return read_estimate(self._directory("estimate_"))
+        from adamab.method.stacking import Estimate
 
-    def _directory(self, attribute: str) -> Path:
+        file = self._file(SUMMARY)
+        known = read_summary(file.parent).get("estimate")
+        try:
+            return None if known is None else Estimate(**known)
+        except TypeError:
+            raise RunError(f"{place(file)}: is damaged; fit again") from None
+
+    @cached_property
+    def new_class_(self) -> NewClassModel:
+        """What gives an added class its rows; of a saved classifier it is read when it is needed."""
+        return load_new_class_model(self._saved_in, self.classifier_)
+
+    def _file(self, name: str) -> Path:
         if not hasattr(self, "_saved_in"):
-            raise AttributeError(f"{type(self).__name__} has no {attribute} before it is fitted")
-        return Path(self._saved_in)
+            raise AttributeError(f"this {type(self).__name__} is not fitted yet")
+        file = Path(self._saved_in) / name
+        if not file.is_file():
+            raise AttributeError(f"{place(self._saved_in)} holds no {name}: a saved classifier, not a run")
+        return file
 
     def save(self, directory: str | PathLike[str]) -> None:
         """Write the classifier as safetensors and JSON; `adamab.load` reads it.
@@ -255,10 +193,10 @@ class PersistenceMixin(BaseEstimator):  # type: ignore[misc]
         classifier, folder = self._with_labels(), Path(directory)
         check_no_run(folder)
         side: NewClassModel | None = None
-        with contextlib.suppress(ModelFileError):  # loaded from where there was none
-            side = self._loaded_new_class()
+        with suppress(ModelFileError):  # loaded from where there was none
+            side = self.new_class_
         if side is not None:
-            save_new_class_model(side, folder, *models_with(side, folder), classifier)
+            save_new_class_model(side, folder, classifier)
         save(classifier, folder)
 
     def save_pretrained(
@@ -273,13 +211,19 @@ class PersistenceMixin(BaseEstimator):  # type: ignore[misc]
     ) -> str | None:
         """Write the classifier and a model card, and upload both if `push_to_hub` says so.
 
-        `repo_id` is the directory's name unless it is given. Other options are those of the Hub: token,
-        private, branch, create_pr, commit_message. Returns the address of the commit, if there is one.
         What `add_class` needs is left out, since it holds vectors of samples; `save` keeps it. A README.md
         that is there and was not made here stays.
 
-        The files name the embedder as you do. Where that tells a server or a folder of yours, nothing is
-        uploaded unless `share_embedder` says that it may be known.
+        Args:
+            save_directory: where the files go.
+            repo_id: the model's name on the Hub; the directory's name if None.
+            push_to_hub: upload them.
+            license: of the model, for its card.
+            share_embedder: upload although the embedder's name reveals a server or a folder of yours.
+            push_to_hub_kwargs: token, private, branch, create_pr and commit_message, for the Hub.
+
+        Returns:
+            The address of the commit, if there is one.
         """
         from adamab.publish.hub import check_no_run, check_public, push, write_folder
         from adamab.publish.model_card import model_card
@@ -297,27 +241,33 @@ class PersistenceMixin(BaseEstimator):  # type: ignore[misc]
         pretrained_model_name_or_path: str | PathLike[str],
         *,
         embedder: str | Embedder | None = None,
-        force_download: bool = False,
-        token: str | bool | None = None,
-        cache_dir: str | PathLike[str] | None = None,
-        local_files_only: bool = False,
-        revision: str | None = None,
+        **hub_options: Any,
     ) -> Self:
         """A classifier that predicts, from a folder or, if there is no such folder, from the Hub by its id.
 
-        `embedder` as in `adamab.load`; the rest is for the Hub and has no meaning for folders.
+        Args:
+            pretrained_model_name_or_path: the folder or the id.
+            embedder: as in `adamab.load`.
+            hub_options: force_download, token, cache_dir, local_files_only and revision, for the Hub alone.
+
+        Returns:
+            An estimator that predicts.
         """
         from adamab.publish.hub import model_folder
 
-        folder = model_folder(
-            pretrained_model_name_or_path,
-            force_download=force_download,
-            token=token,
-            cache_dir=cache_dir,
-            local_files_only=local_files_only,
-            revision=revision,
-        )
-        return opened(cls, folder, embedder)
+        return cls._opened(model_folder(pretrained_model_name_or_path, **hub_options), embedder)
+
+    @classmethod
+    def _opened(cls, directory: str | PathLike[str], embedder: str | Embedder | None) -> Self:
+        """The classifier in `directory` as an estimator."""
+        model = Inference.open(directory, embedder)
+        classifier = model.classifier
+        estimator = cls(embedder or classifier.embedder_spec, modality=model.modality)
+        labels = classifier.metadata.get("labels")
+        estimator.classes_ = np.array(labels if isinstance(labels, list) else list(classifier.classes))
+        estimator.classifier_ = classifier
+        estimator._saved_in = os.path.abspath(directory)
+        return estimator
 
     def _facts(self) -> Facts | None:
         """What a card can tell of the fit; nothing where the estimator was loaded."""
@@ -337,29 +287,11 @@ class PersistenceMixin(BaseEstimator):  # type: ignore[misc]
         classifier: Classifier = self.classifier_
         return replace(classifier, metadata={**classifier.metadata, "labels": labels})
 
-    def _loaded_new_class(self) -> NewClassModel:
-        if not hasattr(self, "new_class_"):  # a saved classifier, of which predictions need less
-            self.new_class_ = load_new_class_model(self._saved_in, self.classifier_)
-        side: NewClassModel = self.new_class_
-        return side
-
-
-def opened(kind: type[Kind], directory: str | PathLike[str], embedder: str | Embedder | None) -> Kind:
-    """The classifier in `directory` as an estimator of that kind."""
-    model = Inference.open(directory, embedder)
-    classifier = model.classifier
-    estimator = kind(embedder or classifier.embedder_spec, modality=model.modality)
-    labels = classifier.metadata.get("labels")
-    estimator.classes_ = np.array(labels if isinstance(labels, list) else list(classifier.classes))
-    estimator.classifier_ = classifier
-    estimator._saved_in = os.path.abspath(directory)
-    return estimator
-
 
 Floats = NDArray[np.float32]
 
 
-class ADAMABClassifier(ClassifierMixin, PersistenceMixin):  # type: ignore[misc]
+class ADAMABClassifier(LabelsMixin, PersistenceMixin):
     """A classifier for raw texts or images with any embedder and, if there is one, any generator.
 
     Parameters
@@ -385,7 +317,7 @@ class ADAMABClassifier(ClassifierMixin, PersistenceMixin):  # type: ignore[misc]
     ----------
     classes_ : the labels, sorted
     classifier_ : the `Classifier`, NumPy only
-    history_ : one record a round; of a run that was loaded, too
+    history_ : one record per round; of a run that was loaded, too
     estimate_ : out-of-fold accuracy on the given samples, or None; of a run that was loaded, too
     spent_ : calls, tokens and usd, in all, by purpose and by class
 
@@ -441,48 +373,48 @@ class ADAMABClassifier(ClassifierMixin, PersistenceMixin):  # type: ignore[misc]
         with torch_required():
             from adamab.run.fit import build_classifier, resume_run
             from adamab.run.settings import FitSettings, set_up
-        rows, labels = self._rows(X), np.asarray(y)
+        rows, labels = samples_of(X, self.modality), np.asarray(y)
         if len(rows) != len(labels):
             raise TaskError(f"{len(rows)} {self.modality}s and {len(labels)} labels; give one label each")
         check_labels(labels)
         classes = np.unique(labels)
-        settings = FitSettings(
-            embedder=self.embedder,
-            generator=self.generator,
-            policy=self.policy,
-            recipe=self.recipe,
-            budget=self.budget,
-            prices=self.prices,
-            # A run could not be resumed with another seed.
-            seed=0 if self.random_state is None and self.run_dir is not None else seed_of(self.random_state),
-            prefetch=self.prefetch,
-            device=self.device,
-            cache=self.cache,
-            run_dir=self.run_dir,
-        )
-        setup = set_up(task_of(rows, labels, classes, descriptions or {}, self.modality), settings)
+        # A run could not be resumed with another seed.
+        seed = 0 if self.random_state is None and self.run_dir is not None else seed_of(self.random_state)
+        shared = FitSettings.model_fields.keys() & self.get_params(deep=False).keys()
+        settings = FitSettings(seed=seed, **{name: getattr(self, name) for name in shared})
+        described = descriptions or {}
+        if unknown := [label for label in described if label not in classes]:
+            raise TaskError(f"description of {unknown[0]!r}, which is not among the labels")
+        # Labels of any type become names.
+        specs = tuple(ClassSpec(str(label), described.get(label)) for label in classes.tolist())
+        pairs = zip(rows, labels.tolist(), strict=True)
+        samples = tuple(replace(row, class_name=str(label)) for row, label in pairs)
+        setup = set_up(Task(specs, samples, modality=self.modality), settings)
         self.image_store_ = setup.images  # where synthetic images lie, which go with it if it is temporary
+        self.classes_ = classes
         with progress("embedding the samples", quiet=not self.verbose) as bar:
             on_round = round_counter(bar, setup.rounds)
             if settings.run_dir is None:
                 result = build_classifier(setup, setup.call_context(), on_round=on_round)
+                self.classifier_ = result.classifier
+                self.new_class_ = result.new_class
+                self.history_ = result.history
+                self.estimate_ = result.estimate
+                self.synthetic_ = result.synthetic
+                self.spent_ = spending(result.spent)
             else:
-                summary = resume_run(setup, on_round=on_round)
-        self.classes_ = classes
-        if settings.run_dir is None:
-            self.classifier_ = result.classifier
-            self.new_class_ = result.new_class
-            self.history_ = result.history
-            self.estimate_ = result.estimate
-            self.synthetic_ = result.synthetic
-            self.spent_ = spending(result.spent)
-        else:
-            self.classifier_ = load_classifier(settings.run_dir)
-            self.new_class_ = load_new_class_model(settings.run_dir, self.classifier_)
-            self.history_ = read_history(settings.run_dir)
-            self.estimate_ = read_estimate(settings.run_dir)
-            self.synthetic_ = read_synthetic(settings.run_dir, setup.images)
-            self.spent_ = summary["spent"]
+                self.spent_ = resume_run(setup, on_round=on_round)["spent"]
+                self._saved_in = os.path.abspath(settings.run_dir)
+                for name in ("history_", "estimate_", "new_class_"):  # of an earlier fit; read on demand
+                    self.__dict__.pop(name, None)
+                self.classifier_ = load_classifier(settings.run_dir)
+                find_image = (lambda text: None) if setup.images is None else setup.images.find
+                with open(settings.run_dir / SYNTHETIC, encoding="utf-8") as lines:
+                    written = [json.loads(line) for line in lines]
+                self.synthetic_ = tuple(
+                    Sample(row["text"], row["label"], "synthetic", image=find_image(row["text"]))
+                    for row in written
+                )
         self._n_fitted = len(classes)  # those that are added come after them
         return self
 
@@ -499,68 +431,38 @@ class ADAMABClassifier(ClassifierMixin, PersistenceMixin):  # type: ignore[misc]
         model = self._inference()
         label = new_label(name, self.classes_)
         spec = ClassSpec(str(label.tolist()[0]), description)
-        rows = [replace(row, class_name=spec.name) for row in self._rows(examples)]
+        rows = [replace(row, class_name=spec.name) for row in samples_of(examples, self.modality)]
         if description is None and not rows:
             raise TaskError(f"label {spec.name!r} has neither a description nor an example; give one of them")
-        self.classifier_ = extended(model, self._loaded_new_class(), spec, rows)
+        self.classifier_ = extended(model, self.new_class_, spec, rows)
         self.classes_ = np.concatenate([self.classes_, label])
         return self
-
-    def predict(
-        self,
-        X: Sequence[str] | Sequence[PathLike[str]],
-        *,
-        priors: Mapping[Any, float] | None = None,
-        unknown: float | None = None,
-    ) -> NDArray[Any]:
-        """The most probable label of each text or image; "unknown" for some, if `unknown` says how many.
-
-        `priors` and `unknown` are those of `Classifier.predict`.
-        """
-        return labels_of(self, self._answers(X, Asked(priors=by_name(priors), unknown=unknown)))
 
     def predict_proba(
         self, X: Sequence[str] | Sequence[PathLike[str]], *, priors: Mapping[Any, float] | None = None
     ) -> Floats:
-        """(n, K) probabilities, columns in the order of `classes_`; `priors` as in `Classifier`."""
-        return self._inference().predict_proba(self._rows(X), priors=by_name(priors))
-
-    def predict_sets(
-        self, X: Sequence[str] | Sequence[PathLike[str]], *, coverage: float = 0.9
-    ) -> list[NDArray[Any]]:
-        """Labels of each text or image of which one is right with that probability, the likeliest first."""
-        return sets_of(self, self._answers(X, Asked.for_sets(coverage)))
+        """(n, K) probabilities, columns in the order of `classes_`; `X` and `priors` as in `predict`."""
+        return self._inference().predict_proba(samples_of(X, self.modality), priors=by_name(priors))
 
     def embed(self, X: Sequence[str] | Sequence[PathLike[str]]) -> dict[str, Floats]:
         """What an exported model takes: a matrix (n, d) for each of its views, rows in the order of `X`.
 
         The view `words` is among them where the model has one, as a matrix that is mostly zeros.
         """
-        model, rows = self._inference(), self._rows(X)
+        model, rows = self._inference(), samples_of(X, self.modality)
         views = model.views(rows)
         if (vocabulary := model.classifier.vocabulary) is not None:
             views[WORDS] = vocabulary.transform([row.text for row in rows]).toarray()
         return views
 
-    def _answers(self, X: Sequence[str] | Sequence[PathLike[str]], asked: Asked) -> Answers:
-        answers = self._inference().answers(self._rows(X), asked)
-        warn_of_too_few(self.classifier_.confidence, asked)
-        return answers
+    def _ask(self, X: Sequence[str] | Sequence[PathLike[str]], asked: Asked) -> Answers:
+        return self._inference().answers(samples_of(X, self.modality), asked)
 
     def _inference(self) -> Inference:
         check_is_fitted(self)
         # Where words alone count, there is nothing to embed, and maybe no embedder.
-        return Inference(self.classifier_, self._open_embedder() if self.classifier_.views else None)
-
-    def _rows(self, X: Sequence[str] | Sequence[PathLike[str]]) -> list[Sample]:
-        if self.modality == "text":
-            return [Sample(text, "") for text in texts_of(X)]
-        if self.modality != "image":
-            raise TaskError(f"modality is {self.modality!r}; use 'text' or 'image'")
-        return [Sample.of_image(image, "") for image in images_of(X)]
-
-    def _open_embedder(self) -> Embedder:
-        return open_embedder(self.embedder, cache=self.cache)
+        needed = bool(self.classifier_.views)
+        return Inference(self.classifier_, open_embedder(self.embedder, cache=self.cache) if needed else None)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -576,10 +478,10 @@ def load(directory: str | PathLike[str], *, embedder: str | Embedder | None = No
     The embedder that the model remembers is opened, or the one given; if it is not the one that the
     model was fitted with, `FingerprintError` says so now rather than at the first wrong prediction.
     """
-    return opened(ADAMABClassifier, directory, embedder)
+    return ADAMABClassifier._opened(directory, embedder)
 
 
-class EmbeddingCalibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class EmbeddingCalibrator(LabelsMixin, BaseEstimator):  # type: ignore[misc]
     """The calibrator on vectors that you have already: one view, class means as the class side.
 
     Parameters
@@ -626,16 +528,25 @@ class EmbeddingCalibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with torch_required():
             from adamab.run.fit import fit_vectors
         vectors, labels = validate_data(self, X, y, dtype=np.float32)
-        check_magnitude(vectors)
+        most = float(np.abs(vectors).max(initial=0))
+        if most > LARGEST or 0 < most < 1 / LARGEST:
+            raise ValueError(
+                f"the largest number of X is {most:.3g}; scale X so that it is between {1 / LARGEST:g} and "
+                f"{LARGEST:g}"
+            )
         check_labels(labels)
         self.classes_, class_index = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y has {len(self.classes_)} class; a classifier needs at least two")
+        described = None if class_vectors is None else check_array(class_vectors, dtype=np.float32)
+        expected = (len(self.classes_), self.n_features_in_)
+        if described is not None and described.shape != expected:
+            raise ValueError(f"class_vectors has shape {described.shape}; one per label means {expected}")
         result = fit_vectors(
             vectors,
             class_index,
             classes=[ClassSpec(str(label)) for label in self.classes_],
-            class_vectors=None if class_vectors is None else self._class_vectors(class_vectors),
+            class_vectors=described,
             generator=self.generator,
             policy=self.policy,
             recipe=self.recipe,
@@ -671,33 +582,14 @@ class EmbeddingCalibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_ = np.concatenate([self.classes_, new])
         return self
 
-    def _class_vectors(self, class_vectors: ArrayLike) -> Floats:
-        vectors = check_array(class_vectors, dtype=np.float32)
-        expected = (len(self.classes_), self.n_features_in_)
-        if vectors.shape != expected:
-            raise ValueError(f"class_vectors has shape {vectors.shape}; one a label means {expected}")
-        return np.asarray(vectors)
-
-    def predict(
-        self, X: ArrayLike, *, priors: Mapping[Any, float] | None = None, unknown: float | None = None
-    ) -> NDArray[Any]:
-        """The most probable label of each vector; `priors` and `unknown` as in `ADAMABClassifier`."""
-        return labels_of(self, self._answers(X, Asked(priors=by_name(priors), unknown=unknown)))
-
     def predict_proba(self, X: ArrayLike, *, priors: Mapping[Any, float] | None = None) -> Floats:
-        """(n, K) probabilities, columns in the order of `classes_`; `priors` as in `ADAMABClassifier`."""
+        """(n, K) probabilities, columns in the order of `classes_`; `X` and `priors` as in `predict`."""
         classifier, views = self._ready(X)
         return classifier.predict_proba(views, priors=by_name(priors))
 
-    def predict_sets(self, X: ArrayLike, *, coverage: float = 0.9) -> list[NDArray[Any]]:
-        """Labels of each vector of which one is right with that probability, the likeliest first."""
-        return sets_of(self, self._answers(X, Asked.for_sets(coverage)))
-
-    def _answers(self, X: ArrayLike, asked: Asked) -> Answers:
+    def _ask(self, X: ArrayLike, asked: Asked) -> Answers:
         classifier, views = self._ready(X)
-        answers = classifier.answers(views, None, asked)
-        warn_of_too_few(classifier.confidence, asked)
-        return answers
+        return classifier.answers(views, None, asked)
 
     def _ready(self, X: ArrayLike) -> tuple[Classifier, dict[str, Floats]]:
         check_is_fitted(self)
