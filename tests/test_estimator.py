@@ -6,8 +6,8 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 import adamab
 from adamab import ADAMABClassifier, EmbeddingCalibrator, Recipe
@@ -43,12 +43,6 @@ def test_fit_predict_and_what_is_learned():
     assert clf.history_ == ()
 
 
-def test_labels_keep_their_type():
-    clf = texts_classifier().fit(TEXTS, [7] * 6 + [3] * 6)
-    assert clf.predict(["money please"]).dtype.kind == "i"
-    assert clf.predict(["money please"])[0] == 7
-
-
 def test_pipeline_cross_validation_and_clone():
     strip = FunctionTransformer(lambda texts: [t.strip() for t in texts])
     pipeline = Pipeline([("strip", strip), ("classify", texts_classifier())])
@@ -59,13 +53,6 @@ def test_pipeline_cross_validation_and_clone():
     copy = clone(texts_classifier(budget=5))
     assert copy.budget == 5
     assert not hasattr(copy, "classifier_")
-
-
-def test_arrays_in_a_pipeline():
-    x = np.repeat(np.eye(3), 6, axis=0) + 0.05 * np.random.default_rng(0).standard_normal((18, 3))
-    y = np.repeat(["a", "b", "c"], 6)
-    pipeline = make_pipeline(StandardScaler(), EmbeddingCalibrator(recipe=FAST, random_state=0))
-    assert cross_val_score(pipeline, x, y, cv=3).mean() > 0.9
 
 
 def test_arrays_with_noise_and_described_classes():
@@ -96,12 +83,6 @@ def test_it_works_inside_a_running_event_loop():
         return texts_classifier().fit(TEXTS, LABELS).predict(["money please"])
 
     assert asyncio.run(notebook())[0] == "refund"
-
-
-def test_estimators_are_picklable():
-    clf = texts_classifier().fit(TEXTS, LABELS)
-    again = pickle.loads(pickle.dumps(clf))
-    np.testing.assert_array_equal(again.predict_proba(TEXTS), clf.predict_proba(TEXTS))
 
 
 def test_an_interrupted_fit_with_a_run_directory_resumes_and_buys_nothing_twice(tmp_path):
@@ -165,24 +146,6 @@ def test_description_of_an_unknown_label():
         texts_classifier().fit(TEXTS, LABELS, descriptions={"churn": "leaves"})
 
 
-def test_random_state_may_be_a_generator_object():
-    x, y = np.eye(4), [0, 0, 1, 1]
-    state = np.random.RandomState(0)
-    assert EmbeddingCalibrator(recipe=FAST, random_state=state).fit(x, y).predict(x).shape == (4,)
-
-
-def test_noise_follows_the_random_state():
-    x, y = np.eye(6) + 0.1, [0, 0, 0, 1, 1, 1]
-
-    def linear(seed):
-        recipe = Recipe(checkpoints=(0,))
-        clf = EmbeddingCalibrator(recipe=recipe, generator="noise", budget=6, random_state=seed).fit(x, y)
-        return clf.classifier_.heads[0].linear
-
-    np.testing.assert_array_equal(linear(0), linear(0))
-    assert not np.array_equal(linear(0), linear(7))
-
-
 @pytest.mark.parametrize("vectors", [np.eye(3, 4), np.eye(2, 3), [[np.nan] * 4] * 2])
 def test_class_vectors_are_checked(vectors):
     with pytest.raises(ValueError, match=r"class_vectors|NaN"):
@@ -224,11 +187,11 @@ def test_priors_unknown_and_sets_of_texts():
     np.testing.assert_allclose(odds, 9, rtol=1e-3)  # six of each were given
     assert set(clf.predict(new, priors={"refund": 1.0})) == {"refund"}
     assert set(clf.predict(new, unknown=0.01)) - {"refund", "praise"} == {"unknown"}
-    told = "^the 12 held-out samples cannot vouch for a share of 0.99, so every set holds all classes; add"
-    with pytest.warns(UserWarning, match=told):
+    message = "^the 12 held-out samples cannot vouch for a share of 0.99, so every set holds all classes; add"
+    with pytest.warns(UserWarning, match=message):
         sets = clf.predict_sets(new, coverage=0.99)
-    assert [set(found) for found in sets] == [{"refund", "praise"}] * 3
-    assert [found[0] for found in clf.predict_sets(new, coverage=0.8)] == list(clf.predict(new))
+    assert [set(labels) for labels in sets] == [{"refund", "praise"}] * 3
+    assert [labels[0] for labels in clf.predict_sets(new, coverage=0.8)] == list(clf.predict(new))
     before = clf.embedder.calls
     for predict in (clf.predict, clf.predict_proba):
         with pytest.raises(TaskError, match="'odd', which is no class"):
@@ -241,10 +204,10 @@ def test_priors_unknown_and_sets_of_arrays_with_numbers_for_labels():
     clf = EmbeddingCalibrator(recipe=FAST, random_state=0).fit(x, np.repeat([10, 20, 30], 6))
     assert clf.predict(x, priors={20: 1.0}).tolist() == [20] * 18
     assert clf.predict_proba(x, priors={20: 0.5, 10: 0.25, 30: 0.25}).shape == (18, 3)
-    found = clf.predict(np.concatenate([x, np.full((1, 3), 1 / 3)]), unknown=0.9)
-    assert found.dtype == object
-    assert found[-1] == "unknown"
-    assert {20, 30} <= set(found.tolist())
+    labels = clf.predict(np.concatenate([x, np.full((1, 3), 1 / 3)]), unknown=0.9)
+    assert labels.dtype == object
+    assert labels[-1] == "unknown"
+    assert {20, 30} <= set(labels.tolist())
     sets = clf.predict_sets(x, coverage=0.9)
     assert all(labels.dtype.kind == "i" and len(labels) for labels in sets)
 
@@ -254,14 +217,6 @@ def test_one_example_a_class_has_no_confidence_but_priors():
     with pytest.raises(TaskError, match="two or more examples per class"):
         clf.predict_sets(["money please"])
     assert clf.predict(["money please"], priors={"praise": 1.0})[0] == "praise"
-
-
-def test_confidence_comes_back_from_disk(tmp_path):
-    clf = texts_classifier().fit(TEXTS, LABELS)
-    clf.save(tmp_path)
-    again = adamab.load(tmp_path, embedder=HashEmbedder())
-    assert again.classifier_.confidence == clf.classifier_.confidence
-    assert again.classifier_.confidence.n == 12
 
 
 def test_embed_gives_what_the_classifier_takes():
@@ -284,12 +239,6 @@ def test_embed_gives_what_the_classifier_takes():
         ADAMABClassifier().embed(new)
 
 
-def test_classes_whose_means_are_nothing_can_have_different_counts():
-    vectors = np.array([[1, 0], [-1, 0], [0, 1], [0, -1], [0, 0]], np.float32)
-    fitted = EmbeddingCalibrator().fit(vectors, [0, 0, 1, 1, 2])
-    assert np.isfinite(fitted.predict_proba(vectors)).all()
-
-
 def test_one_sample_a_class_of_many_numbered_classes():
     """It is what this is for: no warning, and everything that a fit gives goes on from there."""
     vectors = np.random.default_rng(0).standard_normal((31, 12)).astype(np.float32)
@@ -301,31 +250,6 @@ def test_one_sample_a_class_of_many_numbered_classes():
     assert (clf.predict(vectors) == np.arange(31)).all()
 
 
-@pytest.mark.parametrize("policy", ["adamab", "round-robin", "random"])
-def test_generation_goes_on_from_one_sample_a_class(policy):
-    x = np.random.default_rng(0).standard_normal((10, 12)).astype(np.float32)
-    clf = EmbeddingCalibrator(generator="noise", policy=policy, budget="30 samples", random_state=0)
-    assert (clf.fit(x, np.arange(10)).predict(x) == np.arange(10)).all()
-    assert sum(record.accepted for record in clf.history_) == 30
-
-
-@pytest.mark.parametrize("more", [1, 4])
-def test_more_samples_of_some_classes_do_not_drown_the_others(more):
-    """Twenty classes; six of them have more than one sample. Without folds nothing would be lost."""
-    rng = np.random.default_rng(2)
-    centres = rng.standard_normal((20, 60))
-
-    def around(labels):
-        return (centres[labels] + 1.2 * rng.standard_normal((len(labels), 60))).astype(np.float32)
-
-    labels, true = np.concatenate([np.arange(20), np.repeat(np.arange(6), more)]), np.arange(600) % 20
-    x, new = around(labels), around(true)
-    even = EmbeddingCalibrator(random_state=0).fit(x[:20], labels[:20]).predict(new)
-    found = EmbeddingCalibrator(random_state=0).fit(x, labels).predict(new)
-    assert (found == true).mean() > (even == true).mean() - 0.02
-    assert 0.2 < (found < 6).mean() < 0.5  # three tenths
-
-
 @pytest.mark.parametrize("noise", [0, 1e-4])
 def test_copies_do_not_make_the_estimate_better(noise):
     """Labels are drawn, so that nothing but a copy in training could tell a held-out sample's."""
@@ -333,9 +257,9 @@ def test_copies_do_not_make_the_estimate_better(noise):
     x, y = rng.standard_normal((24, 30)), np.arange(24) % 3
     once = EmbeddingCalibrator(recipe=FAST, random_state=0).fit(x, y).estimate_
     copied = np.repeat(x, 4, axis=0) + noise * rng.standard_normal((96, 30))
-    told = EmbeddingCalibrator(recipe=FAST, random_state=0).fit(copied, np.repeat(y, 4)).estimate_
-    assert told.n == once.n == 24
-    assert told.low < 1 / 3 < told.high
+    estimate = EmbeddingCalibrator(recipe=FAST, random_state=0).fit(copied, np.repeat(y, 4)).estimate_
+    assert estimate.n == once.n == 24
+    assert estimate.low < 1 / 3 < estimate.high
 
 
 @pytest.mark.parametrize("vectors", [False, True])
@@ -373,18 +297,3 @@ def test_the_length_of_vectors_does_not_matter(factor):
 def test_numbers_that_no_square_can_hold_are_refused(factor):
     with pytest.raises(ValueError, match=r"^the largest number of X is .*; scale X so that it is between"):
         EmbeddingCalibrator().fit(factor * np.eye(4), [0, 0, 1, 1])
-
-
-def test_one_long_vector_does_not_silence_the_estimate():
-    labels = np.repeat([0, 1, 2], 10)
-    x = 3 * np.eye(3, 16)[labels] + np.random.default_rng(0).standard_normal((30, 16))
-    x[0] *= 1e5
-    assert EmbeddingCalibrator(recipe=FAST, random_state=0).fit(x, labels).estimate_.n == 30
-
-
-@pytest.mark.parametrize("each", [1, 2, 3])
-def test_vectors_that_are_all_the_same_cannot_be_told_apart(each):
-    """An embedder may have one vector for all that it does not know, such as emoji."""
-    clf = EmbeddingCalibrator(random_state=0).fit(np.ones((2 * each, 600)), [0] * each + [1] * each)
-    np.testing.assert_allclose(clf.predict_proba(np.ones((1, 600))), [[0.5, 0.5]], atol=1e-3)
-    assert clf.estimate_ is None

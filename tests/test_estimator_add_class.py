@@ -1,6 +1,5 @@
 """`add_class` of the estimators."""
 
-import errno
 import pickle
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 import adamab
 from adamab import ADAMABClassifier, EmbeddingCalibrator, Recipe
 from adamab.errors import ModelFileError, TaskError
-from adamab.testing import HashEmbedder, PixelEmbedder
+from adamab.testing import HashEmbedder
 
 FAST = Recipe(checkpoints=(0, 5, 20))
 TEXTS = [
@@ -93,15 +92,6 @@ def test_a_saved_model_without_its_class_side(tmp_path):
     assert not (tmp_path / "copy" / "classes.safetensors").exists()
 
 
-def test_images(tmp_path, paint):
-    paths = paint(tmp_path / "given", {"red": 3, "green": 3, "blue": 4})
-    clf = ADAMABClassifier(PixelEmbedder(), recipe=FAST, random_state=0, modality="image", cache=False)
-    clf.fit(paths[:6], ["red"] * 3 + ["green"] * 3)
-    assert clf.add_class("blue", examples=paths[6:9]).predict(paths[9:]).tolist() == ["blue"]
-    with pytest.raises(TaskError, match="by their examples only"):
-        clf.add_class("grey", "grey images")
-
-
 @pytest.mark.parametrize("described", [False, True])
 def test_vectors(described):
     rng = np.random.default_rng(0)
@@ -117,48 +107,3 @@ def test_vectors(described):
     clf.add_class(2, vectors[~old][:3], class_vector=None if classes is None else classes[2])
     assert clf.classes_.tolist() == [0, 1, 2]
     assert np.mean(clf.predict(vectors) == index) > 0.9
-
-
-def test_killed_between_its_two_files_a_save_leaves_a_pair_that_works(tmp_path, monkeypatch):
-    fitted().save(tmp_path / "model")
-    clf = adamab.load(tmp_path / "model", embedder=HashEmbedder())
-    clf.add_class("question", "asks how", HOW)
-
-    def die(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(adamab.estimator, "save", die)
-        with pytest.raises(KeyboardInterrupt):
-            clf.save(tmp_path / "model")
-    left = adamab.load(tmp_path / "model", embedder=HashEmbedder())
-    assert left.classes_.tolist() == ["praise", "refund"]
-    assert left.add_class("spam", "sells cheap pills").classes_.tolist() == ["praise", "refund", "spam"]
-    clf.save(tmp_path / "model")
-    again = adamab.load(tmp_path / "model", embedder=HashEmbedder())
-    assert again.add_class("spam", "sells cheap pills").classes_.tolist()[2:] == ["question", "spam"]
-
-
-def test_what_adds_classes_is_never_said_to_be_of_another_fit(tmp_path, monkeypatch):
-    fitted().save(tmp_path / "model")
-    other = ADAMABClassifier(HashEmbedder(), recipe=FAST, random_state=1, cache=False)
-    other.fit(TEXTS[1:], LABELS[1:])
-    monkeypatch.setattr(adamab.estimator, "save", lambda *_: None)
-    other.save(tmp_path / "model")
-    with pytest.raises(ModelFileError, match="belongs to another model"):
-        adamab.load(tmp_path / "model", embedder=HashEmbedder()).add_class("question", "asks how")
-
-
-def test_a_full_disk_is_told(tmp_path, monkeypatch):
-    def full(path, content):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    clf = fitted()
-    clf.save(tmp_path / "model")
-    before = (tmp_path / "model" / "model.json").read_bytes()
-    monkeypatch.setattr("adamab.model.new_class.replace_file", full)
-    clf.add_class("question", "asks how")
-    monkeypatch.setattr(adamab.estimator, "save", lambda *_: None)  # there is room for the model
-    with pytest.raises(ModelFileError, match="No space left on device"):
-        clf.save(tmp_path / "model")
-    assert (tmp_path / "model" / "model.json").read_bytes() == before

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import pytest
 from safetensors import safe_open
@@ -50,8 +49,8 @@ def ends_the_same(runs):
 
 
 def test_it_saves_the_rounds_before_it(stopped, trained):
-    found = load_checkpoint(stopped.path, 1, rounds_of(stopped))
-    assert (found.round, found.n_model) == (4, 6)
+    checkpoint = load_checkpoint(stopped.path, 1, rounds_of(stopped))
+    assert (checkpoint.round, checkpoint.n_model) == (4, 6)
     assert ends_the_same(stopped)
     assert trained == [r for r in range(5, 9) if r <= stopped.left()["rounds"][-1]]
 
@@ -94,19 +93,6 @@ def test_one_that_is_no_good_is_ignored(both, tmp_path, trained, how):
     trained.clear()
     assert ends_the_same(both)
     assert trained[:5] == [1, 2, 3, 4, 5]
-
-
-def test_one_of_an_earlier_segment_is_ignored(stopped, tmp_path):
-    given = {
-        "refund": ["give me my money back", "i want a refund of the fee"],
-        "praise": ["what a lovely product", "i love your lovely team", "you are the best"],
-        "outage": ["the site is down again", "nothing loads, site down"],
-    }
-    shutil.copytree(stopped.path, tmp_path / "without")
-    (tmp_path / "without" / FILE_NAME).unlink()
-    stopped.fit(stopped.order(given), tmp_path / "without")
-    stopped.fit(stopped.order(given))
-    assert stopped.left() == stopped.left(tmp_path / "without")
 
 
 def test_one_newer_than_the_journal_is_ignored(stopped):

@@ -7,9 +7,9 @@ from adamab.errors import TaskError
 from adamab.model.confidence import confidence_of
 from adamab.model.predictor import Inference
 from adamab.providers.generators.base import Batch, Generator
-from adamab.run.fit import fit_task, fit_vectors
+from adamab.run.fit import fit_task
 from adamab.task.recipe import Recipe
-from adamab.task.spec import ClassSpec, Sample, Task
+from adamab.task.spec import Sample, Task
 from adamab.testing import HashEmbedder
 
 GIVEN = {
@@ -52,12 +52,12 @@ def test_the_temperature_is_in_the_heads_and_told(monkeypatch):
 def test_scores_of_sets_are_of_the_given_samples_alone_and_shares_of_all():
     alone, more = fit(), fit(generator=Writer())
     assert len(more.synthetic) == 12
-    told, without = more.classifier.confidence, alone.classifier.confidence
-    assert told.n == without.n == 9
-    assert (told.temperature, told.surprise) == (without.temperature, without.surprise)
-    assert told.strangeness != without.strangeness  # by folds that are as steep as the classifier
+    with_more, without = more.classifier.confidence, alone.classifier.confidence
+    assert with_more.n == without.n == 9
+    assert (with_more.temperature, with_more.surprise) == (without.temperature, without.surprise)
+    assert with_more.strangeness != without.strangeness  # by folds that are as steep as the classifier
     assert without.seen == (3.0, 3.0, 3.0)
-    assert told.seen == tuple(3 + 0.5 * more.synthetic_by_class[name] for name in GIVEN)
+    assert with_more.seen == tuple(3 + 0.5 * more.synthetic_by_class[name] for name in GIVEN)
     held_out = alone.held_out
     again = confidence_of(
         held_out.logits, held_out.class_index, np.full(3, 3), held_out.scale(), prior_exponent=0.0
@@ -87,33 +87,6 @@ def test_a_class_without_samples_counts_as_one():
     result = fit({**GIVEN, "outage": []})
     assert result.classifier.confidence.seen == (3.0, 3.0, 1.0)
     assert result.classifier.confidence.n == 6
-
-
-def test_vectors_have_a_confidence_too():
-    rng = np.random.default_rng(0)
-    y = np.repeat(np.arange(3), 5)
-    x = (np.eye(3, 8)[y] + 0.3 * rng.standard_normal((15, 8))).astype(np.float32)
-    result = fit_vectors(x, y, classes=[ClassSpec(name) for name in "abc"], recipe=FAST)
-    assert result.classifier.confidence.n == 15
-    assert result.held_out.logits.shape == (15, 3)
-
-
-def test_stating_what_is_true_does_no_harm_where_counts_differ():
-    """Twenty samples of one class and four of the others; new ones are as many of each."""
-    rng, better = np.random.default_rng(0), []
-    for _ in range(6):
-        centres = rng.standard_normal((4, 30))
-        y, new = np.repeat(np.arange(4), [20, 4, 4, 4]), np.repeat(np.arange(4), 100)
-        rows = [(centres[c] + 1.5 * rng.standard_normal((len(c), 30))).astype(np.float32) for c in (y, new)]
-        classes = [ClassSpec(name) for name in "abcd"]
-        model = fit_vectors(rows[0], y, classes=classes, recipe=Recipe(checkpoints=(0, 20))).classifier
-        assert 0 <= model.confidence.prior_exponent <= 1
-        plain, stated = (
-            (model.predict_proba({"pooled": rows[1]}, priors=priors).argmax(axis=1) == new).mean()
-            for priors in (None, dict.fromkeys("abcd", 0.25))
-        )
-        better.append(stated - plain)
-    assert np.mean(better) > -0.005
 
 
 def test_what_the_loss_alone_trained_follows_the_shares():

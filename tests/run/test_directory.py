@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 from pathlib import Path
@@ -9,18 +8,15 @@ import numpy as np
 import pytest
 
 from adamab.errors import MissingExtraError, RunError
-from adamab.method.stacking import Estimate
-from adamab.model import Classifier, Head, load
+from adamab.model import Classifier, Head
 from adamab.model.new_class import NewClassModel, Scatter
-from adamab.providers.metering import Budget, Spend
+from adamab.providers.metering import Spend
 from adamab.run import directory, run_log, torch_required
 from adamab.run.directory import SampleVectors
 from adamab.run.fit import FitResult
-from adamab.run.gate import Diversity
 from adamab.run.records import ClassScores, History, RoundRecord, Seconds
 from adamab.run.run_log import Journal
 from adamab.task import Sample, Task
-from adamab.task.recipe import Recipe
 
 TASK = Task.from_mapping({"no": ["a"], "yes": ["b"]})
 
@@ -32,51 +28,19 @@ def result() -> FitResult:
     return FitResult(
         Classifier(classes=("no", "yes"), heads=(head,), embedder_spec="npz:x"),
         History([record]),
-        (Sample("é", "no", "synthetic"), Sample("d", "no", "synthetic")),
-        Estimate(0.5, 0.1, 0.9, 2),
-        {"no": "recording exhausted"},
-        0,
-        synthetic_by_class={"no": 2, "yes": 0},
-        diversity=(Diversity(None, 0.25), Diversity(None, None)),
+        (Sample("é", "no", "synthetic"),),
         vectors=SampleVectors(*[np.zeros((0, 2), np.float16)] * 3),
         new_class=NewClassModel(heads=(Scatter(scale=1.0),)),
-        spent={("generate", "no"): Spend(2, 3_000_000, 10, 20), ("embed", None): Spend(1, 500, 7, 0, 1)},
     )
 
 
-@pytest.fixture
-def summary(result):
-    return directory.summarise(
-        TASK,
-        result,
-        Recipe(),
-        policy="adamab",
-        generator="replay:x",
-        budget=Budget(samples=2),
-        seed=3,
-        seconds=1.23456,
+SUMMARY = {"format": directory.FORMAT, "seed": 3}
+
+
+def test_spending_adds_up():
+    spent = directory.spending(
+        {("generate", "no"): Spend(2, 3_000_000, 10, 20), ("embed", None): Spend(1, 500, 7, 0, 1)}
     )
-
-
-def test_what_a_run_holds(tmp_path, result, summary):
-    path = tmp_path / "deep" / "run"
-    directory.write_results(path, TASK, result, summary)
-    assert sorted(os.listdir(path)) == sorted(directory.RESULTS)
-    assert load(path).classes == ("no", "yes")
-    found = directory.read_summary(path)
-    assert found == summary
-    assert (found["seed"], found["seconds"], found["synthetic"], found["given"]) == (3, 1.235, 2, 2)
-    assert found["budget"] == "2 samples"
-    assert found["estimate"]["accuracy"] == 0.5
-    assert found["recipe"]["name"] == "default"
-    assert found["diversity"]["no"] == {"given": None, "synthetic": 0.25}
-    lines = (path / "synthetic.jsonl").read_text("utf-8").splitlines()
-    assert json.loads(lines[0]) == {"label": "no", "text": "é"}
-    assert os.listdir(tmp_path / "deep") == ["run"]
-
-
-def test_spending_adds_up(summary):
-    spent = summary["spent"]
     assert (spent["calls"], spent["usd"], spent["unsettled"]) == (3, 0.0030005, 1)
     assert spent["by_purpose"]["embed"]["input_tokens"] == 7
     assert spent["by_class"] == {
@@ -84,11 +48,11 @@ def test_spending_adds_up(summary):
     }
 
 
-def test_a_run_is_taken_up_unless_there_is_no_journal(tmp_path, result, summary):
+def test_a_run_is_resumed_unless_there_is_no_journal(tmp_path, result):
     path = tmp_path / "run"
     path.mkdir()  # an empty directory is free
     directory.check_place(path)
-    directory.write_results(path, TASK, result, summary)
+    directory.write_results(path, TASK, result, SUMMARY)
     with pytest.raises(RunError, match="--overwrite"):
         directory.check_place(path)
     directory.check_place(path, overwrite=True)
@@ -111,7 +75,7 @@ def test_a_journal_set_aside_can_still_be_read(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"{}", b"[]", b"{", b"\xff", b"[" * 100_000])
-def test_foreign_directories_are_left_alone(tmp_path, result, summary, content):
+def test_foreign_directories_are_left_alone(tmp_path, result, content):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "fit.json").write_bytes(content)
     with pytest.raises(RunError, match="something else"):
@@ -143,24 +107,22 @@ def test_unreadable_directories(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-def test_a_failure_while_writing_leaves_the_results_that_were_there(
-    tmp_path, result, summary, monkeypatch, error
-):
+def test_a_failure_while_writing_leaves_the_results_that_were_there(tmp_path, result, monkeypatch, error):
     def fail(self):
         raise error
 
-    directory.write_results(tmp_path, TASK, result, summary)
+    directory.write_results(tmp_path, TASK, result, SUMMARY)
     monkeypatch.setattr(RoundRecord, "to_json", fail)
     with pytest.raises((RunError, KeyboardInterrupt)):
-        directory.write_results(tmp_path, TASK, result, {**summary, "seed": 9})
+        directory.write_results(tmp_path, TASK, result, {**SUMMARY, "seed": 9})
     assert directory.read_summary(tmp_path)["seed"] == 3
     assert sorted(os.listdir(tmp_path)) == sorted(directory.RESULTS)
 
 
-def test_a_link_stays_a_link(tmp_path, result, summary):
+def test_a_link_stays_a_link(tmp_path, result):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    directory.write_results(tmp_path / "link", TASK, result, summary)
+    directory.write_results(tmp_path / "link", TASK, result, SUMMARY)
     assert (tmp_path / "link").is_symlink()
     assert directory.is_run(tmp_path / "real")
 

@@ -7,21 +7,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from adamab.errors import EmbedderError, GeneratorError, RunError, TaskError
 from adamab.model.predictor import Inference
 from adamab.providers.embedders.base import Embedder
-from adamab.providers.image_store import ImageStore
 from adamab.providers.registry import resolve_generator, shared_images
 from adamab.run.fit import fit_task
 from adamab.run.gate import Holdout
 from adamab.run.run_log import Journal
-from adamab.task import Image, Task, load_task
+from adamab.task import Task, load_task
 from adamab.task.image_folders import read_images
 from adamab.task.recipe import Recipe
-from adamab.task.spec import ClassSpec, Sample
+from adamab.task.spec import ClassSpec
 from adamab.task.tables import read_texts
 from adamab.testing import HashEmbedder, PixelEmbedder
 from tests.fitting import Order, fit_run
@@ -114,13 +112,6 @@ def test_a_run_whose_images_are_gone_says_so(task: Task, tmp_path: Path) -> None
         fit_run(order(task), run)
 
 
-def test_moving_the_given_images_changes_nothing(task: Task, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    fit_run(order(task), run)
-    (tmp_path / "given").rename(tmp_path / "moved")
-    assert fit_run(order(load_task(tmp_path / "moved")), run)["complete"]
-
-
 def test_images_of_the_holdout_never_enter(task: Task, tmp_path: Path, paint: Paint) -> None:
     paint(tmp_path / "pool", {"red": 4, "green": 4, "blue": 4}, seed=3)
     paint(tmp_path / "held", {"red": 2}, seed=3)  # two of the same images
@@ -130,12 +121,6 @@ def test_images_of_the_holdout_never_enter(task: Task, tmp_path: Path, paint: Pa
     used = {row.text for row in read_texts(tmp_path / "run" / "synthetic.jsonl")}
     assert summary["rejected"]["red"]["held out"] == 2
     assert not used & {row.text for row in read_images(tmp_path / "held")}
-
-
-def test_a_given_image_of_the_holdout_is_refused(task: Task, tmp_path: Path) -> None:
-    held = Holdout.read(tmp_path / "given" / "red", "image")
-    with pytest.raises(TaskError, match="3 of the given samples"):
-        fit_run(order(task, holdout=held), tmp_path / "run")
 
 
 def test_rejected_images_are_left_out_and_nothing_is_made_again(task: Task, tmp_path: Path) -> None:
@@ -173,52 +158,6 @@ def test_a_class_that_nothing_shows_is_refused(task: Task) -> None:
     described = Task((*task.classes, ClassSpec("grey", "greyish")), task.samples, modality="image")
     with pytest.raises(TaskError, match="'grey' has no example, and this embedder has no vectors"):
         fit_task(described, PixelEmbedder(), recipe=RECIPE)
-
-
-def test_texts_and_images_do_not_mix(task: Task) -> None:
-    with pytest.raises(TaskError, match="is a text in a task of images"):
-        Task(task.classes, (*task.samples, Sample("hello", "red")), modality="image")
-    with pytest.raises(TaskError, match="is an image in a task of texts"):
-        Task(task.classes, task.samples)
-
-
-def test_the_same_image_under_two_names_is_one_sample(task: Task, tmp_path: Path) -> None:
-    source = next(s.image for s in task.samples if s.class_name == "red")
-    assert source is not None
-    copy = tmp_path / "given" / "red" / "copy.png"
-    copy.write_bytes(source.path.read_bytes())
-    again = load_task(tmp_path / "given")
-    assert (len(again.samples), again.repeats) == (9, 1)
-    copy.rename(tmp_path / "given" / "blue" / "copy.png")
-    with pytest.raises(TaskError, match="keep it in one class"):
-        load_task(tmp_path / "given")
-
-
-def test_a_text_and_a_class_mean_can_both_stand_for_a_class(task: Task) -> None:
-    """An embedder with both towers: descriptions have vectors, so the recipe may use either or both."""
-
-    class Both(PixelEmbedder):
-        modalities = frozenset({"image", "text"})
-
-        async def _embed(self, items: Any, *, kind: Any, views: Any) -> Any:
-            if isinstance(items[0], Image):
-                return await super()._embed(items, kind=kind, views=views)
-            return await HashEmbedder(width=216).embed(items, kind=kind, views=views)
-
-    weighted = [
-        fit_task(task, Both(), recipe=RECIPE.with_options(class_input=way, similarity=False))
-        for way in ("description", "mean", "both")
-    ]
-    linear = [result.classifier.heads[0].linear for result in weighted]
-    assert not np.allclose(linear[0], linear[1])
-    assert not np.allclose(linear[1], linear[2])
-
-
-def test_a_store_finds_given_images_without_copying_them(task: Task, tmp_path: Path) -> None:
-    store = ImageStore(tmp_path / "store")
-    fit_task(task, PixelEmbedder(), recipe=RECIPE, images=store)
-    assert task.samples[0].image == store.find(task.samples[0].text)
-    assert not (tmp_path / "store").exists()
 
 
 def test_a_run_that_is_begun_anew_keeps_no_images_of_the_old_one(task: Task, tmp_path: Path) -> None:

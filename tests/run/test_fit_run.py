@@ -26,11 +26,6 @@ def test_a_run_that_goes_on_keeps_its_budget(runs, server):
     assert server.count() == 3
 
 
-def test_a_run_begun_anew_does_not(runs):
-    runs.fit(runs.order(budget=calls(3)))
-    assert runs.fit(runs.order(), overwrite=True)["budget"] is None
-
-
 def test_a_raised_budget_makes_up_for_every_round_that_it_ended(both, server, tmp_path):
     both.fit(both.order(), tmp_path / "whole")
     whole, asked = both.left(tmp_path / "whole"), server.count()
@@ -98,13 +93,6 @@ def test_providers_are_left_as_they_were(runs):
         assert (api.ledger, api.stop, api.price) == (None, None, None)
 
 
-def test_a_cap_can_be_lifted(runs):
-    runs.fit(runs.order(budget=calls(3)))
-    summary = runs.fit(runs.order(budget=Budget.parse("none")))
-    assert summary["changes"] == ["budget raised from 3 calls to no cap"]
-    assert summary["ended"] is None
-
-
 def test_nothing_is_begun_after_the_last_round(runs, server):
     """A class that is never chosen is fetched for ahead, and asked for once."""
     runs = replace(runs, local=False)
@@ -132,10 +120,3 @@ def test_a_damaged_classifier_is_written_again_without_a_call(runs, server):
     runs.fit()
     assert runs.left() == left
     assert server.count() == count
-
-
-def test_a_cap_on_calls_can_be_added_later(runs, server):
-    runs.fit_until(2)
-    summary = runs.fit(runs.order(budget=calls(3)))
-    assert summary["changes"] == ["budget changed from no cap to 3 calls"]
-    assert server.count() == 3

@@ -26,9 +26,3 @@ def test_what_was_handed_out_and_what_was_handed_in_stays():
     seen = growing.add(np.array([7]))
     assert growing.add(np.array([8, 9])).tolist() == [0, 1, 2, 7, 8, 9]
     assert (first.tolist(), seen.tolist()) == ([0, 1, 2], [0, 1, 2, 7])
-
-
-def test_no_rows_take_over_the_shape_of_the_first():
-    growing = GrowingRows(np.zeros((0, 1), np.float32))
-    growing.add(np.ones((2, 5), np.float32))
-    assert growing.add(np.zeros((0, 5), np.float32)).shape == (2, 5)

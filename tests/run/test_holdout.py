@@ -75,13 +75,3 @@ def test_a_file_that_cannot_be_used_is_one_line(tmp_path, name, content):
         Holdout.read(tmp_path / name)
     assert name in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_it_does_not_show_its_texts():
-    holdout = Holdout([LONG])
-    assert "parcel" not in repr(holdout)
-    assert "parcel" not in holdout.digest
-
-
-def test_the_digest_is_the_same_in_every_process():
-    assert Holdout("abcdefgh").digest == "d3a283c3e927b6ae751f2dec6c8c3cfb6345915fff12c372f2ce6e9bf24c259b"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from decimal import Decimal
+from types import SimpleNamespace
 
 import pytest
 
 from adamab.errors import RunError
 from adamab.providers.metering import Budget
 from adamab.run.resume import Inputs
+from adamab.run.settings import FitSettings
 from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec, Sample, Task
 
@@ -18,10 +20,18 @@ CLASSES = (ClassSpec("no", "declines"), ClassSpec("yes", "agrees"))
 SAMPLES = (Sample("never", "no"), Sample("sure thing", "yes"), Sample("not now", "no", id="7"))
 
 
-def inputs(classes=CLASSES, samples=SAMPLES, recipe=None, budget=None, **options):
-    settings = {"policy": "adamab", "seed": 0, "embedder": "e", "generator": "g", "holdout": None}
-    task = Task(classes, samples)
-    return Inputs.of(task, recipe or Recipe(), budget or Budget(), **(settings | options))
+def inputs(classes=CLASSES, samples=SAMPLES, embedder="e", generator="g", holdout=None, **settings):
+    chosen = FitSettings(**settings)
+    return Inputs.of(
+        SimpleNamespace(
+            task=Task(classes, samples),
+            settings=chosen,
+            budget=chosen.budget or Budget(),
+            embedder=SimpleNamespace(fingerprint=embedder),
+            generator=SimpleNamespace(fingerprint=generator),
+            holdout=holdout and SimpleNamespace(digest=holdout),
+        )
+    )
 
 
 def test_they_come_back_from_the_journal():
@@ -43,7 +53,7 @@ def test_what_may_change_is_said_in_words():
     assert inputs().changes_to(inputs(classes=(third, *CLASSES))) == ["class 'maybe' added"]
     both = inputs(classes=(*CLASSES, third), samples=(*SAMPLES, Sample("let me think", "maybe"), new))
     assert inputs().changes_to(both) == ["class 'maybe' added", "1 given sample of class 'yes' added"]
-    assert inputs().grown(both) == {"yes", "maybe"}
+    assert inputs().grown(both) == {"yes": 1, "maybe": 1}
     raised = inputs(budget=Budget(20, Decimal(2)))
     assert inputs(budget=Budget(10, Decimal("1.5"), 9)).changes_to(raised) == [
         "budget raised from 10 samples, 1.50 usd, 9 calls to 20 samples, 2.00 usd"
@@ -104,10 +114,10 @@ OTHERS = {
 @pytest.mark.parametrize("change", OTHERS)
 def test_any_other_change_is_one_line_that_names_it(change):
     options, words = OTHERS[change]
-    with pytest.raises(RunError, match=words) as told:
+    with pytest.raises(RunError, match=words) as caught:
         inputs().changes_to(inputs(**options))
-    assert "\n" not in str(told.value)
-    assert "start again as then" in str(told.value) or "run" in str(told.value)
+    assert "\n" not in str(caught.value)
+    assert "start again as then" in str(caught.value) or "run" in str(caught.value)
 
 
 def test_every_option_of_a_recipe_binds():

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from adamab.providers.embedders.base import Embedded
-from adamab.providers.generators.base import Batch
 from adamab.providers.generators.noise import NoiseGenerator
-from adamab.run._intake import PendingSamples, SampleSource
-from adamab.run.gate import Gate
-from adamab.run.prefetch import FetchedBatch
 from adamab.run.run_log import Journal
 from adamab.serving.run_reader import RunReader
 from adamab.task.recipe import Recipe
@@ -73,45 +67,3 @@ def test_a_reader_reads_each_event_once(runs, monkeypatch):
             assert reader.segments()
             assert reader.started()
     assert counts["events"] <= events
-
-
-def test_vectors_of_texts_that_cannot_enter_are_let_go():
-    texts = ("a", "b", "c")
-    views = {"pooled": np.eye(3, dtype=np.float32)}
-    shelf = PendingSamples()
-    shelf.put(FetchedBatch(Batch(texts), Embedded(views, np.array([True, False, True]))))
-    shelf.forget(["a", "b", "not there"])
-    assert set(shelf.known) == shelf.overlong == {"c"}
-
-
-def test_a_shelf_that_is_put_back_is_the_same_however_it_is_filled():
-    rng = np.random.default_rng(0)
-    batches = [Batch((), rng.standard_normal((2, 3)).astype(np.float32), closed="dry") for _ in range(4)]
-    at_once, one_by_one = PendingSamples.of(batches), PendingSamples()
-    for batch in batches:
-        one_by_one.put(FetchedBatch(batch))
-    at_once.drop(7)
-    one_by_one.drop(7)
-    np.testing.assert_array_equal(at_once.vectors, one_by_one.vectors)
-    assert at_once.vectors.base is None  # the rest is not kept in memory
-    assert at_once.batches == one_by_one.batches == 4
-    assert PendingSamples.of([Batch(("a", "b")), Batch(("c",))]).texts == ["a", "b", "c"]
-
-
-def test_nothing_is_kept_of_texts_that_were_turned_away(runs, monkeypatch):
-    judge, fill, sources = Gate.texts, SampleSource.fill, []
-
-    def strict(gate, batch, present, *, given=()):
-        passed, rejected = judge(gate, batch, present, given=given)
-        return passed[1:], [*rejected, *((text, "refusal") for text in passed[:1])]
-
-    def seen(source, *arguments, **options):
-        sources.append(source)
-        return fill(source, *arguments, **options)
-
-    monkeypatch.setattr(Gate, "texts", strict)
-    monkeypatch.setattr(SampleSource, "fill", seen)
-    summary = replace(runs, local=False).fit()
-    assert any(reasons.get("refusal") for reasons in summary["rejected"].values())
-    for shelf in sources[-1].shelves.values():
-        assert set(shelf.known) <= set(shelf.texts)

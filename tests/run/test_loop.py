@@ -3,16 +3,15 @@ import json
 import numpy as np
 import pytest
 
-from adamab.errors import AdamabError, RecipeError, TaskError
+from adamab.errors import RecipeError, TaskError
 from adamab.providers.generators.base import Batch, Generator
 from adamab.providers.generators.noise import NoiseGenerator
 from adamab.run import samples as training_set
-from adamab.run._loop_model import JointModel
 from adamab.run.fit import fit_task
 from adamab.run.samples import TaskEmbedder
 from adamab.task.prompts import Prompts
 from adamab.task.recipe import Recipe
-from adamab.task.spec import ClassSpec, Sample, Task
+from adamab.task.spec import Task
 from adamab.testing import HashEmbedder
 
 CLASSES = ("refund", "praise", "outage")
@@ -209,13 +208,6 @@ def test_noise_works_in_the_pooled_view_only():
     assert result.classifier.vocabulary is None
 
 
-def test_unknown_policy_and_view_are_one_line():
-    with pytest.raises(RecipeError, match="unknown policy"):
-        run(policy="psychic")
-    with pytest.raises(AdamabError, match="no view 'layers'"):
-        run(recipe=FAST.with_options(views=("layers",)))
-
-
 def test_wordings_that_quote_examples_lack_what_their_fold_holds_out():
     task = make_task(prompts=Prompts(with_examples=True))
     side = TaskEmbedder(task, HashEmbedder(), FAST).training_set().describe_classes
@@ -283,22 +275,6 @@ def test_the_theorems_setting_steps_once_a_round_at_a_constant_rate():
     assert 0.0025 < rates[-1] < 0.003
 
 
-def test_wide_views_without_descriptions_are_left_out_of_a_zero_shot_classifier():
-    embedder = HashEmbedder(width=300, views=("pooled", "layers"))
-    result = fit_task(make_task({c: [] for c in CLASSES}), embedder, recipe=FAST)
-    assert {head.view for head in result.classifier.heads} == {"pooled", "words"}
-
-
-def test_the_description_goes_to_the_pooled_view_wherever_it_stands():
-    embedder = HashEmbedder(views=("pooled", "layers"))
-    samples = TaskEmbedder(
-        make_task(), embedder, FAST.with_options(views=("layers", "pooled"))
-    ).training_set()
-    views, _ = samples.fold_views(FAST, [np.ones(9, dtype=bool)])
-    sides = {view.name: view.rows[0][1] is not None for view in views}
-    assert sides == {"layers": False, "pooled": True, "words": True}
-
-
 def test_nothing_to_go_by_is_one_line():
     with pytest.raises(TaskError, match="neither an example nor a description"):
         run(make_task({c: [] for c in CLASSES}), recipe=FAST.with_options(similarity=False))
@@ -310,39 +286,7 @@ def test_paper_trains_on_what_came_when_rounds_were_too_few():
     assert [record.loss is None for record in result.history] == [True, True, False, False]
 
 
-def test_vectors_by_id_need_no_class_vectors(tmp_path):
-    from adamab.providers.embedders.stored import NpzEmbedder
-
-    rng = np.random.default_rng(0)
-    ids = [f"img{i}" for i in range(9)]
-    path = tmp_path / "vectors.npz"
-    vectors = np.repeat(np.eye(3, 8), 3, axis=0) + 0.1 * rng.standard_normal((9, 8))
-    np.savez(path, ids=np.array(ids), **{"view/pooled": vectors.astype(np.float32)})
-    samples = tuple(Sample(f"text {i}", CLASSES[i // 3], id=ids[i]) for i in range(9))
-    task = Task(tuple(ClassSpec(c) for c in CLASSES), samples)
-    result = fit_task(task, NpzEmbedder(path), recipe=FAST.with_options(words=False))
-    assert result.classifier.predict({"pooled": vectors}) == [c for c in CLASSES for _ in range(3)]
-
-
 def test_texts_that_are_too_long_are_counted():
     given = {**GIVEN, "praise": [*GIVEN["praise"], "lovely " * 50]}
     result = fit_task(make_task(given), HashEmbedder(max_words=20), recipe=FAST)
     assert result.overlong == 1
-
-
-def test_more_of_a_class_counts_like_repeated_samples():
-    """What the loop foresees rests on it."""
-    task, embedder = make_task(), HashEmbedder()
-    recipe = Recipe.preset("paper")
-    once, twice = (TaskEmbedder(task, embedder, recipe).training_set() for _ in range(2))
-    rows = np.flatnonzero(twice.class_index == 1)
-    again = {name: matrix[rows] for name, matrix in twice.views.items()}
-    twice.add([1] * len(rows), again, given=True, texts=[twice.texts[i] for i in rows])
-    models = [JointModel(s, recipe, None, seed=0, rounds=1) for s in (once, twice)]
-    models[1].calibrators, models[1]._prepared = models[0].calibrators, models[0]._prepared
-    models[1]._queries = {n: q[[*range(len(once)), *rows]] for n, q in models[0]._queries.items()}
-    more = np.array([0, len(rows), 0])
-    classes = np.arange(3)
-    foreseen, happened = models[0].shift(2, more), models[1].shift(2)
-    np.testing.assert_allclose(foreseen.exact(classes), happened.exact(classes), rtol=1e-5)
-    assert not np.allclose(models[0].shift(2).exact(classes), happened.exact(classes), rtol=1e-2)

@@ -79,9 +79,9 @@ def shown(plan: Plan, capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
 
 
 def spent(order: Order, path: Path) -> dict[str, Any]:
-    found = fit_run(order, path)["spent"]
-    assert isinstance(found, dict)
-    return found
+    amounts = fit_run(order, path)["spent"]
+    assert isinstance(amounts, dict)
+    return amounts
 
 
 @pytest.mark.parametrize("options", ["", "&batch=3", "&batch=1"])
@@ -96,16 +96,6 @@ def test_the_expected_calls_are_those_of_a_fit_in_which_nothing_goes_wrong(
         part = real["by_purpose"][party.purpose]
         assert party.expected.calls == part["calls"]
         assert 0.3 < party.expected.usage.input_tokens / part["input_tokens"] < 3
-
-
-def test_the_expected_cost_is_about_the_real_one_and_the_most_is_above_it(
-    server: ProviderServer, tmp_path: Path
-) -> None:
-    plan = plan_of(order_for(server, prefetch=4))
-    real = spent(order_for(server, prefetch=4), tmp_path / "run")
-    assert plan.expected.nano_usd is not None
-    assert 0.2 < plan.expected.nano_usd / 1e9 / real["usd"] < 2
-    _at_least(plan, real)
 
 
 @pytest.mark.parametrize(
@@ -194,15 +184,6 @@ def test_a_dry_run_needs_no_key_touches_nothing_and_says_what_is_lacking(
     assert "VOYAGE_API_KEY" in err
 
 
-def test_where_nothing_is_called_it_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (tmp_path / "new.jsonl").write_text(json.dumps({"text": "money, now", "label": "refund"}) + "\n")
-    plan = plan_of(Order(task_of(), "local", generator=f"replay:{tmp_path / 'new.jsonl'}"))
-    out, err = shown(plan, capsys)
-    assert plan.expected.calls == plan.at_most.calls == 0
-    assert "no calls, nothing leaves the machine" in out
-    assert (len(out.splitlines()), err) == (2, "")
-
-
 def test_a_cap_on_calls_ends_generation_about_where_the_plan_says(
     server: ProviderServer, tmp_path: Path
 ) -> None:
@@ -267,20 +248,20 @@ def test_what_a_fit_would_refuse_a_dry_run_refuses(server: ProviderServer, tmp_p
         plan_of(order_for(server, generator=open_generator(f"replay:{tmp_path / 'new.jsonl'}", seed=0)))
 
 
-def pictures_for(
+def images_for(
     server: ProviderServer, folder: Path, model: str = "gpt-image-1-mini", **changes: Any
 ) -> Order:
-    """A task of pictures whose generator is behind an API and whose embedder is not."""
+    """A task of images whose generator is behind an API and whose embedder is not."""
     pytest.importorskip("PIL", reason="Pillow is not installed")
     from adamab.task.image_folders import image_at
-    from adamab.testing._provider_endpoints import draw_image as picture
+    from adamab.testing._provider_endpoints import draw_image
 
     samples = []
     for name in ("cat", "dog", "owl"):
         for number in range(2):
             path = folder / name / f"{number}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(picture(name, number, (400, 300)))
+            path.write_bytes(draw_image(name, number, (400, 300)))
             samples.append(Sample.of_image(image_at(path), name))
     classes = tuple(ClassSpec(name, f"a {name}") for name in ("cat", "dog", "owl"))
     spec = f"openai-image:{model}?base_url={server.url}/v1"
@@ -300,12 +281,12 @@ def pictures_for(
 
 
 @pytest.mark.parametrize(("model", "calls_a_round"), [("gpt-image-1-mini", 1), ("dall-e-3", 5)])
-def test_pictures_are_foretold_by_number_and_price(
+def test_images_are_foretold_by_number_and_price(
     server: ProviderServer, tmp_path: Path, model: str, calls_a_round: int
 ) -> None:
-    plan = plan_of(pictures_for(server, tmp_path, model))
+    plan = plan_of(images_for(server, tmp_path, model))
     assert server.count() == 0
-    real = spent(pictures_for(server, tmp_path, model), tmp_path / "run")
+    real = spent(images_for(server, tmp_path, model), tmp_path / "run")
     assert plan.expected.calls == real["calls"] == calls_a_round * plan.rounds
     assert plan.expected.usage.images == server.images(IMAGES) == plan.samples
     assert plan.expected.nano_usd is not None
@@ -318,61 +299,19 @@ def test_pictures_are_foretold_by_number_and_price(
 
 
 @pytest.mark.parametrize("fault", ["duplicates", "no_image", "no_usage", "refusal"])
-def test_the_most_is_never_below_what_bad_pictures_make_a_fit_spend(
+def test_the_most_is_never_below_what_bad_images_make_a_fit_spend(
     server: ProviderServer, tmp_path: Path, fault: str
 ) -> None:
-    plan = plan_of(pictures_for(server, tmp_path, prefetch=2))
+    plan = plan_of(images_for(server, tmp_path, prefetch=2))
     server.add_fault(Fault(fault, path=IMAGES, times=1000))
-    real = spent(pictures_for(server, tmp_path, prefetch=2), tmp_path / "run")
+    real = spent(images_for(server, tmp_path, prefetch=2), tmp_path / "run")
     assert plan.at_most.nano_usd is not None
     assert plan.at_most.nano_usd / 1e9 >= real["usd"]
     assert plan.at_most.calls >= real["calls"]
     assert plan.at_most.usage.images >= server.images(IMAGES)
 
 
-def test_who_draws_is_told_the_names_and_shown_no_image(
-    server: ProviderServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    plan = plan_of(pictures_for(server, tmp_path))
-    out, _ = shown(plan, capsys)
-    assert "embed with pixels: no calls, nothing leaves the machine" in out
-    assert "generate with openai:gpt-image-1-mini: the classes' names and descriptions go to" in out
-    assert f"images: {plan.samples} expected, {plan.at_most.usage.images} at most" in out
-    data = plan.to_json()["by_purpose"]["generate"]
-    assert (data["expected"]["images"], data["usd_an_image"]) == (plan.samples, None)
-
-
-def test_the_price_of_a_picture_can_be_given(
-    server: ProviderServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    plan = plan_of(pictures_for(server, tmp_path, "unheard-of"))
-    assert (
-        "--price 'unheard-of=INPUT/OUTPUT', or an image: --price 'unheard-of=USD/image'"
-        in shown(plan, capsys)[0]
-    )
-    with pytest.raises(RecipeError, match=r"=0\.04/image'"):
-        plan_of(pictures_for(server, tmp_path, "unheard-of", budget=Budget(usd=Decimal(1))))
-    price = dict([Price.parse("unheard-of=0.01/image")])
-    cheap = plan_of(
-        pictures_for(server, tmp_path, "unheard-of", budget=Budget(usd=Decimal("0.1")), prices=price)
-    )
-    assert cheap.ending is not None
-    assert cheap.ending.samples == 10
-    assert cheap.to_json()["by_purpose"]["generate"]["usd_an_image"] == 0.01
-
-
-def test_a_cap_on_money_ends_the_pictures_where_the_plan_says(server: ProviderServer, tmp_path: Path) -> None:
-    budget = Budget(usd=Decimal("0.45"))
-    plan = plan_of(pictures_for(server, tmp_path, "dall-e-3", budget=budget))
-    summary = fit_run(pictures_for(server, tmp_path, "dall-e-3", budget=budget), tmp_path / "run")
-    assert plan.ending is not None
-    assert plan.ending.samples == 10
-    assert summary["synthetic"] in (10, 11)  # what of the next batch was paid for is kept
-    assert summary["spent"]["usd"] <= 0.45
-    assert server.images(IMAGES) == 11
-
-
-def test_pictures_that_an_embedder_is_sent_are_counted_too(server: ProviderServer, tmp_path: Path) -> None:
+def test_images_that_an_embedder_is_sent_are_counted_too(server: ProviderServer, tmp_path: Path) -> None:
     def order() -> Order:
         spec = f"voyage:voyage-multimodal-3?base_url={server.url}/voyage/v1"
         embedder = open_embedder(spec, cache=False)
@@ -380,7 +319,7 @@ def test_pictures_that_an_embedder_is_sent_are_counted_too(server: ProviderServe
             "gpt-image-1-mini": Price(Decimal(2), Decimal(8)),
             "voyage-multimodal-3": Price(Decimal("0.12")),
         }
-        return pictures_for(server, tmp_path, embedder=embedder, embedder_spec=spec, prices=prices)
+        return images_for(server, tmp_path, embedder=embedder, embedder_spec=spec, prices=prices)
 
     plan = plan_of(order())
     assert plan.parties[0].sends == ("the given images", "the classes' wordings", "the new images")

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 from functools import partial
 
 import numpy as np
 import pytest
 
 from adamab.errors import RunError
-from adamab.providers.sqlite_file import WriterLock, is_being_written
 from adamab.run.directory import HELD_OUT, SUMMARY, read_vectors
 from adamab.run.directory import SAMPLES as VECTORS
 from adamab.run.directory import TASK as TASK
-from adamab.run.records import RoundRecord
-from adamab.run.reviews import Reviews
 from adamab.run.run_log import JOURNAL as JOURNAL
-from adamab.serving.run_reader import RunReader, sample_id
+from adamab.serving.run_reader import RunReader
 
 
 def test_a_finished_run(both):
@@ -76,28 +72,6 @@ def test_a_run_is_followed_while_it_is_fitted_and_when_it_begins_anew(both):
         assert len(reader.rounds()) == 1
 
 
-def test_verdicts_are_seen_before_and_after_the_fit_that_follows_them(both):
-    both.fit()
-    first = both.texts()[0]
-    Reviews(both.path).add(first, "refund", "reject")
-    with RunReader(both.path) as reader:
-        (sample,) = [s for s in reader.samples() if s.text == first]
-        assert (sample.used, sample.verdict) == (True, "reject")
-        both.fit()
-        (sample,) = [s for s in reader.samples() if s.text == first]
-        assert (sample.used, sample.verdict) == (False, "reject")
-        assert reader.segments()[-1].data["changes"] == ["1 sample rejected"]
-
-
-def test_the_lock_is_seen_and_not_taken(tmp_path):
-    assert not is_being_written(tmp_path)
-    lock = WriterLock(tmp_path)
-    assert is_being_written(tmp_path)
-    lock.release()
-    assert not is_being_written(tmp_path)
-    WriterLock(tmp_path).release()
-
-
 def test_damaged_files_are_named(runs):
     runs.fit()
     for name in (VECTORS, HELD_OUT, SUMMARY):
@@ -106,31 +80,6 @@ def test_damaged_files_are_named(runs):
         for look in (partial(read_vectors, runs.path), reader.held_out, reader.summary):
             with pytest.raises(RunError):
                 look()
-
-
-def test_ids_tell_classes_and_texts_apart():
-    assert len({sample_id("a", "b"), sample_id("a", "c"), sample_id("ab", ""), sample_id("", "ab")}) == 4
-    assert sample_id("a", "\ud83d")
-
-
-def test_a_moved_run_tells_the_same(runs):
-    runs.fit()
-    shutil.move(runs.path, runs.path.with_name("moved"))
-    with RunReader(runs.path.with_name("moved")) as reader:
-        assert reader.state() == "finished"
-        assert reader.rounds()
-
-
-def test_the_last_change_is_told_and_nothing_is_read_twice(runs, monkeypatch):
-    runs.fit()
-    with RunReader(runs.path) as reader:
-        rounds = reader.rounds()
-        assert reader.last_change() >= rounds[-1].at
-        assert reader.started()["embedder"] == "hash"
-        first = reader.samples()
-        monkeypatch.setattr(RoundRecord, "from_json", None)  # what was read before is told again
-        assert reader.samples() == first
-        assert reader.rounds() == rounds
 
 
 def test_texts_with_line_separators_of_their_own(runs):

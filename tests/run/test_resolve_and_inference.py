@@ -7,11 +7,8 @@ from adamab.errors import EmbedderError, TaskError
 from adamab.estimator import load as load_estimator
 from adamab.model import Asked, Classifier, Confidence, Head, save
 from adamab.model.predictor import Inference
-from adamab.providers import registry as resolve
-from adamab.providers.cache import CachedEmbedder
-from adamab.providers.embedders.stored import NpzEmbedder
-from adamab.providers.registry import embedder_key, embedder_name, open_embedder
-from adamab.task import Prompts, Sample, Vocabulary
+from adamab.providers.registry import open_embedder
+from adamab.task import Sample, Vocabulary
 from adamab.testing import HashEmbedder, ProviderServer
 
 
@@ -19,54 +16,6 @@ from adamab.testing import HashEmbedder, ProviderServer
 def npz(tmp_path):
     np.savez(tmp_path / "v.npz", **{"ids": np.array(["7"]), "view/pooled": np.ones((1, 2), np.float32)})
     return f"npz:{tmp_path / 'v.npz'}"
-
-
-@pytest.fixture
-def tiny_st(tmp_path):
-    pytest.importorskip("sentence_transformers")
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "modules.json").write_text("[]")
-    return f"st:{tmp_path / 'model'}"
-
-
-def test_what_is_cached(monkeypatch, npz, tmp_path):
-    monkeypatch.setenv("ADAMAB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(resolve, "resolve_embedder", lambda spec, **options: HashEmbedder())
-    assert isinstance(open_embedder("toy"), CachedEmbedder)
-    assert isinstance(open_embedder("toy", cache=False), HashEmbedder)
-    monkeypatch.undo()
-    assert isinstance(open_embedder(npz), NpzEmbedder)
-    own = HashEmbedder()
-    assert open_embedder(own) is own
-
-
-def test_the_treatment_of_long_texts_is_part_of_the_name(tiny_st):
-    name = embedder_name(tiny_st, "average")
-    assert name == f"{tiny_st}?long_texts=average"
-    assert open_embedder(name, cache=False).long_texts == "average"
-    assert open_embedder(tiny_st, cache=False).long_texts == "cut"
-    assert embedder_name(name, "cut") == f"{tiny_st}?long_texts=cut"
-    assert embedder_name("local?device=cpu", "cut") == "local?device=cpu&long_texts=cut"
-
-
-def test_ids_are_for_looking_up_only(npz):
-    prompts, row = Prompts(query="Q: {text}"), Sample("hello", "a", id="7")
-    assert embedder_key(row, HashEmbedder(), prompts) == "Q: hello"
-    assert embedder_key(row, open_embedder(npz), prompts) == "7"
-    assert embedder_key(Sample("hello", "a"), open_embedder(npz), prompts) == "Q: hello"
-
-
-def test_long_texts_are_counted():
-    embedder = HashEmbedder(width=2, max_words=2)
-    model = Classifier(
-        classes=("no", "yes"),
-        heads=(Head(view="pooled", linear=np.eye(2, dtype=np.float32)),),
-        fingerprint=embedder.fingerprint,
-    )
-    inference = Inference(model, embedder)
-    rows = [Sample("a b c", "no"), Sample("a", "no")]
-    assert inference.predict_proba(rows).shape == (2, 2)
-    assert inference.overlong == 1
 
 
 def test_a_view_that_the_embedder_lacks():
@@ -105,8 +54,8 @@ def test_words_alone_need_no_embedder(tmp_path):
         classes=("no", "yes"), heads=(head,), vocabulary=vocabulary, embedder_spec="npz:gone.npz"
     )
     save(model, tmp_path)
-    told = Inference.open(tmp_path).answers([Sample("beta", "?")], Asked())
-    assert told.indices.tolist() == [[1]]
+    answers = Inference.open(tmp_path).answers([Sample("beta", "?")], Asked())
+    assert answers.indices.tolist() == [[1]]
 
 
 def saved(folder, spec):
@@ -149,8 +98,3 @@ def test_a_model_file_may_name_this_machine_and_the_provider(tmp_path, monkeypat
         rows = [Sample("hello", "?"), Sample("bye", "?")]
         assert Inference.open(saved(tmp_path / "a", spec)).predict_proba(rows).shape == (2, 2)
     Inference.open(saved(tmp_path / "b", "cohere:m?key_env=CO_API_KEY"))
-
-
-def test_the_cache_shows_who_is_paid():
-    assert open_embedder("openai:m").api.model == "m"
-    assert open_embedder("openai:m?rpm=5", cache=False).api.limits.rpm == 5

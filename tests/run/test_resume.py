@@ -1,4 +1,4 @@
-"""A run that is stopped anywhere and taken up again ends as one that was never stopped."""
+"""A run that is stopped anywhere and resumed ends as one that was never stopped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from adamab.errors import ApiError
 from adamab.providers.generators.base import Batch, Generator
 from adamab.providers.generators.noise import NoiseGenerator
 from adamab.providers.metering import Budget
-from adamab.run._loop_model import JointModel
 from adamab.run.gate import Gate
 from adamab.run.run_log import Journal
 from adamab.task.recipe import Recipe
@@ -60,15 +59,6 @@ def test_paid_vectors_are_not_bought_again_either(both, tmp_path, prefetch):
     assert len(set(again)) == len(again)
     assert set(asked) <= set(again)
     assert len(again) - len(asked) <= 2 * prefetch * 4  # what ran ahead when it died
-
-
-def test_a_checkpoint_is_used(runs, monkeypatch):
-    runs.fit_until(5, on_start=every(4))
-    trained = []
-    epoch = JointModel.epoch
-    monkeypatch.setattr(JointModel, "epoch", lambda model, r: trained.append(r) or epoch(model, r))
-    runs.fit()
-    assert trained == [5, 6]
 
 
 def test_a_paper_run_without_a_generator_is_taken_up_too(runs, tmp_path):
@@ -147,24 +137,17 @@ def test_a_stop_ends_after_the_round_and_is_noted(runs, tmp_path):
     expected, asked = reference(runs, tmp_path)
     stop = threading.Event()
 
-    def told(record):
+    def stop_after_three(record):
         if record.round == 3:
             stop.set()
 
     with pytest.raises(KeyboardInterrupt, match="run the same command again"):
-        runs.fit(stop=stop, on_round=told)
+        runs.fit(stop=stop, on_round=stop_after_three)
     assert runs.events("stopped")
     assert [e.data["record"]["round"] for e in runs.events("round")] == [1, 2, 3]
     runs.fit()
     assert runs.left() == expected
     assert sorted(runs.asked()[len(asked) :]) == sorted(asked)
-
-
-def test_the_same_generator_object_can_take_up_its_run(runs):
-    order = runs.order()
-    runs.fit_until(2, order)
-    runs.fit(order)
-    assert len(runs.texts()) == 12
 
 
 def test_a_complete_run_does_nothing(runs, server):
@@ -201,15 +184,15 @@ def test_recorded_choices_are_followed_with_one_warning(both):
     elsewhere = {round_: others[name] for round_, name in enumerate(mine, 1)}
 
     def choose(session):
-        session.choices.update(elsewhere)
+        session.resume = replace(session.resume, choices=elsewhere)
         for round_, name in elsewhere.items():
             session.journal.note("choice", {"round": round_, "class": name})
 
     with pytest.warns(RuntimeWarning, match="following the journal"):
         both.fit_until(4, on_start=choose)
-    with pytest.warns(RuntimeWarning, match="round 1 chose .*following the journal") as told:
+    with pytest.warns(RuntimeWarning, match="round 1 chose .*following the journal") as caught:
         both.fit()
-    assert len(told) == 1
+    assert len(caught) == 1
     assert both.left()["chosen"][:4] == list(elsewhere.values())
 
 
@@ -223,9 +206,9 @@ def test_recorded_verdicts_are_followed_with_one_warning(runs, monkeypatch):
         elsewhere.setattr(Gate, "vectors", only_first)
         runs.fit_until(3)
     then = [e.data["texts"] for e in runs.events("round")]
-    with pytest.warns(RuntimeWarning, match="quality gate .*following the journal") as told:
+    with pytest.warns(RuntimeWarning, match="quality gate .*following the journal") as caught:
         runs.fit()
-    assert len(told) == 1
+    assert len(caught) == 1
     now = runs.texts()
     recorded = [text for texts in then for text in texts]
     assert set(recorded) < set(now)

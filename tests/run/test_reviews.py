@@ -6,7 +6,6 @@ import threading
 
 import pytest
 
-from adamab.errors import RunError
 from adamab.run.reviews import REVIEWS as FILE_NAME
 from adamab.run.reviews import Reviews
 from adamab.serving.run_reader import RunReader
@@ -44,11 +43,6 @@ def test_writers_do_not_mix(tmp_path):
     for thread in threads:
         thread.join()
     assert len(Reviews(tmp_path).latest()) == 160
-
-
-def test_a_place_that_cannot_be_written(tmp_path):
-    with pytest.raises(RunError, match="cannot be written"):
-        Reviews(tmp_path / "gone").add("a", "b", "reject")
 
 
 def asked(runs):
@@ -111,20 +105,6 @@ def test_a_rejection_by_file_outlasts_an_older_review(both, tmp_path):
     assert both.fit()["complete"]
     assert first not in both.texts()
     assert Reviews(both.path).latest()[normalised_text(first)] == "reject"
-
-
-def test_what_is_taken_back_is_done_with(both):
-    both.recipe = both.recipe.with_options(near_duplicate=0.05)
-    both.fit()
-    with RunReader(both.path) as reader:
-        seen = next(s for s in reader.samples() if s.reason == "near duplicate")
-    before = sorted(both.texts())
-    Reviews(both.path).add(seen.text, seen.class_name, "accept")
-    both.fit()
-    Reviews(both.path).add(seen.text, seen.class_name, "none")
-    assert both.fit()["changes"] == ["1 sample rejected"]
-    assert sorted(both.texts()) == before
-    assert both.fit()["complete"]
 
 
 @pytest.mark.parametrize("verdict", ["none", "accept"])

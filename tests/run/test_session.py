@@ -1,4 +1,4 @@
-"""Segments, refused changes, one writer, and beginning anew."""
+"""Segments, refused changes, one writer, and starting over."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,10 +17,8 @@ from adamab.model import load
 from adamab.providers.async_bridge import run_sync
 from adamab.providers.generators.base import Batch, Generator
 from adamab.providers.metering import Budget
-from adamab.providers.sqlite_file import WriterLock
-from adamab.run.gate import Holdout
+from adamab.run.resume import Inputs
 from adamab.run.run_log import Journal, JournalRunLog
-from adamab.task.prompts import Prompts
 from adamab.task.recipe import Recipe
 from adamab.testing import Fault, HashEmbedder
 
@@ -36,7 +33,7 @@ WITH_CLASS, WITH_BOTH = GIVEN | QUESTION, WITH_SAMPLE | QUESTION
 
 
 def questions(runs):
-    """Class and batch cannot be told from a body, but no body is ever sent twice."""
+    """Class and batch are not in a body, but no body is ever sent twice."""
     return runs.asked("chat/completions")
 
 
@@ -121,16 +118,6 @@ def checkpoints(session):
     session.checkpoint_rounds = 1
 
 
-def test_a_budget_that_ended_a_segment_does_not_end_the_next(runs, server):
-    """With a checkpoint in the second segment, too."""
-    assert runs.fit(runs.order(budget=Budget(calls=3)))["ended"] == "the budget of 3 calls is spent"
-    more = Budget(calls=6)
-    runs.fit_until(5, runs.order(budget=more), on_start=checkpoints)
-    runs.fit(runs.order(budget=more))
-    assert server.count("chat/completions") == 6
-    assert len(runs.texts()) == 12
-
-
 def test_a_round_that_the_budget_ended_stays_ended(runs, server):
     runs.fit(runs.order(budget=Budget(calls=3)))
     left = runs.left()
@@ -176,46 +163,8 @@ def test_a_closed_class_opens_again_when_it_gains_samples(both, rounds):
     assert set(both.texts()) - set(bought) == {"praise 4 and 31676", "praise 5 and 39595"}
 
 
-def test_refusals_are_forgotten_when_a_class_gains_samples(runs):
-    class Refusing(Brief):
-        async def generate(self, request):
-            if request.spec.name == "praise" and request.number < 3:
-                return Batch(refused=True)  # the third time after it has gained a sample
-            return Batch((f"{request.spec.name} {request.number} {request.number * 7919}",))
-
-    runs.recipe = runs.recipe.with_options(augmentation_rounds=8, batch=1, max_refusals=2)
-    runs.fit_until(3, runs.order(generator=Refusing(), policy="round-robin"))
-    assert "refused 2 times" in runs.events("round")[-1].data["record"]["closed"]
-    grown = runs.order(WITH_BOTH, generator=Refusing(), policy="round-robin")
-    summary = runs.fit(grown)
-    assert "praise" not in summary["closed"]
-    assert summary["refused"] == {"praise": 3}
-
-
-def test_a_rejected_text_does_not_come_back(runs):
-    class Insistent(Generator):
-        fingerprint = "insistent"
-
-        async def generate(self, request):
-            n = request.number
-            return Batch((f"{request.spec.name} always", f"{request.spec.name} {n} of {n * 7919}"))
-
-    budget = Budget(samples=6)
-    runs.fit(runs.order(generator=Insistent(), budget=budget))
-    assert "refund always" in runs.texts()
-    order = runs.order(generator=Insistent(), budget=Budget(samples=12), reject=("  REFUND always",))
-    summary = runs.fit(order)
-    assert summary["changes"][-1] == "1 sample rejected"
-    assert "refund always" not in runs.texts()
-    assert summary["rejected"]["refund"]["rejected before"] >= 1
-    # the file may be named again, or not: the text stays out
-    assert runs.fit(order)["complete"]
-    assert runs.fit(order.changed(reject=()))["complete"]
-    assert runs.fit(order.changed(reject=("refund always", "refund always")))["complete"]
-
-
 def test_only_samples_of_the_run_can_be_rejected(runs):
-    with pytest.raises(RunError, match="no sample to reject yet"):
+    with pytest.raises(RunError, match="not among the run's synthetic samples"):
         runs.fit(runs.order(reject=("a text",)))
     assert not runs.path.exists()  # it was made for nothing
     runs.fit()
@@ -224,60 +173,18 @@ def test_only_samples_of_the_run_can_be_rejected(runs):
     assert len(runs.events("segment")) == 1
 
 
-def test_any_other_change_is_refused_and_the_journal_left_alone(runs, tmp_path):
-    runs.fit_until(2, runs.order(budget=Budget(samples=12)))
+def test_another_change_is_refused_and_the_journal_left_alone(runs):
+    """What else would be another run is in test_inputs."""
+    runs.fit_until(2)
     before = runs.events()
-    holdout = Holdout(["something else"])
-    removed = {name: GIVEN[name] for name in ("refund", "praise")}
-    named = {name: "is " + name for name in removed}
-    changed = GIVEN | {"praise": ["what a lovely product", "i love your team"]}
-    relabelled = GIVEN | {"praise": GIVEN["praise"][:1], "outage": [*GIVEN["outage"], GIVEN["praise"][1]]}
-    turned = dict(reversed(GIVEN.items()))
-    budget = Budget(samples=12)
-    described = {"refund": "another", "praise": "is happy", "outage": "the site is down"}
-    recipe = runs.recipe.with_options(dropout=0.25)
-    cases = [
-        (runs.order(recipe=recipe, budget=budget), r"recipe: dropout \('0.5', now '0.25'\)"),
-        (runs.order(policy="random", budget=budget), r"policy \('adamab', now 'random'\)"),
-        (runs.order(seed=3, budget=budget), r"seed \('0', now '3'\)"),
-        (runs.order(embedder=HashEmbedder(width=8), budget=budget), "another embedder"),
-        (runs.order(generator=Brief(), budget=budget), r"generator \(.*, now 'brief'\)"),
-        (runs.order(holdout=holdout, budget=budget), "--holdout"),
-        (runs.order(descriptions=described, budget=budget), "description of class 'refund'"),
-        (runs.order(removed, descriptions=named, budget=budget), "class"),
-        (runs.order(changed, budget=budget), "given sample of class 'praise' is gone or was changed"),
-        (runs.order(relabelled, budget=budget), "given sample of class 'praise' is gone or was changed"),
-        (runs.order(turned, budget=budget), "another order of the classes"),
-        (runs.order(budget=Budget(samples=8)), "budget was 12 samples; .* lowered to 8 samples"),
-    ]
-    for order, words in cases:
-        with pytest.raises(RunError, match=words) as told:
-            runs.fit(order)
-        assert "\n" not in str(told.value)
-    task = replace(runs.order().task, prompts=Prompts(query="say: {text}"))
-    with pytest.raises(RunError, match="wording of the prompts"):
-        runs.fit(runs.order(budget=budget).changed(task=task))
+    with pytest.raises(RunError, match=r"seed \('0', now '3'\)"):
+        runs.fit(runs.order(seed=3))
     assert runs.events() == before
-    runs.fit(runs.order(budget=budget, prefetch=3))
+    runs.fit(runs.order(prefetch=3))
     assert len(runs.texts()) == 12
 
 
 # One writer, any number of readers
-
-
-def test_a_second_writer_of_this_process_is_told_so(runs):
-    inputs = runs.order().set_up().inputs()
-    with JournalRunLog(runs.path, inputs) as session:
-        session.journal.note("round", {"no": "matter"})
-        with pytest.raises(RunError, match="another process is writing this run; wait for it or stop it"):
-            JournalRunLog(runs.path, inputs)
-        with Journal(runs.path) as reader:
-            assert [e.kind for e in reader.events()] == ["segment", "round"]
-            session.journal.note("choice", {})
-            assert [e.kind for e in reader.events()] == ["segment", "round", "choice"]
-    with pytest.raises(RunError, match="given sample"):
-        JournalRunLog(runs.path, runs.order({**GIVEN, "refund": ["x"]}).set_up().inputs())
-    WriterLock(runs.path).release()  # whoever is refused lets go of it
 
 
 WRITER = """
@@ -312,7 +219,7 @@ def writer(tmp_path):
 
 
 def test_a_writer_of_another_process_keeps_others_out_until_it_is_killed(writer, runs):
-    inputs = runs.order().set_up().inputs()
+    inputs = Inputs.of(runs.order().set_up())
     with pytest.raises(RunError, match="another process is writing"):
         JournalRunLog(runs.path, inputs)
     with Journal(runs.path) as reader:
@@ -327,42 +234,23 @@ def test_a_writer_of_another_process_keeps_others_out_until_it_is_killed(writer,
         JournalRunLog(runs.path, inputs)
 
 
-def test_another_program_that_looks_does_not_take_the_log_away(runs):
-    """SQLite's locks must be held: whoever closes a file last deletes its log."""
-    inputs = runs.order().set_up().inputs()
-    with JournalRunLog(runs.path, inputs) as session:
-        session.ledger.settle(session.ledger.reserve("generate", 5), 5, None)
-        look = (
-            "import sqlite3, sys\n"
-            "db = sqlite3.connect(sys.argv[1])\n"
-            "print(db.execute('SELECT COUNT(*) FROM events').fetchone()[0])\n"
-            "db.close()\n"
-        )
-        command = [sys.executable, "-c", look, str(runs.path / "journal.sqlite")]
-        assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "1\n"
-        assert (runs.path / "journal.sqlite-wal").exists()
-        session.journal.note("finished", {})
-    with Journal(runs.path) as journal:
-        assert [e.kind for e in journal.events()] == ["segment", "finished"]
-
-
 # What is written
 
 
 def test_no_key_prompt_or_response_in_the_events(runs, server, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-key")
     server.add_fault(Fault("status", path="chat", status=401, after=4))
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as caught:
         runs.fit()
     runs.fit()
     events = json.dumps([e.data for e in runs.events()])
-    assert "sk-secret" not in events + str(told.value)
+    assert "sk-secret" not in events + str(caught.value)
     raw = b"".join(file.read_bytes() for file in runs.path.iterdir())
     assert b"sk-secret" not in raw
     for seen in server.seen:
         prompt = seen.body["messages"][0]["content"]
         assert prompt[:60] not in events
-        assert prompt[:60] not in str(told.value)
+        assert prompt[:60] not in str(caught.value)
     with Journal(runs.path) as journal:
         answers = [row.data["content"] for row in journal.rows("replies")]
     assert len(answers) == 6
@@ -386,7 +274,7 @@ def test_files_that_hold_samples_are_their_owners_only(runs):
     assert set(modes.values()) == {0o600}
 
 
-# Beginning anew
+# Starting over
 
 
 def test_a_new_fit_that_fails_leaves_the_old_results(runs, server):
@@ -408,15 +296,6 @@ def test_a_new_fit_that_fails_leaves_the_old_results(runs, server):
     assert not [name for name in os.listdir(runs.path) if name.endswith(".old")]
 
 
-def test_what_is_begun_anew_knows_nothing_of_before(runs):
-    runs.fit(on_start=checkpoints)
-    runs.fit(runs.order(seed=7), runs.path.with_name("other"))
-    runs.fit(runs.order(seed=7), overwrite=True)
-    assert runs.left() == runs.left(runs.path.with_name("other"))
-    assert len(runs.events("segment")) == 1
-    assert not [name for name in os.listdir(runs.path) if name.endswith(".old")]
-
-
 def test_a_refused_fit_makes_no_directory_its_own(runs, server):
     server.add_fault(Fault("status", path="chat", status=401, times=None))
     with pytest.raises(ApiError):
@@ -433,8 +312,8 @@ def test_a_later_segment_of_a_complete_paper_run_is_trained(runs):
     def certainty():
         texts = [text for given in GIVEN.values() for text in given]
         views = run_sync(HashEmbedder().embed(texts, kind="query")).views
-        found = load(runs.path).predict_proba(views)
-        return np.mean([row[i // 2] for i, row in enumerate(found)])
+        probabilities = load(runs.path).predict_proba(views)
+        return np.mean([row[i // 2] for i, row in enumerate(probabilities)])
 
     runs.recipe = Recipe.preset("paper").with_options(batch=2, rounds=30, augmentation_rounds=4)
     runs.fit()

@@ -6,20 +6,12 @@ import asyncio
 from dataclasses import replace
 from decimal import Decimal
 
-import numpy as np
 import pytest
 
 from adamab.errors import ApiError, BudgetError, RunError
-from adamab.providers.async_bridge import run_sync
 from adamab.providers.generators.base import Batch, Generator
 from adamab.providers.metering import AHEAD, NANO, Budget, Ledger
-from adamab.run._intake import Clock, SampleSource
-from adamab.run.gate import Gate
 from adamab.run.prefetch import BatchPrefetcher
-from adamab.run.records import RoundRecord, Seconds
-from adamab.run.resume import RoundOutcome
-from adamab.run.samples import TrainingSet
-from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec
 from adamab.testing import ProviderServer
 
@@ -27,7 +19,7 @@ CLASSES = tuple(ClassSpec(name, f"is {name}") for name in ("red", "green", "blue
 
 
 class Counting(Generator):
-    """Numbered texts; notes what it was asked, and waits or fails where it is told to."""
+    """Numbered texts; keeps its requests, and waits or fails on demand."""
 
     fingerprint = "counting"
 
@@ -63,7 +55,7 @@ def streams(generator, **options):
 
 def settle(some):
     """Let what is on its way arrive."""
-    some.drain()
+    some.__exit__(None)
 
 
 def test_a_batch_depends_on_its_class_and_its_own_earlier_batches_only():
@@ -97,32 +89,6 @@ def test_no_more_than_the_limit_waits_besides_the_one_that_is_wanted():
     some.ahead([1, 1, 1, 1], 3)
     settle(some)
     assert some.unused == 3
-
-
-def test_a_wanted_class_that_cannot_be_fetched_makes_no_room_for_another():
-    generator = Counting()
-    generator.fail["red", 0] = BudgetError("no")
-    some = streams(generator)
-    some.ahead([0], 1)
-    settle(some)
-    for _ in range(3):
-        some.ahead([1, 2, 1, 2], 2, wanted=0)
-        settle(some)
-    assert some.unused == 2
-
-
-def test_only_what_runs_ahead_is_marked_as_such():
-    generator = Counting()
-    some = streams(generator)
-    some.ahead([1], 1, wanted=0)
-    some.take(0)
-    some.take(2)
-    settle(some)
-    assert dict(zip([r.spec.name for r in generator.requests], generator.ahead, strict=True)) == {
-        "red": False,
-        "green": True,
-        "blue": False,
-    }
 
 
 def test_a_failure_ahead_matters_to_nobody():
@@ -230,92 +196,7 @@ def test_a_failed_embedding_costs_no_second_batch():
     assert len(generator.requests) == 1
 
 
-def test_draining_waits_for_what_is_paid_for_and_minds_no_failure():
-    generator, log = Counting(), Memory()
-    generator.fail["green", 0] = ApiError("down")
-
-    async def make():
-        generator.gate = asyncio.Event()
-        asyncio.get_running_loop().call_later(0.05, generator.gate.set)
-
-    run_sync(make())
-    some = streams(generator, log=log)
-    some.ahead([1, 2], 2)
-    assert not log
-    some.drain()
-    assert list(log) == [("blue", 0)]
-
-
 # The shelf
-
-
-class Line:
-    """A source over numbered texts with a training set of nothing."""
-
-    def __init__(self, size, per_batch, **options):
-        class Writer(Counting):
-            async def generate(self, request):
-                self.requests.append(request)
-                n = request.number
-                texts = tuple(f"{request.spec.name} {n}.{i}" for i in range(per_batch))
-                return Batch(texts)
-
-        def embed(texts):
-            return {"pooled": np.stack([np.full(4, hash(t) % 97 + 1.0, np.float32) for t in texts])}
-
-        self.generator = Writer()
-        self.samples = TrainingSet(3, lambda _: None)
-        self.samples.views["pooled"] = np.zeros((0, 4), np.float32)
-        some = BatchPrefetcher(self.generator, CLASSES, batch=size, given=lambda c: ())
-        gate = Gate(Recipe(near_duplicate=None))
-        self.source = SampleSource(some, CLASSES, gate, embed, size, **options)
-
-    def fill(self, class_index, size):
-        return self.source.fill(self.samples, class_index, size, Clock())
-
-
-def test_leftovers_come_before_new_batches():
-    line = Line(2, per_batch=5)
-    assert line.fill(0, 2).texts == ["red 0.0", "red 0.1"]
-    assert line.fill(0, 2).texts == ["red 0.2", "red 0.3"]
-    assert len(line.generator.requests) == 1
-    assert line.fill(0, 2).texts == ["red 0.4", "red 1.0"]
-    assert len(line.generator.requests) == 2
-
-
-def test_nothing_is_looked_at_before_its_class_is_chosen():
-    line = Line(2, per_batch=2)
-    line.source.fetch_ahead(0, [1, 2], 2)
-    settle(line.source.batches)
-    assert len(line.generator.requests) == 3
-    assert len(line.samples) == 0
-    line.samples.keys.add("green 0.0")  # what came meanwhile: the gate judges at adoption
-    added = line.fill(1, 2)
-    assert +added.rejected == {"repeat": 1}
-    assert added.texts == ["green 0.1", "green 1.0"]
-
-
-def test_where_the_budget_ends_batches_are_as_large_as_ever():
-    line = Line(2, per_batch=2, budget=3)
-    assert line.source.size() == 2
-    line.fill(0, 2)
-    assert line.source.size() == 1
-    line.fill(1, 1)
-    assert line.source.size() == 0
-    assert {request.count for request in line.generator.requests} == {2}
-    assert len(line.source.shelves[1]) == 1
-
-
-def test_a_replayed_round_takes_no_more_batches_than_it_took():
-    """Money that was held back for calls on their way may be free again when a round is replayed."""
-    line = Line(2, per_batch=1)
-    record = RoundRecord(1, "red", 2, 1, None, 1, (), None, None, Seconds(), ended="the budget is spent")
-    known = RoundOutcome(record, ("red 0.0",), batches=1)
-    added = line.source.fill(line.samples, 0, 2, Clock(), known=known)
-    assert added.texts == ["red 0.0"]
-    assert line.source.ended == added.ended == "the budget is spent"
-    assert line.source.size() == 0
-    assert len(line.generator.requests) == 1
 
 
 # Whole fits
