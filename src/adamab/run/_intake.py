@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -98,7 +98,7 @@ class SampleSource:
     closed: dict[int, str] = field(default_factory=dict)
     ended: str | None = None
     pending: dict[int, PendingSamples] = field(default_factory=dict)  # by class
-    _bought: dict[int, Floats] = field(default_factory=dict)  # by class: vectors that no round adopted yet
+    _bought: dict[int, Iterator[Floats]] = field(default_factory=dict)  # by class: vectors to adopt
 
     def open(self) -> NDArray[np.bool_]:
         """(K,) classes that can still give samples."""
@@ -140,7 +140,9 @@ class SampleSource:
             pending = self.pending[c] = PendingSamples()
             for batch in batches:
                 pending.put(batch)
-            pending.drop(len(pending) - outcome.left)
+            used = len(pending) - outcome.left
+            self._bought[c] = iter(pending.vectors[:used])
+            pending.drop(used)
             pending.closing = None
             if outcome.record.round > state.reopened.get(spec.name, 0):
                 pending.refusals, pending.closing = outcome.refusals, outcome.closing
@@ -158,13 +160,9 @@ class SampleSource:
             if texts:
                 samples.add([class_index] * len(texts), self.embed(texts), given=False, texts=texts)
         elif outcome.record.accepted:
-            vectors = self._bought.get(class_index)
-            if vectors is None:  # a class is read once: read round by round it would be quadratic
-                batches = state.batches(name, state.last_by_class[name].batches)
-                vectors = np.concatenate([b.vectors for b in batches if b.vectors is not None])
-            count = outcome.record.accepted
-            self._bought[class_index] = vectors[count:]
-            samples.add([class_index] * count, {samples.pooled: vectors[:count]}, given=False)
+            vectors = list(itertools.islice(self._bought[class_index], outcome.record.accepted))
+            views = {samples.pooled: np.stack(vectors)}
+            samples.add([class_index] * len(vectors), views, given=False)
 
     def fill(
         self,
@@ -192,7 +190,11 @@ class SampleSource:
             if full or pulls > REFILLS or not self._take(class_index, pending, added, known):
                 break
             clock.lap("generating")
-        self._close(class_index, pending, added)
+        if not len(pending):
+            nothing = not (added.accepted or added.refused or added.ended)
+            added.closed = pending.closing or ("the generator gave nothing new" if nothing else None)
+        if added.closed is not None:
+            self.closed[class_index] = added.closed
         self.spent += added.accepted
         return added
 
@@ -216,13 +218,6 @@ class SampleSource:
             if pending.refusals >= self.max_refusals:
                 pending.closing = f"refused {pending.refusals} times by the generator"
         return True
-
-    def _close(self, class_index: int, pending: PendingSamples, added: RoundIntake) -> None:
-        nothing = not (added.accepted or added.refused or added.ended)
-        if not len(pending):
-            added.closed = pending.closing or ("the generator gave nothing new" if nothing else None)
-        if added.closed is not None:
-            self.closed[class_index] = added.closed
 
 
 @dataclass

@@ -96,7 +96,7 @@ def _write_json(file: Path, document: Mapping[str, Any], mode: int = 0o666) -> N
         os.replace(new, file)
     except OSError as error:
         new.unlink(missing_ok=True)
-        raise _unwritable(file.parent, error) from None
+        raise RunError(f"{place(file.parent)}: cannot be written ({_reason(error)})") from None
 
 
 def read_task(directory: Path) -> Task:
@@ -422,7 +422,7 @@ def write_results(path: Path, task: Task, result: FitResult, summary: Mapping[st
         for name in RESULTS:
             os.replace(new / name, path / name)
     except OSError as error:
-        raise _unwritable(path, error) from None
+        raise RunError(f"{place(path)}: cannot be written ({_reason(error)})") from None
     finally:
         shutil.rmtree(new, ignore_errors=True)
 
@@ -441,10 +441,6 @@ def versions() -> dict[str, str]:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
     return versions
-
-
-def _unwritable(path: Path, error: OSError) -> RunError:
-    return RunError(f"{place(path)}: cannot be written ({_reason(error)})")
 
 
 def _reason(error: OSError) -> str:

@@ -301,18 +301,10 @@ def sample_source(
 
 
 def _synthetic(samples: TrainingSet, task: Task, images: ImageStore | None) -> tuple[Sample, ...]:
-    if not samples.has_texts:
-        return ()
-    rows, names = np.flatnonzero(~samples.given), task.class_names
-    return tuple(
-        Sample(
-            samples.texts[i],
-            names[samples.class_index[i]],
-            "synthetic",
-            image=None if images is None else images.find(samples.texts[i]),
-        )
-        for i in rows
-    )
+    find_image = (lambda text: None) if images is None else images.find
+    rows = np.flatnonzero(~samples.given) if samples.has_texts else ()
+    texts_and_names = [(samples.texts[i], task.class_names[samples.class_index[i]]) for i in rows]
+    return tuple(Sample(text, name, "synthetic", image=find_image(text)) for text, name in texts_and_names)
 
 
 def _metadata(recipe: Recipe, settings: FitSettings, held_out: HeldOut | None) -> dict[str, Any]:

@@ -155,7 +155,8 @@ class Gate:
         """
         if self.near_duplicate is None or not len(candidates):
             return np.ones(len(candidates), dtype=np.bool_)
-        units, threshold = _units(candidates), self.near_duplicate - _ROUNDING
+        lengths, threshold = _lengths(candidates)[:, None], self.near_duplicate - _ROUNDING
+        units = (candidates / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)  # zeros stay zeros
         passed = ~_close_to_any(units, present, threshold)
         among = units @ units.T >= threshold
         for i in np.flatnonzero(passed):
@@ -170,12 +171,6 @@ class Gate:
         own = scores[:, class_index, None]
         higher = ~(scores <= own)  # this way round NaN is consistent with nothing
         return np.asarray(higher.sum(axis=1) < (self.max_label_rank or np.inf))
-
-
-def _units(vectors: Floats) -> Floats:
-    """Rows of length one; zeros stay zeros."""
-    lengths = _lengths(vectors)[:, None]
-    return (vectors / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
 
 
 def _lengths(vectors: Floats) -> NDArray[np.float64]:

@@ -38,7 +38,8 @@ class Reviews:
         try:
             file = os.open(self.path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
             try:
-                os.write(file, self._after_a_torn_line() + line)  # at once, so that two writers do not mix
+                torn = self.path.read_bytes()[-1:] not in (b"", b"\n")  # by a process that was killed
+                os.write(file, b"\n" * torn + line)  # at once, so that two writers do not mix
                 os.fsync(file)
             finally:
                 os.close(file)
@@ -67,13 +68,6 @@ class Reviews:
             if verdict in DECISIONS:
                 latest[key] = verdict
         return latest
-
-    def _after_a_torn_line(self) -> bytes:
-        with open(self.path, "rb") as stream:
-            if stream.seek(0, os.SEEK_END) == 0:
-                return b""
-            stream.seek(-1, os.SEEK_END)
-            return b"" if stream.read(1) == b"\n" else b"\n"
 
 
 # What people decided on a run's samples, segment by segment; texts are those of `normalised_text`.

@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import sqlite3
-import sys
 import threading
 import time
 import zlib
@@ -230,15 +229,11 @@ class Journal(SqliteFile, contextlib.AbstractContextManager["Journal", None]):
         """Add an event."""
         self._append("events", {"kind": kind}, data, durable=durable)
 
-    def events(self, *kinds: str, after: int = 0, most: int = -1) -> Iterator[Event]:
-        """Events in their order, of some kinds only if any are named; the first `most` unless negative."""
-        left = most if most >= 0 else sys.maxsize
-        while left:
-            wanted, read = min(left, _AT_ONCE), 0
-            for event in self._events(kinds, after, wanted):
-                after, read = event.seq, read + 1
-                yield event
-            left = left - read if read == wanted else 0
+    def events(self, *kinds: str, after: int = 0) -> Iterator[Event]:
+        """Events in their order, of some kinds only if any are named, read in blocks."""
+        while block := list(self._events(kinds, after, _AT_ONCE)):
+            yield from block
+            after = block[-1].seq
 
     def last(self, *kinds: str) -> Event | None:
         """The latest event, of some kinds only if any are named."""
@@ -442,7 +437,8 @@ class JournalRunLog(RunLog, contextlib.AbstractContextManager["JournalRunLog", N
             batches=self.journal.first_batches,
             choices={e.data["round"]: e.data["class"] for e in self.journal.events(CHOICE, after=start)},
         )
-        self.complete = any(True for _ in self.journal.events(FINISHED, after=start, most=1))
+        finished = self.journal.last(FINISHED)
+        self.complete = finished is not None and finished.seq > start
         return changes
 
 
