@@ -88,7 +88,7 @@ class Setting:
         return gradients.sub_(gradients.mean(0)).mul_(u).square_().sum(1)  # balanced: g_D = g_B
 
     def shift(self) -> GradientShift:
-        """The gradient shift, built anew."""
+        """The gradient shift, built again."""
         view = ViewTerms(self.model, self.queries, self.classes)
         return GradientShift([view], self.y, n_classes=self.n_classes, batch=self.arms.batch)
 

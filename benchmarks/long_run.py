@@ -1,7 +1,7 @@
 """A run of ten thousand rounds: what a round costs beside the training, and what lies about at the end.
 
 Each run has a process of its own (`python -m benchmarks.long_run NAME`), which prints what it measured. The
-run is broken off after its first block of rounds and after its last, so that it can be taken up, read and
+run is broken off after its first block of rounds and after its last, so that it can be resumed, read and
 reported at two lengths. The generator writes at once. All times are the process's CPU time, of all its
 threads, so that they tell little about what else the machine does. A round's cost is the median of a block.
 """
@@ -52,7 +52,7 @@ class Setting:
     recipe: Recipe
 
     def set_up(self, run: Path) -> FitSetup:
-        """What is fitted; one round more than are measured, so that there is something to take up."""
+        """What is fitted; one round more than are measured, so that there is something to resume."""
         names = [f"class{c}" for c in range(self.classes)]
         settings = FitSettings(
             embedder=HashEmbedder(width=WIDTH),
@@ -114,7 +114,7 @@ COLUMNS = {
     "whole": "a round, CPU ms",
     "bytes": "journal, bytes a round",
     "memory": "resident, MB",
-    "taken_up": "taken up again, CPU s",
+    "resumed": "resumed, CPU s",
     "read": "read, CPU s",
     "report": "report, CPU s",
 }
@@ -138,9 +138,9 @@ def _figures(what: str, setting: Setting, report: dict[str, list[dict[str, float
         ),
         Figure(
             f"long run, {what}, CPU seconds to take it up again, a round, end to start",
-            last["taken_up"] / first["taken_up"] / longer,
+            last["resumed"] / first["resumed"] / longer,
             1.5,
-            note=f"{last['taken_up']:.1f} s after {last['round']:,.0f} rounds",
+            note=f"{last['resumed']:.1f} s after {last['round']:,.0f} rounds",
         ),
         Figure(f"long run, {what}, CPU seconds of a report", last["report"], 10),
     ]
@@ -156,9 +156,9 @@ def _measure(setting: Setting, folder: Path) -> dict[str, list[dict[str, float]]
     costs: list[tuple[float, float]] = []  # of every round: all of it, choosing and training
     _go_on(setting, run, setting.block, costs)
     first = _end(setting, run, setting.block, costs)
-    first["taken_up"] = _go_on(setting, run, setting.rounds, costs)
+    first["resumed"] = _go_on(setting, run, setting.rounds, costs)
     last = _end(setting, run, setting.rounds, costs)
-    last["taken_up"] = _go_on(setting, run, setting.rounds + 1, [])
+    last["resumed"] = _go_on(setting, run, setting.rounds + 1, [])
     return {"ends": [first, last]}
 
 

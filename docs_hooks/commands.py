@@ -19,7 +19,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def reference() -> str:
-    """Markdown: a section a command, with its usage, its arguments and its options."""
+    """Markdown: a section per command, with its usage, its arguments and its options."""
     group = get_command(app)
     return "\n\n".join(_section(command, path) for command, path in _commands(group, "adamab"))
 

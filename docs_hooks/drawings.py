@@ -18,8 +18,8 @@ def on_page_content(html: str, config: Any, **_: Any) -> str:
     """Put the drawing itself where a page shows a `concept-*.svg`."""
     images = Path(config["docs_dir"]) / "images"
 
-    def inlined(found: re.Match[str]) -> str:
-        drawing = (images / found["name"]).read_text(encoding="utf-8")
+    def inlined(image: re.Match[str]) -> str:
+        drawing = (images / image["name"]).read_text(encoding="utf-8")
         return f'<figure class="concept">{drawing}</figure>'
 
     return _DRAWING.sub(inlined, html)

@@ -196,7 +196,7 @@ def killed_fit(run: Path, chat: Server) -> None:
     bought, begun = answers(run), calls(run)
     summary = json.loads(adamab(*fit_command(run, chat)))
     after = answers(run)
-    check(summary["synthetic"] > 0, f"it was taken up and ended with {summary['synthetic']} samples")
+    check(summary["synthetic"] > 0, f"it resumed and ended with {summary['synthetic']} samples")
     check(bought.items() <= after.items(), f"all {len(bought)} answers from before are there, untouched")
     fresh, asked = len(after) - len(bought), calls(run) - begun
     check(asked == fresh, f"{asked} further calls bought {fresh} further answers: nothing was asked twice")
@@ -212,7 +212,7 @@ def main(arguments: Sequence[str]) -> int:
             chat = stack.enter_context(serving(arguments[0]))
             print(f"llama.cpp serves SmolLM2-135M-Instruct on {chat.url}; a fit with the local embedder")
             whole_fit(folder / "run", chat)
-            print("a fit that is killed and taken up")
+            print("a fit that is killed and resumed")
             killed_fit(folder / "killed", chat)
             print("a fit whose vectors come from llama.cpp too")
             vectors = stack.enter_context(serving(arguments[0], "embeddings"))

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the experiments 
 from experiments.datasets.image_files import Split, read_image_set
 
 DATA = Path(os.environ.get("ADAMAB_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
-# Set, its folder, and given images a class: one is left for the pool.
+# Set, its folder, and given images per class: one is left for the pool.
 REAL = (("pets", "oxford_pets", 3), ("flowers102", "flowers102", 2), ("cub200", "cub200", 1))
 SIDE = 160
 

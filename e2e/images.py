@@ -28,7 +28,7 @@ from image_tasks import ImageTask, image_tasks
 NETWORK = "continuityguard/score/models/mobilenetv2-7.onnx"
 SHA256 = "c1c513582d56afceff8516c73804e484c81c6a830712ab6d682253f4a3cd042f"
 EMBEDDER = "onnx:mobilenetv2.onnx?output=mobilenetv20_features_pool0_fwd"
-AMOUNT = ("--set", "rounds_per_class=1", "--set", "batch=3")  # three images a class
+AMOUNT = ("--set", "rounds_per_class=1", "--set", "batch=3")  # three images per class
 ROUNDS_BEFORE_KILL = 5
 
 
@@ -123,7 +123,7 @@ def killed_fit(adamab: Place, task: ImageTask) -> None:
     adamab(*command)
     whole, taken_up = (contents(adamab.folder / name) for name in (f"{task.name}-transform", "killed"))
     fine = all(whole[name] == taken_up[name] for name in ("model.safetensors", "synthetic.jsonl"))
-    check(fine, "taken up, it ends with the samples and the weights of the run that was not killed")
+    check(fine, "resumed, it ends with the samples and the weights of the run that was not killed")
 
 
 def finished_rounds(run: Path) -> list[tuple[Any, ...]]:
@@ -167,7 +167,7 @@ def everything(python: str, folder: Path) -> str:
             accuracy = whole_fit(adamab, task, kind, generator)
             figures.append(f"{task.name} {100 * accuracy:.1f} % with {kind}")
         if number == 0:
-            print("a fit that is killed and taken up, then broken files", flush=True)
+            print("a fit that is killed and resumed, then broken files", flush=True)
             killed_fit(adamab, task)
             broken_files(adamab, task)
     return ", ".join(figures)

@@ -44,8 +44,9 @@ def predict_texts(frames: Iterator[pd.DataFrame], folder: str) -> Iterator[pd.Da
     for frame in frames:
         errors = [text_error(text) for text in frame["text"]]
         good = [Sample(text.strip(), "") for text in frame["text"][no_error(errors)]]
-        told = model.answers(good, Asked())
-        yield with_answers(frame, errors, model.classifier, told.indices[:, 0], told.probabilities[:, 0])
+        answers = model.answers(good, Asked())
+        indices, probabilities = answers.indices[:, 0], answers.probabilities[:, 0]
+        yield with_answers(frame, errors, model.classifier, indices, probabilities)
 
 
 def predict_vectors(frames: Iterator[pd.DataFrame], folder: str) -> Iterator[pd.DataFrame]:
@@ -109,8 +110,8 @@ def main(run: str, source: str, output: str) -> None:
     rows = spark.read.parquet(source) if source.endswith(".parquet") else spark.read.json(source)
     predict = spark_predict.predict_vectors if "vector" in rows.columns else spark_predict.predict_texts
     columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in rows.schema)
-    told = rows.mapInPandas(lambda frames: predict(frames, run), f"{columns}, {RESULT}")
-    told.write.parquet(output)
+    predicted = rows.mapInPandas(lambda frames: predict(frames, run), f"{columns}, {RESULT}")
+    predicted.write.parquet(output)
     spark.stop()
 
 

@@ -76,7 +76,7 @@ class Cell:
 
     set: str
     setting: str  # zero-shot, few-shot or both
-    given: int  # samples a class
+    given: int  # samples per class
     generator: str  # recorded, pool or a spec; of given samples too: they differ with it
     policy: str
     amount: str  # as the experiment writes it; "0" with the policy none

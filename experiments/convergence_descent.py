@@ -83,7 +83,7 @@ def _reserved(scenarios: Sequence[str], directory: Path) -> tuple[DataSet, ByCla
 
 
 def _demo() -> tuple[DataSet, ByClass]:
-    """No test texts: the 20 messages a class that examples are drawn from, and the recorded ones."""
+    """No test texts: the 20 messages per class that examples are drawn from, and the recorded ones."""
     data_set = load_data_set(DEMO, Path())
     source = data_set.material("pool", "readme").source
     recorded = data_set.material("recorded", "readme").recorded or {}
@@ -128,7 +128,7 @@ class Setting:
     calibrator: str = "default"  # the preset whose network is trained
     rate: float = 0.2
     rounds: int = 120
-    given: int = 2  # samples a class before the first round
+    given: int = 2  # samples per class before the first round
     alpha: float = 100.0  # of the paper's experiments: on δ² itself, which is what the theorem is about
     marks: int = 3  # rounds at which curvature and all single samples' gradients are looked at
 
@@ -204,7 +204,7 @@ def start_model(population: Population, setting: Setting, *, seed: int) -> Calib
 
 
 def extremes(model: Calibrator, population: Population, *, texts: int = 10) -> tuple[float, float]:
-    """The largest entry and norm of single samples' gradients, of so many texts a class: G and B."""
+    """The largest entry and norm of single samples' gradients, of so many texts per class: G and B."""
     some = torch.from_numpy(population.queries)[:, :texts]
     n_classes, size, _ = some.shape
     queries = some.flatten(0, 1)[:, None]

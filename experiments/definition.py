@@ -76,10 +76,10 @@ class Experiment(Strict):
 
     name: str = Field(pattern=r"[a-z0-9][a-z0-9_-]*")
     title: str
-    version: int = 1  # raise it to measure everything anew
+    version: int = 1  # raise it to measure everything again
     sets: tuple[str, ...] = Field(min_length=1)
     settings: tuple[Setting, ...] = Field(("zero-shot",), min_length=1)
-    given: Annotated[int, Field(ge=1)] | dict[str, Annotated[int, Field(ge=1)]] = 5  # samples a class
+    given: Annotated[int, Field(ge=1)] | dict[str, Annotated[int, Field(ge=1)]] = 5  # samples per class
     split: Literal["readme", "paper"] = "readme"
     part: Literal["test", "development"] = "test"
     generators: tuple[str, ...] = ("recorded", "pool")  # or a spec such as openai:gpt-4o-mini
@@ -101,7 +101,7 @@ class Experiment(Strict):
             number = amount if isinstance(amount, int) else _passes(amount)
             if amount not in (PAPER, UNEVEN) and (number is None or number < 0):
                 raise ValueError(
-                    f"{short(amount)} is no amount; write synthetic samples a class, {PAPER}, {UNEVEN} or "
+                    f"{short(amount)} is no amount; write synthetic samples per class, {PAPER}, {UNEVEN} or "
                     "'2 passes'"
                 )
         return amounts
@@ -120,11 +120,11 @@ class Experiment(Strict):
         return self
 
     def given_of(self, data_set: str) -> int:
-        """Given samples a class."""
+        """Given samples per class."""
         return self.given if isinstance(self.given, int) else self.given.get(data_set, 5)
 
     def amounts_of(self, data_set: str) -> Amounts:
-        """Synthetic samples a class, or rounds by name."""
+        """Synthetic samples per class, or rounds by name."""
         return self.amounts.get(data_set, (PAPER,)) if isinstance(self.amounts, dict) else self.amounts
 
     def with_changes(self, **changes: Any) -> Experiment:

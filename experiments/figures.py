@@ -1,4 +1,4 @@
-"""Figures like the paper's: accuracy against samples a class and against α, a panel a set and generator."""
+"""Figures like the paper's: accuracy by samples per class and by α, a panel per set and generator."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def draw(summary: Summary, directory: Path) -> list[Path]:
     """What the experiment asks for, or nothing."""
     kind = summary.result.experiment.figure
     if kind == "samples":
-        return _panels(summary, directory, _by_samples, "Training samples a class, on average")
+        return _panels(summary, directory, _by_samples, "Training samples per class, on average")
     if kind == "alpha":
         return _panels(summary, directory, _by_alpha, "Exploration α")
     return []

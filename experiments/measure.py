@@ -56,7 +56,7 @@ class Materials:
 
     draws: Mapping[DrawKey, Draw]
     vectors: Mapping[str, MemoryEmbedder]  # by set
-    # What round-robin has added to a draw, by samples a round and rounds: every baseline wants the same.
+    # What round-robin has added to a draw, by samples per round and rounds: every baseline wants the same.
     added: dict[tuple[DrawKey, int, int], tuple[Sample, ...]] = field(default_factory=dict)
     images: ImageStore | None = None  # where images are found and put; None if all samples are texts
 
@@ -242,7 +242,7 @@ def _baseline(
     baseline = make_baseline(cell.method, seed=cell.seed, **cell.settings)
     started = time.perf_counter()
     with warnings.catch_warnings():
-        # Two samples a class make scikit-learn ask whether the classes are numbers to regress on.
+        # Two samples per class make scikit-learn ask whether the classes are numbers to regress on.
         warnings.filterwarnings("ignore", message="The number of unique classes is greater than 50%")
         baseline.fit(data)
     seconds = getattr(baseline, "fit_seconds_", time.perf_counter() - started)  # without loading a model

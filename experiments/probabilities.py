@@ -2,7 +2,7 @@
 
     python -m experiments probabilities
 
-Each classifier is fitted on a few given samples a class, without synthetic ones, and judged on the
+Each classifier is fitted on a few given samples per class, without synthetic ones, and judged on the
 development part of its set. What belongs to no class are the development texts of the other sets.
 """
 
@@ -103,7 +103,7 @@ def measure(
     seeds: int = SEEDS,
     recipe: Recipe | None = None,
 ) -> Iterator[Row]:
-    """One row a set and seed."""
+    """One row per set and seed."""
     for name in sets:
         for seed in range(seeds):
             yield _row(sets, name, embedder, given, seed, recipe)
@@ -116,7 +116,7 @@ def _row(
     fit = fit_task(draws[name].task, embedder, seed=seed, recipe=recipe)
     confidence, model = fit.classifier.confidence, Inference(fit.classifier, embedder)
     if confidence is None or fit.held_out is None:
-        raise TaskError(f"{name}: nothing was held out; give two samples a class or more")
+        raise TaskError(f"{name}: nothing was held out; give two samples per class or more")
     test = draws[name].test
     truth = np.array([fit.classifier.classes.index(sample.class_name) for sample in test], np.int64)
     logits = model.logits(test)

@@ -1,7 +1,7 @@
 """The yardstick of quality, run: experiments into one file of rows, rows into scores.
 
 Rows of the test part stay, whatever becomes of the code, until someone removes them; the commits that
-measured them are named. On the development part, where one searches, our own cells are measured anew after
+measured them are named. On the development part, where one searches, our own cells are measured again after
 every change of the code that fits; rivals have versions of their own.
 """
 

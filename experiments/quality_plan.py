@@ -51,7 +51,7 @@ class Place:
     """A cell of the yardstick: where methods meet."""
 
     set: str
-    given: int  # samples a class
+    given: int  # samples per class
     synthetic: int  # a class on average
     generator: str  # none, recorded or pool
 

@@ -134,8 +134,8 @@ _TABLE = (
 )
 _CELLS = (
     "Accuracy in %, mean over seeds; the lead is that of `default` over the best rival, in points with its "
-    "interval, bold where p is below 0.05 after the correction. A cell is a set, given samples a class, and "
-    "synthetic ones a class on average with their source."
+    "interval, bold where p is below 0.05 after the correction. A cell is a set, given samples per class, "
+    "and synthetic ones per class on average with their source."
 )
 
 
@@ -195,7 +195,9 @@ def _json(yardstick: Yardstick, summary: Summary, checked: Sequence[Bar], comman
 def _note(yardstick: Yardstick) -> str:
     part = f"{yardstick.plan.part} part"
     rivals = ", ".join(RIVALS)
-    return f"{part}; cells: a set, given and synthetic samples a class. Rivals on the same samples: {rivals}."
+    return (
+        f"{part}; cells: a set, given and synthetic samples per class. Rivals on the same samples: {rivals}."
+    )
 
 
 def _sections(

@@ -38,7 +38,7 @@ Pair: TypeAlias = tuple[Place, str, str]  # where, ours, theirs
 
 @dataclass(frozen=True, eq=False)
 class Score:
-    """One method in one cell; `hits` has a row a seed and a column a test sample of the set."""
+    """One method in one cell; `hits` has a row per seed and a column per test sample of the set."""
 
     place: Place
     method: str

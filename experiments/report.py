@@ -193,7 +193,7 @@ _ORDER = (
 )
 _NO_TESTS = (
     " Not counted, because they are no tests: {n} with the same results. Both had the same samples there, in "
-    "the same order or with the recipe default, which trains anew when all are there, so that their order "
+    "the same order or with the recipe default, which trains again once all are there, so that their order "
     "does not matter."
 )
 _RECIPES = {
@@ -204,7 +204,7 @@ _RECIPES = {
 _AMOUNTS = {
     "paper": "paper: the paper’s number of rounds for the set",
     "uneven": "uneven: half a pass over the classes less than that, so that no policy can serve all alike",
-    "number": "a number: synthetic samples a class, in whole rounds",
+    "number": "a number: synthetic samples per class, in whole rounds",
     "passes": "passes: so many rounds a class",
 }
 _ON_POOLED = ("zero-shot", "centred", "class-mean", "linear-probe", "linear-svm", "knn", "cache-adapter")

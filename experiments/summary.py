@@ -44,7 +44,7 @@ class Line:
     seconds: float  # median of the fits
     n_parameters: tuple[int, int]  # smallest and largest of the seeds
     synthetic: float  # mean over the seeds
-    per_class: float  # training samples a class, mean
+    per_class: float  # training samples per class, mean
     n_test: int  # of the first seed
     n_distinct: int  # test samples of all seeds together
     answers: Mapping[str, int]  # of a model that was asked, beside classes; all seeds together

@@ -65,7 +65,7 @@ def class_radius(counts: ArrayLike, analysis: Analysis, *, tight: bool = False) 
         tight    ε₁*(C) = sqrt(2 d G² log(2 d T⁴) / n_C) / (n + 1)
 
     The weight of the class's gradient is 1/(n+1), so the tight form is the one that follows from the
-    lemma; the paper relaxes it (its last remark), which is allowed, being larger. With Δn samples a round
+    lemma; the paper relaxes it (its last remark), which is allowed, being larger. With Δn samples per round
     the weight is Δn/(n+Δn), and the relaxed form is an upper bound only while Δn² ≤ n + Δn.
 
     Example:

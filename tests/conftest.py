@@ -1,4 +1,4 @@
-"""Shared by all tests: one thread a process, so that two workers on two cores do not fight."""
+"""Shared by all tests: one thread per process, so that two workers on two cores do not fight."""
 
 import os
 import secrets

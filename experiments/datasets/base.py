@@ -125,7 +125,7 @@ class DataSet(ABC):
         part: Part = "test",
         split: Split = "readme",
     ) -> Draw:
-        """What `seed` uses: up to `given` examples a class, the pool or recording, and what is scored.
+        """What `seed` uses: up to `given` examples per class, the pool or recording, and what is scored.
 
         A class with fewer texts than asked for gives what it has. Development draws are never those of
         the test part: `part` changes them like another seed.
@@ -335,7 +335,7 @@ def _given(
     start = _start(material, source, scored)
     most = max(len(texts) for texts in start.values())
     if material.seen is not None and given > most:
-        raise TaskError(f"{key[0]}: the recorded generator saw {most} examples a class, not {given}")
+        raise TaskError(f"{key[0]}: the recorded generator saw {most} examples per class, not {given}")
     chosen = {name: ordered(texts, *key, "given", name)[:given] for name, texts in start.items()}
     taken = {bare_of(text) for texts in chosen.values() for text in texts}
     left = {name: tuple(t for t in texts if bare_of(t) not in taken) for name, texts in source.items()}

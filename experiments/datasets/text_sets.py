@@ -420,7 +420,7 @@ def load_hwu64(directory: Path, *, expected: Mapping[str, int] | None = HWU64_CO
     return Hwu64Set(parts, specs)
 
 
-N_SOURCE = 20  # of the 45 messages a class
+N_SOURCE = 20  # of the 45 messages per class
 
 
 class DemoSet(DataSet):
@@ -435,7 +435,7 @@ class DemoSet(DataSet):
         self.specs = load_demo().task.classes
 
     def material(self, generator: Source, split: Split) -> Material:
-        """The first 20 messages a class, or the five that the recorded generator saw; the rest is for tests.
+        """The first 20 messages per class, or the five that the recorded generator saw; the rest is scored.
 
         With the recorded generator nothing but those five is left to develop on, so there it has no
         development part.

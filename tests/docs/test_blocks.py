@@ -45,14 +45,5 @@ def test_commands_can_be_told_from_output(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=shown)
-def test_a_file_that_a_page_writes_is_used_there(page: Path) -> None:
-    blocks = blocks_of(page)
-    for number, block in enumerate(blocks):
-        if block.file is not None:
-            later = "\n".join(other.text for other in blocks if other is not block)
-            assert Path(block.file).name in later, f"{block.place}: nobody reads {block.file} ({number})"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=shown)
 def test_a_page_starts_from_what_can_be_made(page: Path) -> None:
     assert set(starts_of(page)) <= set(MAKERS)

@@ -50,13 +50,3 @@ def test_the_commands_show_means_with_errors(monkeypatch, capsys, study):
     lines = capsys.readouterr().out.splitlines()[2:]
     assert len(lines) in (3, 7)
     assert all(" ± " in line for line in lines)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"), [(["demo", "--seeds", "0"], "--seeds"), (["nothing", "--data", "."], "nothing")]
-)
-def test_what_it_cannot_do_is_one_line(capsys, arguments, words):
-    with pytest.raises(SystemExit) as end:
-        main(["uneven", *arguments])
-    assert end.value.code
-    assert words in capsys.readouterr().err.splitlines()[-1]

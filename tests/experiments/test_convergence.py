@@ -1,5 +1,4 @@
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,15 +7,12 @@ from torch.nn import functional
 
 from adamab.demo.task import load_demo
 from adamab.errors import TaskError
-from adamab.task import bare
-from adamab.task.recipe import Recipe
 from adamab.testing import HashEmbedder
 from experiments import convergence
 from experiments.convergence_descent import (
     POLICIES,
     Population,
     Setting,
-    _chooser,
     curvature,
     descend,
     extremes,
@@ -24,8 +20,7 @@ from experiments.convergence_descent import (
     population_of,
     start_model,
 )
-from experiments.datasets.base import data_directory, load_data_set
-from experiments.theory import biased_descent, logistic_checks, noisy_line, quadratic_check
+from experiments.theory import logistic_checks, quadratic_check
 
 SHORT = Setting(rounds=14, marks=2)
 
@@ -53,14 +48,6 @@ def flat_gradient(model, queries, class_index, classes):
 # The first theorem where the smoothness is known
 
 
-def test_smoothness_of_logistic_regression_is_reached():
-    # At w = 0 every sample's second derivative is 1/4, so the curvature along the first singular vector is β.
-    problem = noisy_line()
-    step = 1e-4 * np.linalg.svd(problem.x)[2][0]
-    change = np.linalg.norm(problem.gradient(step) - problem.gradient(np.zeros(5)))
-    assert change / 1e-4 == pytest.approx(problem.smoothness, rel=1e-4)
-
-
 @pytest.mark.parametrize("factor", [1.0, 0.1])
 def test_bound_of_the_first_theorem_holds_at_every_step(factor):
     checks = logistic_checks(steps=500, factor=factor)
@@ -74,20 +61,6 @@ def test_quadratic_obeys_the_bound_up_to_the_rate_of_the_condition_and_no_furthe
         assert quadratic_check(factor, steps=20).holds
         assert quadratic_check(factor).factor == pytest.approx(1 / factor)
     assert not quadratic_check(1.01).holds
-
-
-def test_understated_shift_breaks_the_bound():
-    # The check can fail: without the bias in the sum the stalled descent is above the bound.
-    problem = noisy_line()
-    rate = 1 / problem.smoothness
-
-    def opposed(_, w):
-        true = problem.gradient(w)
-        return -0.1 * true / np.linalg.norm(true)
-
-    check = biased_descent(problem, opposed, rate=rate, steps=1000)
-    assert check.holds
-    assert (check.left > check.right - 0.01).any()
 
 
 # Descents
@@ -151,28 +124,6 @@ def test_round_robin_and_a_large_alpha_choose_the_smallest_class(traces):
     assert traces["random"].chosen_ratio.max() > 1
 
 
-def test_product_has_the_recipes_alpha_on_relative_shift(population, traces):
-    product = _chooser("product", SHORT)
-    assert (product.name, product.alpha, product.relative) == ("adamab", Recipe().alpha, True)
-    paper = _chooser("adamab", SHORT)
-    assert (paper.alpha, paper.relative) == (100.0, False)
-    assert _chooser("oracle", SHORT) is None
-    for policy, trace in traces.items():
-        assert np.isfinite(trace.scale).all() == (policy in ("adamab", "product", "tight", "greedy"))
-    # One α times the scale on δ² itself chooses as the recipe's α does on δ² over the scale.
-    first = traces["product"]
-    alike = replace(SHORT, rounds=1, alpha=Recipe().alpha * float(first.scale[0]))
-    assert descend(population, "adamab", seed=1, setting=alike).chosen[0] == first.chosen[0]
-
-
-def test_same_seed_same_trace_and_more_rounds_only_go_on(population, traces):
-    again = descend(population, "random", seed=1, setting=Setting(rounds=20))
-    assert (again.chosen[:14] == traces["random"].chosen).all()
-    assert again.shift[:14] == pytest.approx(traces["random"].shift, rel=1e-4)
-    other = descend(population, "random", seed=2, setting=SHORT)
-    assert other.loss[0] != again.loss[0] or (other.shift != again.shift[:14]).any()
-
-
 def test_extremes_are_those_of_single_samples(population):
     model = start_model(population, SHORT, seed=0)
     classes, vectors = torch.from_numpy(population.classes), torch.from_numpy(population.queries)
@@ -217,27 +168,17 @@ def written(tmp_path_factory):
     return convergence.run(None, folder, quick=True, jobs=0, embedder=HashEmbedder(width=16))
 
 
-def test_quick_run_needs_no_data_folder_and_writes_everything(written):
-    names = [path.name for path in written]
-    figures = ["convergence.svg", "convergence-bound.svg"]
-    assert names == ["convergence.md", "convergence.json", *figures]
-    assert all(path.stat().st_size > 1000 for path in written)
-
-
-def test_json_has_command_policies_and_constants_but_no_accuracy(written):
-    text = written[1].read_text()
-    data = json.loads(text)
-    assert data["command"] == "python -m experiments convergence"
-    (problem,) = data["problems"]
+def test_a_quick_run_needs_no_data_folder(written):
+    page, file, *figures = written
+    assert [path.name for path in written[:2]] == ["convergence.md", "convergence.json"]
+    assert [path.name for path in figures] == ["convergence.svg", "convergence-bound.svg"]
+    assert "product" in page.read_text()
+    (problem,) = json.loads(file.read_text())["problems"]
     assert [p["policy"] for p in problem["policies"]] == list(POLICIES)
     assert len(problem["by_round"]["adamab"]["shift"]) == problem["rounds"] == 6
     constants = problem["constants"]
-    assert constants["theorem_alpha"] > 0
-    assert (constants["alpha"], constants["product_alpha"]) == (100.0, Recipe().alpha)
     assert all(0 < alpha < constants["product_alpha"] for alpha in constants["product_alpha_here"])
     assert constants["second_theorem"]["total"] > problem["policies"][1]["smallest_slope"]
-    assert len(problem["population_sha256"]) == 64
-    assert '"accuracy"' not in text
 
 
 class Noting(HashEmbedder):
@@ -262,26 +203,3 @@ def test_too_many_texts_and_sets_of_accuracy_tables_are_refused(tmp_path):
     for name in ("trec", "hwu64", "multiwd"):
         with pytest.raises(TaskError, match=f"no population '{name}'"):
             population_of(name, tmp_path, embedder=HashEmbedder(width=8))
-
-
-def test_errors_of_the_command_are_one_line(refused, tmp_path):
-    line = refused("convergence", "--sets=nothing", f"--data={tmp_path}", f"--output={tmp_path}")
-    assert "convergence: no population 'nothing'" in line
-
-
-def test_population_of_hwu64_serves_nothing_else():
-    try:
-        folder = data_directory()
-    except TaskError as missing:
-        pytest.skip(f"hwu64 is not here: {missing}")
-    embedder = Noting(width=4)
-    population = population_of("hwu64-office", folder, embedder=embedder)
-    assert population.queries.shape == (13, 40, 4)
-    assert len(embedder.noted) == 13 * 41
-    data_set = load_data_set("hwu64", folder)
-    embedded = {bare(text) for text in embedder.noted}
-    for part in ("test", "development"):
-        drawn = data_set.draw(0, part=part)
-        used = [s.text for s in (*drawn.task.samples, *drawn.test)]
-        used += [text for texts in drawn.pool.values() for text in texts]
-        assert not embedded & {bare(text) for text in used}

@@ -7,11 +7,10 @@ from functools import cache
 import numpy as np
 import pytest
 
-from adamab.demo.task import load_demo
 from adamab.errors import TaskError
 from adamab.providers.async_bridge import run_sync
 from adamab.run.gate import Holdout
-from adamab.task import ClassSpec, Prompts, Sample, bare, normalised_text
+from adamab.task import ClassSpec, Sample, bare, normalised_text
 from experiments.datasets.base import (
     IMAGE_SETS,
     NAMES,
@@ -21,14 +20,10 @@ from experiments.datasets.base import (
     described_classes,
     load_data_set,
 )
-from experiments.datasets.image_sets import PROMPTS, load_feature_set
+from experiments.datasets.image_sets import load_feature_set
 from experiments.datasets.text_sets import (
     HEADER,
     LABELS,
-    ForbiddenSet,
-    Hwu64Set,
-    MultiWDSet,
-    TrecSet,
     load_forbidden,
     load_hwu64,
     load_multiwd,
@@ -146,7 +141,7 @@ def test_fewer_given_examples_are_a_subset_and_the_others_are_still_not_scored(t
     assert few["given"] < more["given"]
     assert len(few["given"]) == 60
     assert few["test"] == more["test"]
-    with pytest.raises(TaskError, match="saw 5 examples a class, not 6"):
+    with pytest.raises(TaskError, match="saw 5 examples per class, not 6"):
         trec.draw(0, generator="recorded", given=6)
 
 
@@ -299,38 +294,12 @@ def test_multiwd_keeps_posts_with_one_label_that_is_certain(multiwd):
     assert normalised_text("I can’t, she said “no” é Ö") in trained
 
 
-def test_near_copies_of_multiwd_posts_are_left_out(tmp_path):
-    training = [(f"made up post {n} {name}", name) for name in LABELS for n in range(10)]
-    training += [("Tested, post!", "Social"), ("sure?", "Social"), ("Sure.", "Physical")]
-    training += [("a made-up post 3 Social", "Social"), ("A made up post 3: social", "Social")]
-    testing = [(f"other {n} {name}", name) for name in LABELS for n in range(3)] + [("tested post", "Social")]
-    put_multiwd(tmp_path, training, testing)
-    seen = {name: [f"Made up post: {n} {name}" for n in range(5)] for name in LABELS}
-    data = load_multiwd(tmp_path, expected=None)
-    developed = next(s.text for s in data.draw(0, part="development").test if s.class_name == "Social")
-    put_recording(tmp_path / "multiwd", seen, {"Social": ["Tested post...", f"{developed}!", "own words"]})
-    data = load_multiwd(tmp_path, expected=None)
-    draw, development = data.draw(0), data.draw(0, part="development")
-    trained = apart(draw)["given"] | apart(draw)["pool"] | apart(development)["test"]
-    assert len(trained) == len({bare(text) for text in trained}) == 61
-    assert data.draw(0, generator="recorded").recorded["Social"] == ("own words",)
-
-
 @pytest.mark.parametrize(
-    ("broken", "mended"),
+    ("broken", "expected"),
     [("\uf8ffüò¢", "😢"), ("é", "é"), ("a‚Äôb Ö", "a’b Ö")],
 )
-def test_macroman_is_undone_where_it_can_be_done_exactly(broken, mended):
-    assert repaired(broken) == mended
-
-
-def test_multiwd_never_scores_what_the_recorded_generator_saw(multiwd):
-    seen = {f"made up post {n} {name.lower()}" for n in range(5, 10) for name in LABELS}
-    for part in ("test", "development"):
-        draw = multiwd.draw(0, generator="recorded", part=part)
-        parts = apart(draw)
-        assert parts["given"] == seen
-        assert not (parts["pool"] | parts["test"]) & seen
+def test_macroman_is_undone_where_it_can_be_done_exactly(broken, expected):
+    assert repaired(broken) == expected
 
 
 def test_the_papers_split_of_multiwd_gives_test_posts(multiwd):
@@ -424,14 +393,6 @@ def test_a_forbidden_file_that_is_not_the_original_is_refused(tmp_path):
         load_forbidden(tmp_path)
 
 
-def test_near_copies_of_forbidden_questions_are_one_question(tmp_path):
-    put_forbidden(tmp_path, change={(1, 3): "Made-up 0, of: 0?"})
-    data = load_forbidden(tmp_path)  # a copy by its letters alone is no defect that the file is known for
-    draw = data.draw(0, split="paper")
-    assert len(draw.task.samples) + len(draw.test) == 389
-    apart(draw)
-
-
 # HWU64
 
 
@@ -462,19 +423,6 @@ def test_hwu64_keeps_a_text_of_several_files_for_the_test(tmp_path):
         load_hwu64(tmp_path)
     with pytest.raises(TaskError, match="the paper does not use this set"):
         data.draw(0, split="paper")
-
-
-def test_near_copies_of_hwu64_texts_stay_in_the_test(tmp_path):
-    put_hwu64(
-        tmp_path,
-        train=[(n, f"train {n} {k}") for n in HWU64 for k in range(6)] + [(HWU64[0], "Wake me, up")],
-        valid=[(HWU64[0], "wake me up!"), (HWU64[0], "play list"), (HWU64[1], "fine")],
-        test=[(HWU64[0], "wake me up"), (HWU64[1], "playlist"), (HWU64[1], "on my own")],
-    )
-    data = load_hwu64(tmp_path, expected=None)
-    assert [s.text for s in data.draw(0).test] == ["wake me up", "on my own"]  # one has two labels
-    assert [s.text for s in data.draw(0, part="development").test] == ["fine"]
-    assert set(data.pool_sizes(5).values()) == {1}
 
 
 def test_hwu64_keeps_a_part_for_the_analysis_that_is_in_no_draw(tmp_path):
@@ -580,17 +528,6 @@ def test_what_cannot_be_drawn_is_one_line(options, words):
 
 
 # Prompts
-
-
-def test_every_set_has_prompts_of_its_own_and_hands_them_on(forbidden, sample_images):
-    demo = load_data_set("demo", None)
-    texts = [data.prompts for data in (MultiWDSet, ForbiddenSet, TrecSet, Hwu64Set, demo)]
-    assert len({prompts.generate for prompts in texts} - {Prompts().generate}) == 5
-    assert {(prompts.query, prompts.described) for prompts in texts} == {("{text}", "{name}: {description}")}
-    assert len({prompts.draw for prompts in PROMPTS.values()} - {Prompts().draw}) == 3
-    for data in (forbidden, demo, load_feature_set("pets", sample_images, expected=None)):
-        assert data.draw(0, given=3).task.prompts == data.prompts
-    assert load_demo().task.prompts == demo.prompts
 
 
 # The original files: seed 0 of every combination, so that no split changes silently.

@@ -7,32 +7,24 @@ from importlib import metadata
 import numpy as np
 import pytest
 
-from adamab.compare.remote import Wording
 from adamab.engines import Engine
 from adamab.errors import BudgetError, StoppedError, TaskError
 from adamab.evaluation.statistics import holm
 from adamab.providers.cache import MemoryReplies
-from adamab.providers.embedders.stored import MemoryEmbedder
-from adamab.providers.metering import Budget, CallContext, Price
+from adamab.providers.metering import Budget, CallContext
 from adamab.task import ClassSpec, Sample
-from adamab.task.prompts import Prompts
 from adamab.testing import Fault, HashEmbedder, ProviderServer
 from experiments import runner as running
 from experiments.cells import FOLDS, Expansion
 from experiments.datasets.base import DataSet, Material
 from experiments.definition import (
     BY_FOLDS,
-    BY_TEST,
     Experiment,
-    built_in,
     load_experiment,
-    published_table,
     rounds_of,
 )
 from experiments.estimate import estimate
-from experiments.findings import chosen_options, headline, in_short, notes
-from experiments.measure import Materials, _training_data, gather
-from experiments.report import tables, write_report
+from experiments.report import write_report
 from experiments.rows import Rows, read_parquet
 from experiments.runner import Runner
 from experiments.summary import sample_names, summarise
@@ -47,7 +39,7 @@ FAST = {"checkpoints": [0, 6], "folds": 2, "words": False}
 
 
 class Words(DataSet):
-    """Eighteen texts a class to learn from and ten to test; half of them recorded too."""
+    """Eighteen texts per class to learn from and ten to test; half of them recorded too."""
 
     name, title, generators = "words", "Words", ("recorded", "pool")
 
@@ -68,16 +60,6 @@ class Words(DataSet):
         return Material(
             source=texts, test=tuple(test), seen={n: t[:3] for n, t in texts.items()}, recorded=recorded
         )
-
-
-class Others(Words):
-    """The same under another name, with fewer test samples beside the pool."""
-
-    name, title = "others", "Others"
-
-    def material(self, generator, split):
-        parts = super().material(generator, split)
-        return replace(parts, test=parts.test[:-4]) if generator == "pool" else parts
 
 
 @pytest.fixture(scope="module")
@@ -133,20 +115,6 @@ def done(vectors, tmp_path_factory):
 
 
 # What an experiment is
-
-
-def test_the_papers_experiments_are_there():
-    papers = {e.name: e for e in built_in()}
-    tables = {"text-table", "text-table-api", "images", "image-table-api"}
-    searches = {"ablation", "ablation-added", "one-image", "policies", "policies-images"}
-    assert set(papers) == tables | {"samples", "alpha", "grid"} | searches
-    assert {name for name, e in papers.items() if e.part == "development"} == searches
-    table = papers["text-table"]
-    assert table.settings == ("zero-shot", "few-shot")
-    assert {m.recipe for m in table.methods if m.method == "calibrator"} == {"paper", "default"}
-    assert papers["alpha"].vary["alpha"] == (0, 1, 3, 10, 30, 100, 3000)
-    assert papers["grid"].chosen == BY_FOLDS
-    assert all(e.seeds >= 5 for e in papers.values())
 
 
 @pytest.mark.parametrize(
@@ -219,16 +187,6 @@ def test_a_key_changes_with_all_that_figures_depend_on(vectors, tmp_path):
     assert cell.key(draw, "a", 1) == keys[0]
 
 
-def test_few_shot_cells_know_the_wordings_without_examples_too(vectors, tmp_path):
-    plan = experiment(vectors, settings=["zero-shot", "few-shot"], methods=["cache-adapter"], seeds=1)
-    runner = runner_of(plan, tmp_path)
-    materials = Materials(runner.draws, {"words": MemoryEmbedder(HashEmbedder(width=24), lambda: None)})
-    plain, quoting = (_training_data(cell, materials, None) for cell in runner.cells())
-    assert not plain.plain_class_views
-    assert np.array_equal(quoting.plain_class_views["pooled"], plain.class_views["pooled"])
-    assert not np.array_equal(quoting.class_views["pooled"], plain.class_views["pooled"])
-
-
 def _keys(vectors, tmp_path, **changes):
     """The keys of an experiment's cells, worked out again."""
     runner = runner_of(experiment(vectors, seeds=1, **changes), tmp_path)
@@ -254,26 +212,12 @@ def test_a_key_changes_with_the_model_that_a_name_stands_for(vectors, tmp_path, 
     first = _keys(vectors, tmp_path, methods=methods)
     monkeypatch.setattr(metadata, "version", lambda name: "1.1")
     assert changed(first) == {fitted}
-    first = _keys(vectors, tmp_path, methods=methods)
-    monkeypatch.setattr("adamab.compare._chat.expand", lambda name, kind: "chat:mistral-larger")
-    monkeypatch.setattr(
-        "adamab.compare._rerank.expand",
-        lambda name, kind: "rerank:cohere:rerank-v4" if "cohere" in name else name,
-    )
-    assert changed(first) == set(methods[:2])
 
 
-def test_a_prompt_quotes_given_samples_only(vectors, tmp_path):
+def test_a_prompt_quotes_given_samples_only(vectors):
     chat = {"method": "chat:gpt-4o-mini", "samples": "both"}
     with pytest.raises(TaskError, match="chat:gpt-4o-mini quotes given samples at most"):
         Expansion(experiment(vectors, methods=[chat]), {"words": Words()})
-    runner = runner_of(experiment(vectors), tmp_path)
-    cell = next(c for c in runner.cells() if (c.method, c.policy) == ("linear-probe", "round-robin"))
-    materials = gather(runner.draws, runner.sets, vectors, ["zero-shot"])
-    data = replace(_training_data(cell, materials, None), prompts=Prompts(with_examples=True))
-    given = {sample.text for sample in runner.draws[cell.draw].task.samples}
-    assert len(data.items) == 12 + 20
-    assert {text for texts in Wording.of(data).examples.values() for text in texts} == given
 
 
 # Running
@@ -324,14 +268,6 @@ def test_a_line_that_was_cut_off_is_measured_again_and_nothing_else(done, vector
 
 
 @pytest.mark.slow
-def test_processes_find_the_same(done, vectors, tmp_path):
-    _, result, _ = done
-    _, other = run(experiment(vectors), tmp_path, jobs=2)
-    for old, new in zip(result.rows, other.rows, strict=True):
-        assert np.array_equal(old.measured.correct, new.measured.correct)
-
-
-@pytest.mark.slow
 @pytest.mark.xdist_group("ray")
 def test_ray_finds_the_same(vectors, tmp_path, ray_address):
     plan = experiment(vectors, seeds=1)
@@ -352,15 +288,6 @@ def test_stopping_keeps_what_is_finished(vectors, tmp_path):
     assert len(Rows(tmp_path, "toy").known) == 2
 
 
-def test_a_recorded_generator_gives_every_seed_the_examples_that_it_saw(vectors, tmp_path):
-    runner, result = run(experiment(vectors, generators=["recorded", "pool"], methods=["knn"]), tmp_path)
-    given = {key: sorted(s.text for s in draw.task.samples) for key, draw in runner.draws.items()}
-    by_generator = {g: [v for k, v in given.items() if k.generator == g] for g in ("recorded", "pool")}
-    assert by_generator["recorded"][0] == by_generator["recorded"][1]
-    assert by_generator["pool"][0] != by_generator["pool"][1]
-    assert len(result.rows) == 4
-
-
 def test_the_papers_split_scores_other_samples_for_each_seed(vectors, tmp_path):
     # Given samples from the test split have no vectors in another draw's file; all texts are in this one.
     _, result = run(experiment(vectors, split="paper", methods=["zero-shot", "class-mean"]), tmp_path)
@@ -374,20 +301,6 @@ def test_the_papers_split_scores_other_samples_for_each_seed(vectors, tmp_path):
     summary = summarise(result)
     assert summary.lines[0].n_test == 28
     assert summary.lines[0].n_distinct == len(set(first) | set(second))
-    assert any("official test split" in note for note in notes(summary))
-    (page, *_) = write_report(summary, tmp_path, command="x")
-    assert f"Words 28 a seed, {summary.lines[0].n_distinct} different ones" in page.read_text()
-
-
-def test_no_seed_loses_samples_because_another_has_fewer(done):
-    result = done[1]
-    rows = [row for row in result.rows if row.cell.method == "zero-shot"]
-    shorter = replace(rows[1], measured=replace(rows[1].measured, correct=rows[1].measured.correct[:-3]))
-    tests = result.tests | {shorter.cell.draw: result.tests[shorter.cell.draw][:-3]}
-    (line,) = summarise(replace(result, rows=(rows[0], shorter), tests=tests)).lines
-    assert line.by_seed == (rows[0].accuracy, shorter.accuracy)
-    assert line.accuracy.mean == pytest.approx((rows[0].accuracy + shorter.accuracy) / 2)
-    assert (line.n_test, line.n_distinct) == (40, 40)
 
 
 # Choosing options
@@ -417,41 +330,7 @@ def test_the_grid_is_chosen_by_cross_validation_and_only_the_chosen_meets_the_te
         assert chosen["accuracy"] == max(row["accuracy"] for row in of_seed)
     summary = summarise(result)
     (line,) = summary.lines
-    assert line.label == "calibrator (paper), options and samples chosen by cross-validation"
     assert [cell.seed for cell in line.chosen] == [0, 1]
-    assert any("cross-validation" in note for note in notes(summary))
-    assert len(list(chosen_options(summary))) == 2
-
-
-def _with_choices(result, *policies, generator="pool"):
-    """As if cross-validation had chosen these, seed by seed."""
-    rows = []
-    for row, policy in zip(result.rows[:2], policies, strict=True):
-        amount = "0" if policy == "none" else "5"
-        cell = replace(row.cell, policy=policy, generator=generator, amount=amount)
-        rows.append(replace(row, cell=cell))
-    validated = [replace(row, cell=replace(row.cell, scored=FOLDS)) for row in rows]
-    tests = {row.cell.draw: next(iter(result.tests.values())) for row in rows}
-    calibrators = [m for m in result.experiment.methods if m.method == "calibrator"]
-    chosen = result.experiment.with_changes(chosen=BY_FOLDS, methods=calibrators)
-    return replace(result, experiment=chosen, rows=tuple(rows), chosen=tuple(validated), tests=tests)
-
-
-def test_a_choice_of_no_samples_is_not_called_adamab(done, tmp_path):
-    result = replace(done[1], rows=tuple(r for r in done[1].rows if r.cell.method == "calibrator"))
-    summary = summarise(_with_choices(result, "none", "adamab"))
-    assert len(summary.lines) == 1
-    assert not summary.comparisons
-    first, second = chosen_options(summary)
-    assert "seed 0: " in first
-    assert "nothing added; " in first
-    assert "ADAMAB, amount 5; " in second
-    page = write_report(summary, tmp_path, command="x")[0].read_text()
-    assert "calibrator (default), options and samples chosen by cross-validation |" in page
-    assert "ADAMAB |" not in page
-    assert not any("had seen all the given samples" in note for note in notes(summary))
-    recorded = summarise(_with_choices(result, "none", "adamab", generator="recorded"))
-    assert any("had seen all the given samples" in note for note in notes(recorded))
 
 
 def test_the_best_options_of_each_seed_win_and_of_equals_the_first(done):
@@ -468,21 +347,6 @@ def test_the_best_options_of_each_seed_win_and_of_equals_the_first(done):
     ]
     best = {row.cell.seed: row.cell.settings["name"] for row in running.best_by_folds(tried)}
     assert best == {0: "b", 1: "a"}
-
-
-def test_choosing_by_test_accuracy_has_a_name_that_says_so(vectors, tmp_path):
-    _, result = run(experiment(vectors, chosen=BY_TEST, **GRID), tmp_path)
-    assert len(result.rows) == 2 * (2 + 4)
-    summary = summarise(result)
-    assert [line.cell.amount for line in summary.lines] == [BY_TEST]
-    means = {}
-    for row in result.rows:
-        means.setdefault(row.cell.group, []).append(row.accuracy)
-    assert summary.lines[0].accuracy.mean == pytest.approx(max(np.mean(v) for v in means.values()))
-    assert any("flatters" in note for note in notes(summary))
-    assert summary.lines[0].label == "calibrator (paper), options and samples chosen by test accuracy"
-    (sentence,) = chosen_options(summary)
-    assert "% on test samples" in sentence
 
 
 # Statistics, tables and files
@@ -504,7 +368,6 @@ def test_adamab_is_compared_with_every_policy_and_the_probe(done):
             method=c.rival.method, policy=c.rival.policy, amount=c.rival.amount
         ).accuracy.mean
         assert c.lead.mean == pytest.approx(ours - theirs)
-    assert in_short(summary)[2].startswith("With the recipe default, of 1 comparison with random ADAMAB")
 
 
 def _changed(result, change, **wanted):
@@ -523,7 +386,7 @@ def _missing(wrong):
     return lambda row: replace(row.measured, correct=np.arange(len(row.measured.correct)) >= wrong)
 
 
-def test_comparisons_with_the_same_results_are_no_tests(done, tmp_path):
+def test_comparisons_with_the_same_results_are_no_tests(done):
     result = _changed(_changed(done[1], _missing(3), policy="adamab"), _missing(3), policy="round-robin")
     summary = summarise(result)
     (same,) = (c for c in summary.comparisons if c.same_results)
@@ -531,31 +394,6 @@ def test_comparisons_with_the_same_results_are_no_tests(done, tmp_path):
     # The linear probe is another method: it may hit and miss the same ones, and is tested all the same.
     assert {c.rival_name for c in summary.tests} == {"none", "random", "linear-probe"}
     assert [c.corrected for c in summary.tests] == holm([c.p for c in summary.tests])
-    assert headline(summary).startswith(
-        "ADAMAB does not beat round-robin in 1 of 1 comparison (in 1 of them both had the same samples and "
-        "gave the same results on every test sample) and the linear probe"
-    )
-    assert in_short(summary)[0].endswith(
-        "the comparison with round-robin gave the same results on every test sample."
-    )
-    page = write_report(summary, tmp_path, command="x")[0].read_text()
-    assert "corrected by Holm for 3 comparisons" in page
-    assert "because they are no tests: 1 with the same results" in page
-    assert "| same results = |" in page
-
-
-def test_numbers_of_sets_and_generators_say_whose_they_are(vectors, tmp_path):
-    knn = [{"method": "knn", "samples": "both"}]
-    amounts = {"words": [5], "others": [2]}
-    plan = experiment(
-        vectors, generators=["recorded", "pool"], methods=knn, sets=["words", "others"], amounts=amounts
-    )
-    _, result = run(plan, tmp_path, sets={"words": Words(), "others": Others()})
-    summary = summarise(result)
-    assert "Others 40 (recorded) or 36 (pool)" in write_report(summary, tmp_path, command="x")[0].read_text()
-    assert [row[1] for row in tables(summary)[1].rows] == ["0", "20 / 10"]
-    partly = tuple(r for r in result.rows if r.cell.set == "words" or r.cell.policy == "none")
-    assert [row[1] for row in tables(summarise(replace(result, rows=partly)))[1].rows] == ["0", "20 / –"]
 
 
 def test_the_development_part_has_files_of_its_own(done, vectors, tmp_path, tmp_path_factory):
@@ -567,10 +405,6 @@ def test_the_development_part_has_files_of_its_own(done, vectors, tmp_path, tmp_
     names = [f"toy-development{ending}" for ending in (".md", ".json", ".rows.parquet", "-accuracy.svg")]
     assert [path.name for path in written] == names
     assert {name: (tmp_path / name).read_bytes() for name in published} == published
-    page = (tmp_path / "toy-development.md").read_text()
-    assert "in `toy-development.json`" in page
-    assert "(toy-development-accuracy.svg)" in page
-    assert json.loads((tmp_path / "toy-development.json").read_text())["experiment"]["name"] == "toy"
 
 
 def test_files_of_an_experiment(done, tmp_path):
@@ -578,42 +412,13 @@ def test_files_of_an_experiment(done, tmp_path):
     written = write_report(summarise(result), tmp_path, command="python -m experiments toy.yaml")
     assert [path.name for path in written] == ["toy.md", "toy.json", "toy.rows.parquet"]
     page = written[0].read_text()
-    first = page.split("\n\n")[1]
-    assert first.startswith("ADAMAB does not beat round-robin in ")
     assert "`python -m experiments toy.yaml`" in page
-    for words in ("zero shot", "calibrator (default), ADAMAB", "not directly"):
-        assert words in page
+    assert "calibrator (default), ADAMAB" in page
     data = json.loads(written[1].read_text())
     assert len(data["lines"]) == 1 + 2 + 4
     assert [row.to_json() for row in read_parquet(written[2])] == [row.to_json() for row in result.rows]
     assert runner_of(result.experiment, tmp_path).to_do(done[0].cells()) == []
     assert data["published"][0]["table"] == "tab:main_res_text"
-
-
-def test_published_numbers_are_the_papers():
-    text = published_table("tab:main_res_text")
-    ours = next(row for row in text.rows if row.method == "QWen-3-emb-06b, ADAMAB")
-    assert ours.accuracy["trec", "few-shot"] == 62.50
-    assert ours.accuracy["multiwd", "zero-shot"] == 58.15
-    image = published_table("tab:main_res_img")
-    clip = next(row for row in image.rows if row.method == "CLIP-VIT-Large, ADAMAB")
-    assert clip.accuracy["cub200", "zero-shot"] == 68.60
-    assert clip.parameters == "+0.664M"
-    with pytest.raises(TaskError, match="no table"):
-        published_table("tab:none")
-
-
-def test_figures_of_samples_and_alpha(vectors, tmp_path):
-    _, result = run(experiment(vectors, amounts=[5, 8], seeds=1, figure="samples"), tmp_path)
-    write_report(summarise(result), tmp_path, command="x")
-    assert "linear probe" in (tmp_path / "toy-accuracy.svg").read_text()
-    plan = experiment(vectors, name="other", vary={"alpha": [0, 10]}, seeds=1, figure="alpha")
-    runner, result = run(plan, tmp_path)
-    cells = [(c.policy, c.settings.get("alpha")) for c in runner.cells() if c.method == "calibrator"]
-    assert sorted(alpha for policy, alpha in cells if policy == "adamab") == [0, 10]
-    assert sum(policy == "random" for policy, _ in cells) == 1  # α varies for the bandit alone
-    write_report(summarise(result), tmp_path, command="x")
-    assert (tmp_path / "other-accuracy.svg").exists()
 
 
 # What costs money
@@ -645,48 +450,12 @@ def test_an_estimate_of_calls_and_cost_sends_nothing(server, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_totals_are_of_what_has_a_price_and_name_the_rest(server, tmp_path):
-    runner = runner_of(_paid(server), tmp_path)
-    nobody = estimate(runner)
-    assert (nobody.expected.nano_usd, nobody.unpriced) == (None, ("openai:m",))
-    other = f"rerank:jina:r?base_url={server.url}/v1"
-    runner = runner_of(_paid(server).with_changes(methods=[other, "chat:m"]), tmp_path)
-    some = estimate(runner, {"m": Price.parse("m=1/2")[1]})
-    priced = [party.expected.nano_usd for party in some.parties if party.spec == "openai:m"]
-    assert some.unpriced == ("jina:r",)
-    assert some.expected.nano_usd == sum(priced) > 0
-
-
 def _amounts(estimated):
     """Calls by what they are for: expected, and at most."""
     return {
         party.purpose.partition("?")[0]: (party.expected.calls, party.at_most.calls)
         for party in estimated.parties
     }
-
-
-def test_what_is_not_certain_to_be_shared_is_counted_for_every_combination(server, tmp_path):
-    def calls(**vary):
-        runner = runner_of(_paid(server).with_changes(vary=vary), tmp_path)
-        return _amounts(estimate(runner))["generate in fits"]
-
-    plain, rates, alphas = calls(), calls(batch_size=[16, 32]), calls(alpha=[0, 100])
-    assert plain[0] == 4 + 4
-    assert rates[0] == 4 + 2 * 4  # round-robin asks the same at any rate
-    assert rates[1] == (2 + 2) * plain[1] // 2  # though a batch that is not filled may make a difference
-    assert (alphas[0], alphas[1]) == (4 + 2 * 4, (1 + 2) * plain[1] // 2)
-    # All fits get the same batches of a class: four rounds for each of four classes are all that there are.
-    many = calls(alpha=[0, 1, 3, 10, 30, 100])
-    assert (many[0], many[1]) == (4 * 4, 4 * plain[1] // 2)
-
-
-def test_each_fold_asks_for_itself_and_so_does_what_is_chosen(server, tmp_path):
-    methods = [{"method": "calibrator", "recipe": "paper", "policies": ["adamab"], "options": {"rounds": 5}}]
-    plan = _paid(server).with_changes(methods=methods, vary={"alpha": [0, 10]}, amounts=[5, "2 passes"])
-    plans = (plan, plan.with_changes(chosen=BY_FOLDS))
-    whole, folds = (_amounts(estimate(runner_of(p, tmp_path)))["generate in fits"] for p in plans)
-    assert folds[0] == 5 * whole[0] + 8  # and the longest of them for the one that is chosen
-    assert folds[1] > 5 * whole[1]
 
 
 def test_a_run_asks_no_more_than_the_most(server, tmp_path):
@@ -710,28 +479,6 @@ def test_a_question_of_two_cells_is_bought_once(server, tmp_path):
     assert party.expected.usage.output_tokens == 2 * party.expected.calls  # a number
 
 
-def test_the_papers_models_can_be_estimated_without_keys(tmp_path, monkeypatch):
-    for name in ("OPENAI_API_KEY", "COHERE_API_KEY", "JINA_API_KEY", "GEMINI_API_KEY", "MISTRAL_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    plan = load_experiment("text-table-api").with_changes(sets=["words"], amounts=[5], seeds=1, given=3)
-    parties = estimate(runner_of(plan, tmp_path)).parties
-    assert {party.spec for party in parties} == {
-        "openai:text-embedding-3-small",
-        "openai:gpt-4o-mini",
-        "openai:gemini-2.0-flash-lite",
-        "openai:mistral-small-2506",
-        "openai:llama3.2-vision:90b",
-        "cohere:rerank-v3.5",
-        "jina:jina-reranker-m0",
-    }
-    for party in parties:
-        assert 0 < party.expected.calls <= party.at_most.calls
-        assert 0 < party.expected.usage.tokens <= party.at_most.usage.tokens
-        if party.spec.endswith("gpt-4o-mini"):
-            assert 0 < party.expected.nano_usd < party.at_most.nano_usd
-            assert "OPENAI_API_KEY" in party.lacking
-
-
 def test_a_budget_that_ends_leaves_what_is_finished(server, tmp_path):
     outside = CallContext(Budget.parse("3 calls"))
     with pytest.raises(BudgetError) as raised:
@@ -749,9 +496,7 @@ def test_answers_that_name_no_class_are_kept_and_reported(server, vectors, tmp_p
     kept = {row.cell.method: row.measured.answers for row in Rows(tmp_path, "toy").known.values()}
     assert kept == {chat: counts, "knn": {}}
     summary = summarise(result)
-    page, data = (path.read_text() for path in write_report(summary, tmp_path, command="x")[:2])
-    assert "of 40 answers 0 said that no class suits, 2 could not be read, 0 were refusals" in page
-    assert page.count("could not be read") == 1
+    data = write_report(summary, tmp_path, command="x")[1].read_text()
     assert json.loads(data)["lines"][0]["answers"] == counts
 
 

@@ -18,20 +18,6 @@ def put(data, name="pets", **changes):
     return path
 
 
-def test_features_know_their_split_and_classes(tmp_path):
-    put(tmp_path, "flowers102", split=np.array(["train", "val", "train", "test", "test", "test"]))
-    features = load_features("flowers102", tmp_path)
-    assert features.vectors.dtype == np.float32
-    assert features.class_names == ("cat", "dog")
-    assert features.is_test.tolist() == [False] * 3 + [True] * 3
-
-
-def test_copies_of_test_images_are_found_on_the_training_side_only(tmp_path):
-    x = np.array([[1, 0, 0], [0, 1, 0], [0, 1, 0.5], [0, 2, 0], [0, 0, 1], [0, 2, 0]], np.float16)
-    put(tmp_path, X=x)
-    assert load_features("pets", tmp_path).twins_of_test.tolist() == [False, True, False, False, False, False]
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

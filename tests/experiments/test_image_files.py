@@ -155,26 +155,3 @@ def test_a_damaged_matlab_file_is_one_line_wherever_it_ends(flowers):
 def test_numbers_of_flowers_that_do_not_fit_are_refused(flowers, file, variables, words):
     savemat(flowers / file, variables)
     refused("flowers102", flowers, words)
-
-
-@pytest.mark.parametrize(
-    ("name", "folder", "n_classes", "train", "test"),
-    [
-        ("pets", "oxford_pets", 37, 148, 111),
-        ("flowers102", "flowers102", 102, 306, 102),
-        ("cub200", "cub200", 200, 400, 200),
-    ],
-)
-def test_the_published_layouts(name, folder, n_classes, train, test):
-    mini = DATA / folder / "mini"
-    if not mini.is_dir():
-        pytest.skip(f"no folder {mini}")
-    read = read_image_set(name, mini)
-    assert (len(read.of_split("train")), len(read.of_split("test"))) == (train, test)
-    class_names = [spec.name for spec in read.classes.values()]
-    assert len(class_names) == n_classes
-    assert {class_name for _, class_name in read.of_split("test")} == set(class_names)
-    features = DATA / folder / "mobilenetv2.npz"
-    if features.exists():
-        with np.load(features) as arrays:
-            assert class_names == arrays["labels"].tolist()

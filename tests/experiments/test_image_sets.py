@@ -246,19 +246,6 @@ def test_an_experiment_on_images_behind_apis(pets, server, tmp_path, work):
     assert [row.accuracy for row in again.rows] == [row.accuracy for row in result.rows]
 
 
-def test_an_estimate_knows_what_an_image_costs(pets, server, work):
-    def made(*qualities):
-        policies = {"method": "calibrator", "policies": ["round-robin"], "options": FAST}
-        plan = bought(server).with_changes(methods=[policies], vary={"image_quality": qualities})
-        parties = estimate(Runner(plan, {PETS: pets}, work)).parties
-        return next(p for p in parties if p.purpose == "generate in fits").expected.usage
-
-    low, high, both = made("low"), made("high"), made("low", "high")
-    assert low.images == high.images == 9
-    assert low.output_tokens < high.output_tokens
-    assert both == low + high
-
-
 @pytest.mark.parametrize("embedder", [None, "voyage-multimodal-3"])
 def test_the_image_table_can_be_estimated_without_keys_or_network(pets, tmp_path, monkeypatch, embedder):
     for service in ("OPENAI", "GEMINI", "MISTRAL", "JINA", "VOYAGE"):

@@ -1,5 +1,4 @@
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -7,10 +6,9 @@ from adamab.errors import TaskError
 from adamab.task import ClassSpec, Sample
 from adamab.task.recipe import Recipe
 from adamab.testing import HashEmbedder
-from experiments import probabilities
 from experiments.datasets.base import DataSet, Material
 from experiments.datasets.text_sets import DemoSet
-from experiments.probabilities import CHOSEN, SCORES, main, measure, write_results
+from experiments.probabilities import CHOSEN, SCORES, measure, write_results
 
 FAST = Recipe(checkpoints=(0, 5), folds=2)
 
@@ -70,34 +68,6 @@ def test_results_are_written(rows, tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    ("kept", "words"), [((0.963, 1.0), "keeps 96.3 % to 100.0 % of"), ((0.95, 0.95), "keeps 95.0 % of")]
-)
-def test_what_is_said_of_energy_is_made_from_the_figures(rows, tmp_path, kept, words):
-    place = list(SCORES).index("energy")
-    changed = [
-        replace(
-            row,
-            scores=(*row.scores[:place], replace(row.scores[place], kept=share), *row.scores[place + 1 :]),
-        )
-        for row, share in zip(rows, kept, strict=True)
-    ]
-    text = write_results(changed, tmp_path, command="x")[1].read_text()
-    assert f"The threshold of energy {words} the known texts" in text
-    assert "wrong" not in text
-
-
 def test_one_example_a_class_cannot_be_judged():
     with pytest.raises(TaskError, match="counting: nothing was held out"):
         list(measure({"counting": Counting()}, HashEmbedder(), given=1, seeds=1, recipe=FAST))
-
-
-def test_the_command_writes_files_or_says_what_is_missing(tmp_path, monkeypatch, capsys):
-    with pytest.raises(TaskError):
-        main(["--data", str(tmp_path / "nowhere")])
-    monkeypatch.setattr(probabilities, "SETS", ("demo",))
-    monkeypatch.setattr(probabilities, "load_data_set", lambda name, folder: Counting())
-    monkeypatch.setattr(probabilities, "open_embedder", lambda spec: HashEmbedder())
-    monkeypatch.setattr(probabilities, "measure", lambda sets, embedder: iter(()))
-    main(["--data", str(tmp_path), "--output", str(tmp_path / "out")])
-    assert capsys.readouterr().out.splitlines()[0].endswith("probabilities.json")

@@ -74,25 +74,6 @@ def test_paid_calls_are_waited_for_and_not_made_again(begin, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_second_time_ends_it_at_once(begin):
-    with ProviderServer() as server:
-        server.add_fault(Fault("slow", path="chat", after=3, times=None, seconds=60.0))
-        process = begin(f"chat:m?base_url={server.url}/v1&concurrency=2")
-        for line in process.stderr:
-            if line.startswith("1/2"):
-                break
-        while not any(seen.fault == "slow" for seen in server.seen):
-            time.sleep(0.005)
-        process.send_signal(signal.SIGINT)
-        assert process.stderr.readline().startswith("stopping after the current call")
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate()
-        assert (process.returncode, errors.count("\n")) == (130, 1)
-        assert errors.startswith("adamab: stopped; 1 of 2 cells are done")
-        assert any(seen.status is None for seen in server.seen)  # nobody has waited
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["0/", "1/"])  # while processes start, and when they work
 def test_local_cells_are_given_up_at_once(begin, moment):
     process = begin(CALIBRATOR, seeds=5)

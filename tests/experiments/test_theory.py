@@ -15,7 +15,6 @@ from experiments.theory import (
     shift_radius,
     theorem_alpha,
     tight_alpha,
-    tight_count_limit,
 )
 
 # d = 50, G = 0.1, T = 10: d G² = 50 · 0.01 = 0.5; 2 d T⁴ = 2 · 50 · 10000 = 10⁶; log 10⁶ = 13.815511
@@ -34,16 +33,6 @@ def test_radius_of_a_mean():
     assert float(mean_radius(4, SMALL)) == pytest.approx(1.858461, abs=1e-6)
     # four events: log(4 · 10⁶) = 13.815511 + 1.386294 = 15.201805; sqrt(15.201805 / 4) = 1.949475
     assert float(mean_radius(4, SMALL, events=4)) == pytest.approx(1.949475, abs=1e-6)
-
-
-def test_the_lemma_is_true_of_random_vectors():
-    rng = np.random.default_rng(0)
-    one = Analysis(rounds=1, dimension=3, gradient_bound=1.0)  # fails with a probability of at most 1
-    two = Analysis(rounds=2, dimension=3, gradient_bound=1.0)  # ... of at most 1/16
-    draws = rng.choice([-1.0, 1.0], size=(2000, 8, 3))  # as spread as the bound allows
-    distances = np.linalg.norm(draws.mean(1), axis=1)
-    assert (distances >= float(mean_radius(8, two))).mean() <= 1 / 16
-    assert float(mean_radius(8, one)) < float(mean_radius(8, two))
 
 
 def test_radius_of_the_squared_shift():
@@ -88,12 +77,6 @@ def test_ratio_bound_of_any_alpha_solves_its_condition():
     assert 1 < exact < ratio_bound(SMALL)
     # a hundredth of the theorem's α: sqrt(M) is about 8 · 0.5 · 100 / 10.513 = 38, plus 1
     assert ratio_bound_of(theorem_alpha(SMALL) / 100, 0.5) == pytest.approx((38.05 + 1) ** 2, rel=0.01)
-
-
-def test_tight_bonus_loses_its_hold_at_a_constant_count():
-    # (α / 8 d G²)² = (10.513044 / 4)² = 6.907755 = 13.815511 / 2
-    assert tight_count_limit(SMALL) == pytest.approx(6.907755, abs=1e-5)
-    assert tight_count_limit(SMALL) == pytest.approx((theorem_alpha(SMALL) / 4) ** 2)
 
 
 def test_the_chosen_class_keeps_the_ratio_but_whole_numbers_break_it_for_all_pairs():

@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 
 import pytest
@@ -72,23 +71,6 @@ def test_tasks(server, tmp_path, place):
             assert ledger.spent().calls == CAP
             assert ledger.spent().unsettled == 0
         assert server.count() - before == CAP
-
-
-def test_a_cap_that_nobody_reaches(server, tmp_path):
-    with Ledger(Budget(calls=10_000), tmp_path / "ledger.sqlite") as ledger:
-        asyncio.run(all_at_once(client_of(server.url, ledger), calls=6))
-        assert server.count() == ledger.spent().calls >= WORKERS * 6
-
-
-def test_threads(server, tmp_path):
-    with ThreadPoolExecutor(WORKERS) as pool:
-        for time in range(TIMES):
-            before = server.count()
-            with Ledger(Budget(calls=CAP), tmp_path / f"{time}.sqlite") as ledger:
-                client = client_of(server.url, ledger)  # one for all threads, each with a loop of its own
-                list(pool.map(lambda worker, c=client: asyncio.run(work(c, worker, BOUND)), range(WORKERS)))
-                assert ledger.spent().calls == CAP
-            assert server.count() - before == CAP
 
 
 # Forked from a process without threads, so that starting sixteen is cheap. Each opens the ledger's file

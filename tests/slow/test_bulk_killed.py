@@ -56,16 +56,9 @@ def model(tmp_path_factory):
     np.savez(
         place / "vectors.npz", **{"ids": np.array(ids), "view/pooled": vectors, "model": np.array("toy")}
     )
-    fast = ("--set", "folds=2", "--set", "checkpoints=0,6", "--no-cache")
-    result = adamab(
-        "fit",
-        place / "task.yaml",
-        "--run",
-        place / "run",
-        "--embedder",
-        f"npz:{place / 'vectors.npz'}",
-        *fast,
-    )
+    embedder = ("--embedder", f"npz:{place / 'vectors.npz'}", "--no-cache")
+    fast = ("--set", "folds=2", "--set", "checkpoints=0,6")
+    result = adamab("fit", place / "task.yaml", "--run", place / "run", *embedder, *fast)
     assert result.exit_code == 0, result.output
     return place / "run"
 
@@ -178,24 +171,14 @@ def test_a_part_that_kills_every_worker_is_given_up(tmp_path, model, ray_address
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_stopped_driver_takes_its_cluster_along_and_a_second_start_goes_on(
+def test_a_stopped_driver_takes_its_cluster_along_and_a_second_start_resumes(
     tmp_path, corpus, model, expected, number, table_of
 ):
     """A Ray of its own, as users have it: no address, no token set, an empty home folder."""
     out, home = tmp_path / "out", tmp_path / "home"
     home.mkdir()
-    command = [
-        *ADAMAB,
-        "predict",
-        str(model),
-        str(corpus),
-        "-o",
-        str(out),
-        "--part-rows",
-        "2",
-        "--engine",
-        "ray",
-    ]
+    options = ("--part-rows", "2", "--engine", "ray")
+    command = [*ADAMAB, "predict", str(model), str(corpus), "-o", str(out), *options]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     environment = {**kept, "HOME": str(home)}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:

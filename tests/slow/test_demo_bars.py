@@ -1,6 +1,6 @@
 """The default recipe on the built-in task, with the real embedder: a guard against silent losses.
 
-First five messages a class given, the other forty tested, mean of five seeds.
+First five messages per class given, the other forty tested, mean of five seeds.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""A fit that begins anew and is killed leaves the results that were there, and a journal to go on from."""
+"""A fit that starts over and is killed leaves the earlier results, and a journal to resume from."""
 
 import hashlib
 import json
@@ -48,7 +48,7 @@ def test_killed_at_many_points(task):
     start = time.monotonic()
     adamab(task, *command())
     whole, expected = time.monotonic() - start, results(task)
-    taken_up = 0
+    resumed = 0
     for point in np.linspace(0.05, 1.0, 12):
         running = subprocess.Popen(
             command("--overwrite"), cwd=task, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -59,12 +59,12 @@ def test_killed_at_many_points(task):
         # What was there before can be used at every moment.
         output = adamab(task, sys.executable, "-m", "adamab", "predict", "run", "v.npz")
         assert len(output.splitlines()) == 31
-        # Begun anew or not yet: started again, without --overwrite, it comes to the same end.
+        # Whether it had started over or not: started again, without --overwrite, it ends the same.
         if (task / "run" / "journal.sqlite").exists():
-            taken_up += 1
+            resumed += 1
             adamab(task, *command())
         assert results(task) == expected
-    assert taken_up >= 6
+    assert resumed >= 6
     adamab(task, *command("--overwrite"))
     assert results(task) == expected
     assert not [path.name for path in (task / "run").iterdir() if path.name.endswith(".old")]

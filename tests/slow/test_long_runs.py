@@ -69,7 +69,7 @@ def left(run: Path) -> dict[str, object]:
     }
 
 
-def test_killed_and_taken_up_again(tmp_path):
+def test_killed_and_resumed(tmp_path):
     assert fit(tmp_path / "whole") == ROUNDS
     ran = [fit(tmp_path / "killed", until) for until in KILLED_AFTER]
     ran.append(fit(tmp_path / "killed"))

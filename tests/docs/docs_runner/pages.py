@@ -104,7 +104,7 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 def commands_of(block: Block) -> list[tuple[int, str, list[str]]]:
-    """(line, command, shown output) of a block; a backslash at the end goes on with the next line."""
+    """(line, command, shown output) of a block; a backslash at the end continues on the next line."""
     commands: list[tuple[int, str, list[str]]] = []
     lines = block.text.splitlines()
     number = 0

@@ -1,6 +1,6 @@
 """What pages take for granted: files that earlier pages made, or that readers have of their own.
 
-A page names them in `<!-- starts from: … -->`; each is made once a session and copied into the page's folder.
+A page names them in `<!-- starts from: … -->`; each is made once and copied into the page's folder.
 """
 
 from __future__ import annotations
