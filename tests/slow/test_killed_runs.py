@@ -137,7 +137,8 @@ def test_without_idempotency_keys_only_what_was_on_its_way_is_billed_twice(tmp_p
         with ProviderServer(latency=0.03, jitter=0.03, idempotent=False) as server:
             run = Run(whole["kind"], folder, paint, server)
             run.kill(round(share * whole["requests"]), answered=False)
-            assert run.finish() == whole["result"]
+            result = run.finish()
+            assert run.kind == "images" or result == whole["result"]  # asked again, an image is drawn again
             assert server.repeated() == len(server.seen) - len(set(run.requests())) <= IN_FLIGHT
             repeated += server.repeated()
     assert repeated > 0  # or no kill interrupted a call
