@@ -1,20 +1,19 @@
-"""An extension of Griffe: the docstrings of this project in the form that it reads.
+"""An extension of Griffe: the docstrings of scikit-learn's estimators in the form of all others (Google's).
 
-Entries of scikit-learn's docstrings are `name : meaning` here, since types are in the signatures; Griffe
-would take the meaning for the type. Other docstrings have `Example:` and indented lines below it.
+Their entries are `name : meaning`, since types are in the signatures.
 """
 
 from __future__ import annotations
 
 import re
-from textwrap import dedent
+from textwrap import indent
 from typing import Any
 
 import griffe
 
-_SECTION = re.compile(r"^(?:Parameters|Attributes)\n-+\n(?:.+\n?)*", re.MULTILINE)
+_SECTION = re.compile(r"^(Parameters|Attributes)\n-+\n((?:.+\n?)*)", re.MULTILINE)
 _ENTRY = re.compile(r"^(\w+) : ", re.MULTILINE)
-_EXAMPLE = re.compile(r"^Examples?:\n((?:    .*\n?|\n)+)", re.MULTILINE)
+_EXAMPLE = re.compile(r"^Example:$", re.MULTILINE)
 
 
 class Docstrings(griffe.Extension):
@@ -23,13 +22,10 @@ class Docstrings(griffe.Extension):
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
         """Called for every module, class, function and attribute that was read."""
         if obj.docstring is not None:
-            value = _SECTION.sub(_moved, obj.docstring.value)
-            obj.docstring.value = _EXAMPLE.sub(_headed, value)
+            value = _SECTION.sub(_google, obj.docstring.value)
+            obj.docstring.value = _EXAMPLE.sub("Examples:", value)
 
 
-def _moved(section: re.Match[str]) -> str:
-    return _ENTRY.sub(r"\1\n    ", section[0])
-
-
-def _headed(example: re.Match[str]) -> str:
-    return f"Examples\n--------\n{dedent(example[1])}"
+def _google(section: re.Match[str]) -> str:
+    title = "Args" if section[1] == "Parameters" else section[1]
+    return f"{title}:\n" + indent(_ENTRY.sub(r"\1: ", section[2]), "    ")
