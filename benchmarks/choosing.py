@@ -157,7 +157,7 @@ def run() -> Group:
 def _against_class_gradients(setting: Setting) -> Figure:
     choose, passes, thrifty = alternating([setting.choose, setting.class_passes, setting.slow_shift], 5)
     note = (
-        "one forward pass and a backward pass a class, at the random start; against passes "
+        "one forward pass and a backward pass per class, at the random start; against passes "
         f"over each class's own samples that end with the K x P matrix and δ²: {thrifty / choose:.1f} times"
     )
     name = "choosing, times faster than one backward pass a class at K=200"

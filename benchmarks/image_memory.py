@@ -105,7 +105,7 @@ def _empty_cache() -> Iterator[str]:
 
 
 def _write_images(folder: Path, n: int, rng: np.random.Generator) -> list[Path]:
-    """JPEGs with a folder a class: blurred noise around the colour of the class, all different."""
+    """JPEGs with one folder per class: blurred noise around the colour of the class, all different."""
     from PIL import Image
 
     files = []

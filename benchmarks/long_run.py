@@ -1,4 +1,4 @@
-"""A run of ten thousand rounds: what a round costs beside the training, and what lies about at the end.
+"""A run of ten thousand rounds: what a round costs besides the training, and what is left at the end.
 
 Each run has a process of its own (`python -m benchmarks.long_run NAME`), which prints what it measured. The
 run is broken off after its first block of rounds and after its last, so that it can be resumed, read and
@@ -110,7 +110,7 @@ def _rounded(value: float) -> str:
 
 COLUMNS = {
     "round": "round",
-    "other": "a round beside choosing and training, CPU ms",
+    "other": "a round without choosing and training, CPU ms",
     "whole": "a round, CPU ms",
     "bytes": "journal, bytes a round",
     "memory": "resident, MB",
@@ -241,7 +241,7 @@ def _read(run: Path) -> None:
 
 
 def _bytes(journal: Path, after: int) -> float:
-    """Of the events a round, the choices included, since a round."""
+    """Of the events per round, the choices included, since a round."""
     db = sqlite3.connect(journal)
     since = "SELECT MIN(seq) FROM events WHERE json_extract(data, '$.round') > ?"
     ((size, rounds),) = db.execute(

@@ -3,7 +3,7 @@
 The kernel keeps the highest resident size of a process (`VmHWM`; not `ru_maxrss`, which a child process
 inherits from its parent and which then never rises). The process first does everything that is not to be
 counted (imports, data, a gradient of eight samples, so that thread pools exist), then one full-batch
-gradient, then it chooses a class. What the gradient used and gave back may be used again unseen, so both
+gradient, then it chooses a class. Memory that the gradient freed may be used again unnoticed, so both
 rises are reported, and the figure is their sum: an upper bound.
 
 `python -m benchmarks.memory K D N` prints both in MB.

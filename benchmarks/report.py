@@ -112,7 +112,7 @@ def _write_json(path: Path, group: Group) -> None:
 
 
 def _write_tables(path: Path, name: str, group: Group) -> None:
-    """The tables of benchmarks.md as data: that file's bars stand in benchmarks.json."""
+    """The tables of benchmarks.md as data: the bars are in benchmarks.json."""
     kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     tables = [{"title": t.title, "header": t.header, "rows": t.rows} for t in group.tables]
     kept[name] = {
@@ -125,7 +125,7 @@ def _write_tables(path: Path, name: str, group: Group) -> None:
 
 
 def _write_markdown(path: Path, name: str, group: Group) -> None:
-    """The file is a head and one section a group, `## name`."""
+    """The file is a head and one section per group, `## name`."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     sections = dict(re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", text, flags=re.M | re.S))
     parts = [

@@ -4,7 +4,7 @@
 same texts in batches of the size that the server reached on average. The two take turns. Server, clients and
 loop are processes with one environment: one thread for the arithmetic. They share the machine with whatever
 else runs. The server does what the loop does and more, so a ratio above 1 is chance, or a mistake here; the
-CPU time a text of both stands beside it.
+The CPU time per text of both is reported with it.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def said(started: subprocess.Popen[str], line: str) -> str:
 def run() -> Group:
     demo = load_demo()
     texts = [sample.text for sample in demo.test]
-    random.Random(0).shuffle(texts)  # they lie class by class, and classes differ in length
+    random.Random(0).shuffle(texts)  # they are ordered by class, and classes differ in length
     with tempfile.TemporaryDirectory() as folder:
         embedder = open_embedder("local", cache=False)
         save(fit_task(demo.task, embedder, embedder_spec="local").classifier, Path(folder))

@@ -2,7 +2,7 @@
 
 `python -m benchmarks.serving_clients URL CLIENTS SECONDS` reads texts from stdin, one JSON string a line,
 and prints a JSON object: how many answers came in that time, how long they took, and the clients' CPU time.
-The time begins a second after the first request, and what is still on its way at its end does not count.
+The time begins a second after the first request, and requests in flight at its end do not count.
 Written on plain sockets, since the clients share the machine with the server.
 """
 

@@ -62,7 +62,7 @@ def modules_in(folder: Path) -> list[Module]:
 
 
 def room_of(path: Path) -> str:
-    """The folder of the package that a module is in; for a module beside the folders its own name.
+    """The folder of the package that a module is in; for a module outside the folders its own name.
 
     >>> room_of(PACKAGE / "run" / "fit.py"), room_of(PACKAGE / "errors.py")
     ('run/', 'errors.py')

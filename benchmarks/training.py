@@ -75,7 +75,7 @@ def _command_seconds(task: Task, folder: Path, turn: int) -> float:
 
 
 def _training_seconds(task: Task, folder: Path) -> float:
-    """Of vectors that are there already, but for the first call."""
+    """Of existing vectors, except for the first call."""
     embedder = CachedEmbedder(LocalEmbedder(), VectorCache(folder / "vectors.sqlite"))
     start = time.perf_counter()
     fit_task(task, embedder)

@@ -1,4 +1,4 @@
-"""`make e2e`: a fit from start to end against llama.cpp, a server that nobody here wrote.
+"""`make e2e`: a fit from start to finish against llama.cpp, a server that is not ours.
 
 Run by the project's Python; its argument is the Python that has the server's wheels. Ends with a line
 PASS or FAIL. The model is tiny and what it writes is poor: the point is the way there and back.

@@ -80,7 +80,7 @@ def whole_fit(adamab: Place, task: ImageTask, kind: str, generator: str) -> floa
 
 
 def check_stored(run: Path, expected: int) -> None:
-    """Every image that was trained on lies in the run under the hash of its content."""
+    """Every image that was trained on is in the run under the hash of its content."""
     listed = [json.loads(line) for line in (run / "synthetic.jsonl").read_text(encoding="utf-8").splitlines()]
     digests = [hashlib.sha256((run / row["image"]).read_bytes()).hexdigest() for row in listed]
     fine = [f"image:{digest}" for digest in digests] == [row["text"] for row in listed]
@@ -104,7 +104,7 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 
 
 def contents(run: Path) -> dict[str, str]:
-    """Hashes of the files of a run, but for what SQLite may leave beside its own."""
+    """Hashes of the files of a run, except what SQLite may leave beside its own."""
     files = (file for file in run.rglob("*") if file.is_file() and not file.name.startswith("journal"))
     return {str(file.relative_to(run)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
@@ -144,7 +144,7 @@ def broken_files(adamab: Place, task: ImageTask) -> None:
     errors = adamab("predict", run, "damaged", "-o", "rest.csv", "--skip-broken").stderr.strip()
     fine = "left out 2 broken images" in errors and "cut.jpg" in errors and "empty.png" in errors
     left = len(read_csv(adamab.folder / "rest.csv"))
-    check(fine and left == task.n_test, f"--skip-broken goes on: {left} rows, and the two are named")
+    check(fine and left == task.n_test, f"--skip-broken continues: {left} rows, and the two are named")
 
 
 def fetch_network(python: str, folder: Path) -> None:

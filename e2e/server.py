@@ -26,7 +26,7 @@ def model_file() -> Path:
 
 
 def main(port: int, embeddings: bool) -> None:
-    """Serve until somebody ends the process."""
+    """Serve until the process is ended."""
     params = xllamacpp.CommonParams()
     params.model.path = str(model_file())
     params.model_alias = {"smollm2"}

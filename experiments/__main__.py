@@ -39,7 +39,7 @@ _ABOUT_CONVERGENCE = "The theory: gradient shift and regret by policy, and the b
 # Studies with options of their own, and what they are about.
 STUDIES: dict[str, tuple[Callable[[list[str]], object], str]] = {
     "probabilities": (probabilities.main, "Calibration, unknown inputs and prediction sets"),
-    "uneven": (class_studies.uneven, "Classes with many samples beside classes with few"),
+    "uneven": (class_studies.uneven, "Classes with many samples among classes with few"),
     "added-classes": (class_studies.added, "A class that is added after the fit"),
     "check-rows": (check_rows.main, "Published rows of the yardstick, measured again"),
 }
@@ -156,7 +156,7 @@ def reproduce(
 ) -> None:
     """Run an experiment of the paper, or your own, and write its tables and figures.
 
-    Cells that are finished are kept: started again, it goes on where it was stopped.
+    Finished cells are kept: started again, it resumes where it was stopped.
     """
     if listed:
         _list(as_json=as_json)
@@ -225,7 +225,7 @@ def _run(request: Request, runner: Runner, caps: Budget, prices: dict[str, Price
         engine = HERE
         ledger = Ledger(caps, request.work / f"{runner.experiment.name}.spending.db")
         outside = CallContext(caps, prices, ledger, shared_replies())
-    # Cells open their own clients, so nobody here knows who is called.
+    # Cells open their own clients, so it is not known here which are called.
     called: list[Any] | None = [] if outside is None else None
     quiet = request.quiet
     with progress("reading", quiet=quiet) as bar, stop_gently(called) as stop, engine.ready():

@@ -50,7 +50,7 @@ LATER = (
     "patience",
     "added_class_scale",
 )
-# Keys of rows go by the names that options had when the rows were made.
+# Keys of rows use the names that options had when the rows were made.
 FORMER = {
     "weight_ridge": "pull",
     "prior_evidence": "typical",
@@ -133,7 +133,7 @@ class Cell:
         return _former(kept)
 
     def _others(self) -> list[Any]:
-        """The models beside the embedder, by identity: one that is named may change, and a preset too."""
+        """The models besides the embedder, by identity: a named one may change, and so may a preset."""
         parts: list[Any] = []
         if self.method != CALIBRATOR:
             baseline = make_baseline(self.method, seed=self.seed, **self.settings)

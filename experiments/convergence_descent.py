@@ -204,7 +204,7 @@ def start_model(population: Population, setting: Setting, *, seed: int) -> Calib
 
 
 def extremes(model: Calibrator, population: Population, *, texts: int = 10) -> tuple[float, float]:
-    """The largest entry and norm of single samples' gradients, of so many texts per class: G and B."""
+    """The largest entry and norm of single samples' gradients, over this many texts per class: G and B."""
     some = torch.from_numpy(population.queries)[:, :texts]
     n_classes, size, _ = some.shape
     queries = some.flatten(0, 1)[:, None]
@@ -533,7 +533,7 @@ def _on_shift_itself(traces: Sequence[Trace]) -> tuple[float, float]:
 
 
 def interval(values: NDArray[np.float64]) -> Interval:
-    """Mean and 95 % interval of one number a seed.
+    """Mean and 95 % interval of one number per seed.
 
     Example:
         >>> mean = interval(np.array([1.0, 2.0, 3.0]))  # 2 ± 4.303 / sqrt(3)
@@ -546,7 +546,7 @@ def interval(values: NDArray[np.float64]) -> Interval:
 
 
 def ratio_interval(ratios: NDArray[np.float64]) -> Interval:
-    """Geometric mean of one ratio a seed, less one, and its 95 % interval, by the interval of the logarithms.
+    """Geometric mean of one ratio per seed, minus one, with a 95 % interval from the logarithms.
 
     Example:
         >>> ratio_interval(np.array([0.5, 1.0, 2.0])).mean

@@ -155,7 +155,7 @@ def recipe_of(name: str, data_set: str) -> Recipe:
 
 
 def batch_of(data_set: str, recipe: Recipe) -> int:
-    """Samples a round: the paper's for the set, so that all recipes get the same amounts."""
+    """Samples per round: the paper's for the set, so that all recipes get the same amounts."""
     settings = PAPER_SETTINGS.get(published_name(data_set))
     return recipe.batch if settings is None else int(settings["batch"])
 
@@ -196,7 +196,7 @@ def _validated(model: type[Model], data: Mapping[str, Any], where: str) -> Model
 
 
 def _internal(part: int | str) -> bool:
-    """A branch of a union, which says nothing to whoever wrote the file."""
+    """A branch of a union, which means nothing to the author of the file."""
     return isinstance(part, str) and (
         part.startswith(("constrained", "dict[", "tuple[")) or part in ("int", "str")
     )

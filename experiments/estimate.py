@@ -67,7 +67,7 @@ class Estimate:
         return tuple(dict.fromkeys(party.spec for party in self.parties if party.price is None))
 
     def _in_all(self, amounts: Iterable[Amount]) -> Amount:
-        """The sum; its cost is None where nobody has a price."""
+        """The sum; its cost is None if no party has a price."""
         counted = list(zip(self.parties, amounts, strict=True))
         total = sum((amount for _, amount in counted), Amount())
         costs = [amount.nano_usd or 0 for party, amount in counted if party.price is not None]
@@ -231,7 +231,7 @@ class _Plans:
         self._made: dict[Any, tuple[list[PlannedCall], list[Party]]] = {}
 
     def asks(self, fit: Cell) -> bool:
-        """Whether somebody outside would be asked."""
+        """Whether an API would be called."""
         if self._runner.sets[fit.set].embedder() is not None:
             return False
         return self._generates(fit) or isinstance(resolve_embedder(self._embedder), ApiEmbedder)

@@ -208,7 +208,7 @@ def _choice(cell: Cell) -> str:
 
 
 def answers(summary: Summary) -> Iterator[str]:
-    """What models that were asked answered beside classes, a sentence a method, set and setting."""
+    """Answers of chat models that name no class, a sentence per method, set and setting."""
     for line in summary.lines:
         if line.n_answers:
             cell, counts = line.cell, line.answers

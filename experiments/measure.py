@@ -58,7 +58,7 @@ class Materials:
     vectors: Mapping[str, MemoryEmbedder]  # by set
     # What round-robin has added to a draw, by samples per round and rounds: every baseline wants the same.
     added: dict[tuple[DrawKey, int, int], tuple[Sample, ...]] = field(default_factory=dict)
-    images: ImageStore | None = None  # where images are found and put; None if all samples are texts
+    images: ImageStore | None = None  # where images are read and stored; None if all samples are texts
 
     def task(self, key: DrawKey, setting: str) -> Task:
         """The draw's task; in the few-shot setting its wordings quote the given samples."""
@@ -181,7 +181,7 @@ class Measured:
     seconds: float  # of training
     n_parameters: int
     synthetic: int
-    answers: Mapping[str, int] = field(default_factory=dict)  # of a model that was asked, beside classes
+    answers: Mapping[str, int] = field(default_factory=dict)  # of a chat model, other than classes
 
 
 def measure(cell: Cell, materials: Materials, outside: CallContext | None = None) -> Measured:

@@ -55,7 +55,7 @@ class QualityRunner(Runner):
         self._keys: dict[Cell, str] = {}  # thousands, each asked for several times
 
     def key(self, cell: Cell) -> str:
-        """What the row of a cell is found by."""
+        """The key of a cell's row."""
         if cell not in self._keys:
             searching = cell.method == CALIBRATOR and self.experiment.part == "development"
             version = code_version() if searching else self.experiment.version
@@ -68,7 +68,7 @@ class QualityRunner(Runner):
 
     def kept(self) -> Result:
         """Rows of SetFit that another installation measured: a key has the library's version, which is
-        not known without it, so they are found by the cell and its number of test samples."""
+        not known without it, so they are looked up by the cell and its number of test samples."""
         known = {row.cell: row for row in self.rows.known.values() if row.cell.method == SETFIT}
         scored = [known[cell] for cell in self.cells() if cell in known]
         rows = [row for row in scored if len(row.measured.correct) == len(self.draws[row.cell.draw].test)]
@@ -243,7 +243,7 @@ def code_version() -> int:
 
 
 def _meaning(source: str) -> str:
-    """The code without strings that stand alone, which say something to people only."""
+    """The code without docstrings, which change nothing."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         body = getattr(node, "body", None)

@@ -100,12 +100,12 @@ class Plan:
         return experiments
 
     def short_classes(self, data: DataSet, given: int) -> ShortClasses:
-        """Classes that cannot give so many samples; every seed has the same."""
+        """Classes with fewer samples than that; every seed has the same."""
         most = data.most_given(part=self.part).values()
         return ShortClasses(sum(n < given for n in most), min(most), max(most), len(most))
 
     def source(self, data: DataSet, given: int) -> str:
-        """The recorded generator, if the set has one that saw so many samples and a part to score on."""
+        """The recorded generator, if the set has one that saw enough samples and a part to score on."""
         if RECORDED not in data.generators:
             return POOL
         saw = data.most_given(generator="recorded", part=self.part)
@@ -152,7 +152,7 @@ class ShortClasses:
 
     @property
     def none_has_all(self) -> bool:
-        """Whether no class can give so many."""
+        """Whether no class has enough."""
         return self.count == self.n_classes
 
 

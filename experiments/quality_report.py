@@ -249,12 +249,12 @@ def _listed(lines: Sequence[object]) -> str:
 
 def bar_table(checked: Sequence[Bar]) -> Table:
     """A line a bar."""
-    rows = tuple((bar.name, bar.wanted, bar.found, bar.verdict) for bar in checked)
+    rows = tuple((bar.name, bar.wanted, bar.measured, bar.verdict) for bar in checked)
     return Table("The bars", ("Bar", "wanted", "found", "holds"), rows)
 
 
 def set_table(summary: Summary) -> Table:
-    """Leads, wins, losses and ranks, a line a set."""
+    """Leads, wins, losses and ranks, a line per set."""
     ranked = [m for m in (DEFAULT, *RIVALS) if any(m in tally.ranks for tally in summary.tallies)]
     header = ("Set", "cells", "default", "best rival", "lead", "wins", "losses")
     ranks = [f"rank: {method}" for method in ranked]

@@ -247,7 +247,7 @@ class Bar:
 
     name: str
     wanted: str
-    found: str
+    measured: str
     passed: bool | None
 
     @property
@@ -278,7 +278,7 @@ def in_words(checked: Sequence[Bar]) -> str:
     unknown = [bar for bar in checked if bar.passed is None]
     sentences = [f"{sum(bar.passed is True for bar in checked)} of {len(checked)} bars hold."]
     if failed:
-        sentences.append(f"These fail: {'; '.join(f'{bar.name} ({bar.found})' for bar in failed)}.")
+        sentences.append(f"These fail: {'; '.join(f'{bar.name} ({bar.measured})' for bar in failed)}.")
     if unknown:
         sentences.append(f"Not measured: {'; '.join(bar.name for bar in unknown)}.")
     return " ".join(sentences)
@@ -331,7 +331,7 @@ def _level_with_round_robin(scores: Scores) -> Bar:
     if len(differing) == len(pairs):
         return bar
     same = f"the same results in {len(pairs) - len(differing)} more"
-    return replace(bar, found=f"{bar.found}; {same}", passed=bar.passed is not False)
+    return replace(bar, measured=f"{bar.measured}; {same}", passed=bar.passed is not False)
 
 
 def _lead(name: str, scores: Scores, places: Sequence[Place], ours: str, wanted: float) -> Bar:

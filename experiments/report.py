@@ -205,7 +205,7 @@ _AMOUNTS = {
     "paper": "paper: the paper’s number of rounds for the set",
     "uneven": "uneven: half a pass over the classes less than that, so that no policy can serve all alike",
     "number": "a number: synthetic samples per class, in whole rounds",
-    "passes": "passes: so many rounds a class",
+    "passes": "passes: rounds per class",
 }
 _ON_POOLED = ("zero-shot", "centred", "class-mean", "linear-probe", "linear-svm", "knn", "cache-adapter")
 _CHOICES = (BY_FOLDS, BY_TEST)
@@ -370,7 +370,7 @@ def _n_test(summary: Summary, name: str) -> str:
     for line in summary.lines:
         if line.cell.set == name:
             n, distinct = line.n_test, line.n_distinct
-            number = f"{n}" if n == distinct else f"{n} a seed, {distinct} different ones"
+            number = f"{n}" if n == distinct else f"{n} per seed, {distinct} different ones"
             by_number.setdefault(number, {})[line.cell.generator] = None
     if len(by_number) < 2:
         return next(iter(by_number), "none")

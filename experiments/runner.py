@@ -69,7 +69,7 @@ class Runner:
         return sorted(todo, key=_effort)
 
     def key(self, cell: Cell) -> str:
-        """What the row of a cell is found by."""
+        """The key of a cell's row."""
         return cell.key(self.draws[cell.draw], self._fingerprint(cell.set), self.experiment.version)
 
     def remote(self) -> bool:

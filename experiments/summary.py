@@ -47,7 +47,7 @@ class Line:
     per_class: float  # training samples per class, mean
     n_test: int  # of the first seed
     n_distinct: int  # test samples of all seeds together
-    answers: Mapping[str, int]  # of a model that was asked, beside classes; all seeds together
+    answers: Mapping[str, int]  # of a chat model, other than classes; all seeds together
     n_answers: int
     chosen: tuple[Cell, ...] = ()  # by seed, where options were chosen
 

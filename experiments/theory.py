@@ -371,7 +371,7 @@ def biased_descent(problem: Logistic, bias: Bias, *, rate: float, steps: int, na
 
 
 def logistic_checks(*, steps: int = STEPS, factor: float = 1.0) -> list[Check]:
-    """No bias, that of a training set which grows by a sample a round, and one that opposes the gradient.
+    """No bias, that of a training set which grows by a sample per round, and one that opposes the gradient.
 
     The last is the worst of its size: the descent stalls where it cancels the gradient, and the bound
     tends to the very same value. The rate is `factor` / β.

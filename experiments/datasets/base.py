@@ -267,7 +267,7 @@ def data_directory(given: Path | None = None) -> Path:
 
 
 def described_classes(name: str) -> tuple[ClassSpec, ...]:
-    """The classes of a set and a sentence about each, in our own words; they lie beside this file."""
+    """The classes of a set and a sentence about each, in our own words; the files are beside this one."""
     text = (Path(__file__).parent / name / "classes.json").read_text(encoding="utf-8")
     return tuple(ClassSpec(row["label"], row["description"]) for row in json.loads(text))
 
@@ -392,7 +392,7 @@ def table_rows(path: Path, header: Sequence[str]) -> Iterator[tuple[str, dict[st
 
 
 def conflicting(samples: Iterable[Sample]) -> frozenset[str]:
-    """Bare texts that stand under more than one class: nobody can say which is right."""
+    """Bare texts with more than one class: which is right cannot be known."""
     classes: dict[str, set[str]] = defaultdict(set)
     for sample in samples:
         classes[bare(sample.text)].add(sample.class_name)

@@ -161,7 +161,7 @@ class FeatureSet(DataSet):
 
 
 class FeatureVectors(Embedder):
-    """Vectors of images by name; a class has none, so class means stand in for it."""
+    """Vectors of images by name; a class has none, so class means take their place."""
 
     def __init__(self, features: ImageFeatures, content: str) -> None:
         self.fingerprint = f"features:{features.name}:{content}"

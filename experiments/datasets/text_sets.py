@@ -266,7 +266,7 @@ def _single(posts: Sequence[_Post]) -> list[Sample]:
 
 
 def _unclear(posts: Sequence[_Post]) -> frozenset[str]:
-    """Bare texts that say nothing, or that stand there twice with different labels."""
+    """Bare texts that say nothing, or that occur twice with different labels."""
     labels: dict[str, set[tuple[str, ...]]] = {}
     for post in posts:
         labels.setdefault(bare(post.text), set()).add(post.labels)
