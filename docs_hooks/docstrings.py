@@ -1,6 +1,6 @@
 """An extension of Griffe: the docstrings of scikit-learn's estimators in the form of all others (Google's).
 
-Their entries are `name : meaning`, since types are in the signatures.
+Their entries are `name : meaning` or `name, name : meaning`, since types are in the signatures.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import griffe
 
 _SECTION = re.compile(r"^(Parameters|Attributes)\n-+\n((?:.+\n?)*)", re.MULTILINE)
-_ENTRY = re.compile(r"^(\w+) : ", re.MULTILINE)
+_ENTRY = re.compile(r"^(\w+(?:, \w+)*) : (.*(?:\n +.*)*)", re.MULTILINE)
 _EXAMPLE = re.compile(r"^Example:$", re.MULTILINE)
 
 
@@ -28,4 +28,8 @@ class Docstrings(griffe.Extension):
 
 def _google(section: re.Match[str]) -> str:
     title = "Args" if section[1] == "Parameters" else section[1]
-    return f"{title}:\n" + indent(_ENTRY.sub(r"\1: ", section[2]), "    ")
+    return f"{title}:\n{indent(_ENTRY.sub(_entries, section[2]), '    ')}"
+
+
+def _entries(entry: re.Match[str]) -> str:
+    return "\n".join(f"{name}: {entry[2]}" for name in entry[1].split(", "))
