@@ -59,7 +59,7 @@ $(E2E)/.installed: e2e/requirements.txt
 	@touch $@
 
 docs: $(STAMP)  ## the documentation as a site, in site/
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:  ## remove everything that the other targets made
 	rm -rf $(VENV) build dist site .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis adamab-demo

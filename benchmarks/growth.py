@@ -21,7 +21,7 @@ import torch
 
 from adamab.method.gradient_shift import ViewTerms
 from adamab.method.training import RoundTrainer
-from adamab.model import Asked, Classifier, Head
+from adamab.model import Classifier, Head, PredictOptions
 from adamab.task.recipe import Recipe
 from benchmarks.choosing import Setting
 from benchmarks.growth_figure import ACTIONS, draw
@@ -139,7 +139,7 @@ def _prediction(setting: Setting) -> Callable[[], object]:
     )
     classifier = Classifier(classes=tuple(f"c{i}" for i in range(setting.n_classes)), heads=(head,))
     queries = setting.queries.numpy()
-    return lambda: classifier.answers({"pooled": queries}, None, Asked())
+    return lambda: classifier.answers({"pooled": queries}, None, PredictOptions())
 
 
 def _bare(setting: Setting) -> Callable[[], object]:

@@ -32,10 +32,10 @@ class Around(Generator):
 
     async def generate(self, request: Request) -> Batch:
         """As many as asked for."""
-        return Batch(vectors=_around(self._classes[[request.class_index] * request.count], self._rng))
+        return Batch(vectors=_stored(self._classes[[request.class_index] * request.count], self._rng))
 
 
-def _around(centres: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _stored(centres: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     vectors = centres + _unit(rng.standard_normal(centres.shape))
     return _unit(vectors).astype(np.float32)
 
@@ -51,7 +51,7 @@ def one_run(policy: str, seed: int) -> tuple[float, History]:
     described = DescribedClasses((), {"pooled": classes})
     samples = TrainingSet(N_CLASSES, lambda _: described, has_texts=False)
     y = np.repeat(np.arange(N_CLASSES), GIVEN)
-    samples.add(y.tolist(), {"pooled": _around(classes[y], rng)}, given=True)
+    samples.add(y.tolist(), {"pooled": _stored(classes[y], rng)}, given=True)
     recipe = Recipe.preset("paper:cub200")
     specs = [ClassSpec(str(c)) for c in range(N_CLASSES)]
     source = sample_source(Around(classes), specs, samples, recipe, CallContext())

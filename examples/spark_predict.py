@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from adamab.errors import TaskError
-from adamab.model import Asked, Classifier, load
+from adamab.model import Classifier, PredictOptions, load
 from adamab.model.predictor import Inference
 from adamab.task import Sample
 from adamab.task.words import checked
@@ -44,7 +44,7 @@ def predict_texts(frames: Iterator[pd.DataFrame], folder: str) -> Iterator[pd.Da
     for frame in frames:
         errors = [text_error(text) for text in frame["text"]]
         good = [Sample(text.strip(), "") for text in frame["text"][no_error(errors)]]
-        answers = model.answers(good, Asked())
+        answers = model.answers(good, PredictOptions())
         indices, probabilities = answers.indices[:, 0], answers.probabilities[:, 0]
         yield with_answers(frame, errors, model.classifier, indices, probabilities)
 

@@ -72,8 +72,8 @@ def run(
     problems = _problems(names, rounds, quick=quick)
     todo = [Job(p, policy, seed) for p in problems for policy in POLICIES for seed in range(seeds)]
     traces: dict[Job, Trace] = {}
-    with Engine(jobs=jobs).crew(_descend, populations) as crew:
-        for number, (job, trace) in enumerate(crew(todo), 1):
+    with Engine(jobs=jobs).workers(_descend, populations) as map_items:
+        for number, (job, trace) in enumerate(map_items(todo), 1):
             traces[job] = trace
             done = f"{number}/{len(todo)} {job.problem.name} {job.policy} {job.seed}"
             print(done, file=sys.stderr, flush=True)

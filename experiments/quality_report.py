@@ -250,7 +250,7 @@ def _listed(lines: Sequence[object]) -> str:
 def bar_table(checked: Sequence[Bar]) -> Table:
     """A line a bar."""
     rows = tuple((bar.name, bar.wanted, bar.measured, bar.verdict) for bar in checked)
-    return Table("The bars", ("Bar", "wanted", "found", "holds"), rows)
+    return Table("The bars", ("Bar", "wanted", "measured", "holds"), rows)
 
 
 def set_table(summary: Summary) -> Table:

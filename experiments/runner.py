@@ -120,8 +120,8 @@ class Runner:
             on_cell(done, len(cells), "embedding")
             materials = self._materials(todo, outside)
             work = measure if outside is None else partial(_stoppable, outside=outside)
-            with engine.crew(work, materials) as crew:
-                for cell, measured in crew(todo):
+            with engine.workers(work, materials) as map_items:
+                for cell, measured in map_items(todo):
                     self.rows.add(self._row(cell, measured))
                     done += 1
                     on_cell(done, len(cells), _told(cell))

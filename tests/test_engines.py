@@ -43,42 +43,45 @@ def on_ray(ray_address):
 
 @pytest.mark.parametrize("engine", [HERE, Engine(jobs=1)], ids=["here", "processes"])
 def test_engines_find_the_same(engine):
-    with engine.crew(operator.mul, 3) as crew:
-        assert sorted(crew([1, 2])) == [(1, 3), (2, 6)]
-        assert sorted(crew([])) == []
-        assert sorted(crew([5])) == [(5, 15)]  # the same workers
+    with engine.workers(operator.mul, 3) as map_items:
+        assert sorted(map_items([1, 2])) == [(1, 3), (2, 6)]
+        assert sorted(map_items([])) == []
+        assert sorted(map_items([5])) == [(5, 15)]  # the same workers
 
 
 @RAY
 def test_ray_finds_the_same(on_ray):
-    with on_ray.crew(operator.mul, 3) as crew:
-        assert sorted(crew(range(20))) == [(n, 3 * n) for n in range(20)]
-        assert list(crew([])) == []
+    with on_ray.workers(operator.mul, 3) as map_items:
+        assert sorted(map_items(range(20))) == [(n, 3 * n) for n in range(20)]
+        assert list(map_items([])) == []
 
 
 @RAY
 def test_what_items_share_is_unpacked_once_a_worker(on_ray):
-    with on_ray.crew(where, {"some": "data"}) as crew:
-        places = {place for _, place in crew(range(8))}
+    with on_ray.workers(where, {"some": "data"}) as map_items:
+        places = {place for _, place in map_items(range(8))}
     assert len(places) == len({process for process, _ in places})
 
 
 @pytest.mark.parametrize("engine", [HERE, Engine(jobs=1)], ids=["here", "processes"])
 def test_errors_arrive_as_they_were(engine):
-    with pytest.raises(ZeroDivisionError), engine.crew(operator.truediv, 0) as crew:
-        list(crew([7]))
+    with pytest.raises(ZeroDivisionError), engine.workers(operator.truediv, 0) as map_items:
+        list(map_items([7]))
 
 
 @RAY
 def test_errors_of_ray_tasks_arrive_as_they_were(on_ray):
-    with on_ray.crew(refusing, None) as crew, pytest.raises(RecipeError, match=r"^item 7 is refused$"):
-        list(crew([7]))
+    with (
+        on_ray.workers(refusing, None) as map_items,
+        pytest.raises(RecipeError, match=r"^item 7 is refused$"),
+    ):
+        list(map_items([7]))
 
 
 @RAY
 def test_tasks_that_nobody_waits_for_are_cancelled(on_ray, tmp_path):
-    with on_ray.crew(slow, str(tmp_path)) as crew:
-        results = crew([0, 1, 2, 3])
+    with on_ray.workers(slow, str(tmp_path)) as map_items:
+        results = map_items([0, 1, 2, 3])
         assert next(results) == (0, 0)
         while not list(tmp_path.glob("*.begun")):
             time.sleep(0.05)
@@ -93,8 +96,11 @@ def killed(item, shared):
 
 
 def test_a_killed_process_is_one_line():
-    with pytest.raises(RunError, match="a process was killed"), Engine(jobs=1).crew(killed, None) as crew:
-        list(crew([1, 2]))
+    with (
+        pytest.raises(RunError, match="a process was killed"),
+        Engine(jobs=1).workers(killed, None) as map_items,
+    ):
+        list(map_items([1, 2]))
 
 
 SCRIPT = """
@@ -103,8 +109,8 @@ from adamab.engines import Engine
 def work(item, folder):
     pathlib.Path(folder, str(item)).touch()
     time.sleep(600)
-with Engine(jobs=2).crew(work, sys.argv[1]) as crew:
-    list(crew([1, 2]))
+with Engine(jobs=2).workers(work, sys.argv[1]) as map_items:
+    list(map_items([1, 2]))
 """
 
 

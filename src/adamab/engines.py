@@ -28,7 +28,7 @@ from adamab.predict.ray import ray_cluster
 
 EngineName = Literal["local", "ray"]
 Work: TypeAlias = Callable[[Any, Any], Any]  # an item and what all share -> the result
-Crew: TypeAlias = Callable[[Iterable[Any]], Iterator[tuple[Any, Any]]]  # items -> each with the result
+WorkerMap: TypeAlias = Callable[[Iterable[Any]], Iterator[tuple[Any, Any]]]  # items -> each with the result
 # Small matrices gain nothing from more, and sums would differ with their number.
 _ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS")}
 _RETRIES = 3  # of a task whose worker has died; an error of the task itself would only come again
@@ -64,7 +64,7 @@ class Engine:
             yield
 
     @contextmanager
-    def crew(self, work: Work, shared: Any) -> Iterator[Crew]:
+    def workers(self, work: Work, shared: Any) -> Iterator[WorkerMap]:
         """A function that works through items and yields each with its result, in no particular order.
 
         Args:

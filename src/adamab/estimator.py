@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, check_random_
 
 from adamab.display import progress, round_counter
 from adamab.errors import ModelFileError, RunError, TaskError, place
-from adamab.model import UNKNOWN, Answers, Asked, Classifier, save
+from adamab.model import UNKNOWN, Answers, Classifier, PredictOptions, save
 from adamab.model import load as load_classifier
 from adamab.model.classifier import WORDS, warn_of_too_few
 from adamab.model.new_class import NewClass, NewClassModel, load_new_class_model, save_new_class_model
@@ -117,7 +117,7 @@ class LabelsMixin(ClassifierMixin):  # type: ignore[misc]
         Returns:
             (n,) labels.
         """
-        answers = self._answers(X, Asked(priors=by_name(priors), unknown=unknown))
+        answers = self._answers(X, PredictOptions(priors=by_name(priors), unknown=unknown))
         labels: NDArray[Any] = self.classes_[answers.indices[:, 0]]
         if answers.unknown is None:
             return labels
@@ -135,12 +135,12 @@ class LabelsMixin(ClassifierMixin):  # type: ignore[misc]
         Returns:
             One array of labels per sample.
         """
-        answers = self._answers(X, Asked.for_sets(coverage))
+        answers = self._answers(X, PredictOptions.for_sets(coverage))
         return [self.classes_[members] for members in answers.sets or ()]
 
-    def _answers(self, X: Any, asked: Asked) -> Answers:
-        answers: Answers = self._ask(X, asked)
-        warn_of_too_few(self.classifier_.confidence, asked)
+    def _answers(self, X: Any, options: PredictOptions) -> Answers:
+        answers: Answers = self._ask(X, options)
+        warn_of_too_few(self.classifier_.confidence, options)
         return answers
 
 
@@ -455,8 +455,8 @@ class ADAMABClassifier(LabelsMixin, PersistenceMixin):
             views[WORDS] = vocabulary.transform([row.text for row in rows]).toarray()
         return views
 
-    def _ask(self, X: Sequence[str] | Sequence[PathLike[str]], asked: Asked) -> Answers:
-        return self._inference().answers(samples_of(X, self.modality), asked)
+    def _ask(self, X: Sequence[str] | Sequence[PathLike[str]], options: PredictOptions) -> Answers:
+        return self._inference().answers(samples_of(X, self.modality), options)
 
     def _inference(self) -> Inference:
         check_is_fitted(self)
@@ -587,9 +587,9 @@ class EmbeddingCalibrator(LabelsMixin, BaseEstimator):  # type: ignore[misc]
         classifier, views = self._ready(X)
         return classifier.predict_proba(views, priors=by_name(priors))
 
-    def _ask(self, X: ArrayLike, asked: Asked) -> Answers:
+    def _ask(self, X: ArrayLike, options: PredictOptions) -> Answers:
         classifier, views = self._ready(X)
-        return classifier.answers(views, None, asked)
+        return classifier.answers(views, None, options)
 
     def _ready(self, X: ArrayLike) -> tuple[Classifier, dict[str, Floats]]:
         check_is_fitted(self)

@@ -36,7 +36,7 @@ import yaml
 from numpy.typing import NDArray
 
 from adamab.display import Bar
-from adamab.engines import Crew, Engine
+from adamab.engines import Engine, WorkerMap
 from adamab.errors import (
     MissingExtraError,
     RecipeError,
@@ -457,7 +457,7 @@ class Sweep:
     """
 
     _study: Any
-    _crew: Crew
+    _map_items: WorkerMap
     _bar: Bar
 
     def __init__(self, search: Search, directory: Path) -> None:
@@ -495,7 +495,7 @@ class Sweep:
             kept = {name: scores for name, scores in attributes if name != "inputs"}
             self._scores = {Cell(*json.loads(name)): FoldScores(*scores) for name, scores in kept.items()}
             try:
-                with (engine or Engine()).crew(score, self.search) as self._crew:
+                with (engine or Engine()).workers(score, self.search) as self._map_items:
                     return self._outcome(self._trials())
             except (KeyboardInterrupt, StoppedError):
                 done = f"{len(self._scores)} fits are done and kept in {place(self.directory / JOURNAL)}"
@@ -554,7 +554,7 @@ class Sweep:
         cells = list(dict.fromkeys(c for options, seed in recipes for c in self.search.cells(options, seed)))
         lacking = [cell for cell in cells if cell not in self._scores]
         self._bar.step(len(cells) - len(lacking))
-        for cell, scores in self._crew(lacking) if lacking else ():
+        for cell, scores in self._map_items(lacking) if lacking else ():
             try:
                 self._study.set_user_attr(json.dumps(cell), list(scores))  # on the disk before anything else
             except OSError as error:

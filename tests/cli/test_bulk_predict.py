@@ -95,7 +95,7 @@ def test_a_second_start_has_nothing_to_do_or_is_refused(adamab, refused, folder,
     again = adamab("predict", model, "new.jsonl", "-o", "out", "--part-rows", "4")
     assert "3 of them finished before" in again.stderr
     read = json.loads(adamab("predict", model, "new.jsonl", "-o", "out", "--part-rows", "4", "--json").stdout)
-    assert read == {"output": "out", "rows": 9, "errors": 0, "parts": 3, "found": 3, "overlong": 0}
+    assert read == {"output": "out", "rows": 9, "errors": 0, "parts": 3, "reused": 3, "overlong": 0}
     for more, message in (
         (("--part-rows", "5"), "4 rows per part"),
         (("--part-rows", "4", "--top-k", "2"), "question"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from adamab.errors import TaskError
-from adamab.model import UNKNOWN, Asked, Classifier, Confidence, Head, classifier
+from adamab.model import UNKNOWN, Classifier, Confidence, Head, PredictOptions, classifier
 from adamab.model.confidence import confidence_of, strangeness, surprise
 
 RNG = np.random.default_rng(3)
@@ -109,17 +109,17 @@ def test_sets_cover_what_they_promise() -> None:
 
 
 def test_everything_in_one_pass_and_in_pieces(model: Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = Asked(k=2, unknown=0.8, coverage=0.9)
-    whole = model.answers({"pooled": X}, None, asked)
+    options = PredictOptions(k=2, unknown=0.8, coverage=0.9)
+    whole = model.answers({"pooled": X}, None, options)
     monkeypatch.setattr(classifier, "_CHUNK", 7)
-    pieces = model.answers({"pooled": X}, None, asked)
+    pieces = model.answers({"pooled": X}, None, options)
     np.testing.assert_array_equal(whole.indices, pieces.indices)
     np.testing.assert_array_equal(whole.probabilities, pieces.probabilities)
     np.testing.assert_array_equal(whole.unknown, pieces.unknown)
     assert whole.sets == pieces.sets
-    none = model.answers({"pooled": X[:0]}, None, asked)
+    none = model.answers({"pooled": X[:0]}, None, options)
     assert (none.indices.shape, len(none.unknown), none.sets) == ((0, 2), 0, [])
-    plain = model.answers({"pooled": X}, None, Asked())
+    plain = model.answers({"pooled": X}, None, PredictOptions())
     assert (plain.unknown, plain.sets) == (None, None)
 
 
@@ -145,7 +145,7 @@ def test_what_a_model_without_held_out_samples_cannot_tell(model: Classifier) ->
 
 def test_sets_and_priors_do_not_go_together() -> None:
     with pytest.raises(TaskError, match="leave the priors out"):
-        Asked(coverage=0.9, priors={"a": 0.5})
+        PredictOptions(coverage=0.9, priors={"a": 0.5})
 
 
 def test_a_class_called_unknown_is_refused(model: Classifier) -> None:
@@ -170,8 +170,10 @@ def test_the_best_of_many_classes_are_those_of_a_whole_sort(k: int, ties: bool) 
 
 
 def test_blocks_of_many_classes_stay_small(model: Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = model.answers({"pooled": X}, None, Asked(3))
+    whole = model.answers({"pooled": X}, None, PredictOptions(3))
     monkeypatch.setattr(classifier, "_MOST_LOGITS", 80)
     sizes = [len(block) for _, block in model._blocks(*model._batch({"pooled": X}, None))]
     assert sizes == [20, 20, 10]
-    np.testing.assert_array_equal(model.answers({"pooled": X}, None, Asked(3)).indices, whole.indices)
+    np.testing.assert_array_equal(
+        model.answers({"pooled": X}, None, PredictOptions(3)).indices, whole.indices
+    )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from adamab.errors import ImageError
-from adamab.model.classifier import Answers, Asked
+from adamab.model.classifier import Answers, PredictOptions
 from adamab.predict import CHUNK
 from adamab.predict.predictor import Predictor, Question
 from adamab.predict.readers import Source
@@ -25,7 +25,7 @@ class Picky:
     def __init__(self, which):
         self.which, self.taken = which, []
 
-    def answers(self, rows, asked):
+    def answers(self, rows, options):
         broken = [number for number, row in enumerate(rows) if not row.text.startswith("good")]
         if broken and self.which is None:
             raise ImageError("one of them is no image")
@@ -41,7 +41,7 @@ def test_any_number_of_broken_rows_is_told_each_beside_its_own(which):
     texts = [f"good {n}" if n % 50 == 7 else f"bad {n}" for n in range(CHUNK)]
     inference = Picky(which)
     source = Source("in.txt", "in.txt", "txt", "text")
-    answers = Predictor(Question("run", "in.txt", None, Asked()), inference).answers(
+    answers = Predictor(Question("run", "in.txt", None, PredictOptions()), inference).answers(
         source, [Row(source.place, 1, {"text": text}) for text in texts]
     )
     assert [text for text, answer in zip(texts, answers, strict=True) if "error" not in answer] == [

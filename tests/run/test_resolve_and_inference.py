@@ -5,7 +5,7 @@ import pytest
 
 from adamab.errors import EmbedderError, TaskError
 from adamab.estimator import load as load_estimator
-from adamab.model import Asked, Classifier, Confidence, Head, save
+from adamab.model import Classifier, Confidence, Head, PredictOptions, save
 from adamab.model.predictor import Inference
 from adamab.providers.registry import open_embedder
 from adamab.task import Sample, Vocabulary
@@ -37,13 +37,17 @@ def test_what_cannot_be_answered_is_refused_before_anything_is_embedded():
         confidence=Confidence(seen=(1.0, 1.0), n=0, strangeness=(), surprise=()),
     )
     inference, rows = Inference(model, embedder), [Sample("hello", "?")]
-    for asked in (Asked(priors={"c": 0.5}), Asked(unknown=0.9), Asked(coverage=0.9)):
+    for options in (
+        PredictOptions(priors={"c": 0.5}),
+        PredictOptions(unknown=0.9),
+        PredictOptions(coverage=0.9),
+    ):
         with pytest.raises(TaskError):
-            inference.answers(rows, asked)
+            inference.answers(rows, options)
     with pytest.raises(TaskError, match="'c', which is no class"):
         inference.predict_proba(rows, priors={"c": 0.5})
     assert embedder.calls == 0
-    inference.answers(rows, Asked(priors={"a": 0.5}))
+    inference.answers(rows, PredictOptions(priors={"a": 0.5}))
     assert embedder.calls == 1
 
 
@@ -54,7 +58,7 @@ def test_words_alone_need_no_embedder(tmp_path):
         classes=("no", "yes"), heads=(head,), vocabulary=vocabulary, embedder_spec="npz:gone.npz"
     )
     save(model, tmp_path)
-    answers = Inference.open(tmp_path).answers([Sample("beta", "?")], Asked())
+    answers = Inference.open(tmp_path).answers([Sample("beta", "?")], PredictOptions())
     assert answers.indices.tolist() == [[1]]
 
 

@@ -30,7 +30,7 @@ from adamab.serving.page import page_router
 from adamab.serving.process import address_of, bind, server_of
 from adamab.serving.requests import LOOPBACK, Access, Limits
 from adamab.serving.run_reader import RunReader
-from adamab.serving.server import Desk, create_app
+from adamab.serving.server import ServerState, create_app
 from adamab.serving.service import Service
 from adamab.task import load_task
 from adamab.task.recipe import Recipe
@@ -73,7 +73,7 @@ class Live:
 
     url: str
     service: Service
-    desk: Desk
+    desk: ServerState
     server: Any
     log: list[str] = field(default_factory=list)
 
@@ -105,7 +105,7 @@ def running(run: Path, embedder: Embedder, access: Access | None = None, **limit
         thread.start()
         try:
             assert ready.wait(LONGEST)
-            yield Live(url, service, app.state.desk, server, log)
+            yield Live(url, service, app.state.server_state, server, log)
         finally:
             server.should_exit = True
             thread.join(LONGEST)
@@ -209,7 +209,7 @@ def order_in(folder: Path) -> Order:
     classes = tuple(ClassSpec(name, f"all about {name}") for name in SHOWN)
     samples = tuple(Sample(text, name) for name, members in SHOWN.items() for text in members)
     return Order(
-        task=Task(classes, samples, name='desk <i>of "ours"</i>'),
+        task=Task(classes, samples, name='server_state <i>of "ours"</i>'),
         embedder=HashEmbedder(width=16),
         embedder_spec="hash",
         generator=f"replay:{folder / 'written.jsonl'}",

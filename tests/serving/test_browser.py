@@ -179,7 +179,7 @@ def test_every_part_is_readable_and_no_data_becomes_html(
     shown_server: Any, visit: Any, width: int, scheme: str
 ) -> None:
     page = visit(shown_server.url, viewport={"width": width, "height": 844}, color_scheme=scheme)
-    assert page.inner_text("h1") == 'desk <i>of "ours"</i>'
+    assert page.inner_text("h1") == 'server_state <i>of "ours"</i>'
     ask(page, "<img src=x onerror='window.hacked = 3'> send the money back")
     for part in PARTS:
         opened(page, part)

@@ -12,7 +12,7 @@ from adamab.model import load
 from adamab.model.predictor import Inference
 from adamab.providers.async_bridge import run_sync
 from adamab.run.directory import read_task, read_vectors
-from adamab.serving._explain import TEMPERATURE, Surroundings, explained
+from adamab.serving._explain import TEMPERATURE, StoredVectors, explained
 from adamab.serving._questions import Row
 from adamab.testing import HashEmbedder
 
@@ -31,20 +31,20 @@ def units(x: np.ndarray) -> np.ndarray:
 def test_before_is_the_cosine_with_descriptions_and_after_the_classifier(
     first_shown_run: Path, inference: Inference
 ) -> None:
-    around = Surroundings.of(first_shown_run, inference.classifier.classes)
-    found = explained(inference, around, Row(TEXT))
+    around = StoredVectors.of(first_shown_run, inference.classifier.classes)
+    explanation = explained(inference, around, Row(TEXT))
     vectors = read_vectors(first_shown_run)
     x = run_sync(HashEmbedder(width=16).embed([TEXT])).views["pooled"]
     cosines = (units(vectors.described.astype(np.float64)) @ units(x).T)[:, 0]
     odds = np.exp(cosines / TEMPERATURE)
     shares = dict(zip(inference.classifier.classes, odds / odds.sum(), strict=True))
-    assert found.compared_with == "descriptions"
-    assert {one.class_name: one.before for one in found.classes} == pytest.approx(shares, abs=1e-4)
-    told = dict(zip(inference.classifier.classes, inference.predict_proba([Row(TEXT)])[0], strict=True))
-    assert {one.class_name: one.after for one in found.classes} == pytest.approx(told, abs=1e-5)
-    assert [one.after_rank for one in found.classes] == [1, 2, 3]
-    assert sorted(one.before_rank for one in found.classes) == [1, 2, 3]
-    assert max(found.classes, key=lambda one: one.before).before_rank == 1
+    assert explanation.compared_with == "descriptions"
+    assert {one.class_name: one.before for one in explanation.classes} == pytest.approx(shares, abs=1e-4)
+    expected = dict(zip(inference.classifier.classes, inference.predict_proba([Row(TEXT)])[0], strict=True))
+    assert {one.class_name: one.after for one in explanation.classes} == pytest.approx(expected, abs=1e-5)
+    assert [one.after_rank for one in explanation.classes] == [1, 2, 3]
+    assert sorted(one.before_rank for one in explanation.classes) == [1, 2, 3]
+    assert max(explanation.classes, key=lambda one: one.before).before_rank == 1
 
 
 def test_the_nearest_samples_are_those_of_the_largest_centred_cosine(
@@ -59,8 +59,10 @@ def test_the_nearest_samples_are_those_of_the_largest_centred_cosine(
     texts = {"given": [s.text for s in read_task(first_shown_run).samples]}
     texts["synthetic"] = [json.loads(line)["text"] for line in lines]
     parts = {"given": cosines[: len(vectors.given)], "synthetic": cosines[len(vectors.given) :]}
-    found = explained(inference, Surroundings.of(first_shown_run, inference.classifier.classes), Row(TEXT))
-    for source, near in (("given", found.given), ("synthetic", found.synthetic)):
+    explanation = explained(
+        inference, StoredVectors.of(first_shown_run, inference.classifier.classes), Row(TEXT)
+    )
+    for source, near in (("given", explanation.given), ("synthetic", explanation.synthetic)):
         best = np.sort(parts[source])[::-1][:5]
         np.testing.assert_allclose([one.similarity for one in near], best, atol=2e-3)
         assert {one.source for one in near} == {source}
@@ -70,12 +72,12 @@ def test_the_nearest_samples_are_those_of_the_largest_centred_cosine(
 
 def test_vectors_of_other_samples_are_not_used(shown_run: Path, inference: Inference) -> None:
     classes = inference.classifier.classes
-    assert Surroundings.of(shown_run, classes[:2]) is None
+    assert StoredVectors.of(shown_run, classes[:2]) is None
     lines = (shown_run / "synthetic.jsonl").read_text().splitlines(keepends=True)
     (shown_run / "synthetic.jsonl").write_text("".join(lines[1:]))
-    assert Surroundings.of(shown_run, classes) is None
+    assert StoredVectors.of(shown_run, classes) is None
     (shown_run / "task.json").unlink()
-    assert Surroundings.of(shown_run, classes) is None
+    assert StoredVectors.of(shown_run, classes) is None
 
 
 def test_a_text_may_hold_other_line_ends(shown_run: Path, inference: Inference) -> None:
@@ -83,6 +85,6 @@ def test_a_text_may_hold_other_line_ends(shown_run: Path, inference: Inference) 
     rows = [json.loads(line) for line in file.read_text().split("\n") if line]
     rows[0]["text"] = "the\u2028first\u2029money\u0085is not back"
     file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    around = Surroundings.of(shown_run, inference.classifier.classes)
+    around = StoredVectors.of(shown_run, inference.classifier.classes)
     assert around is not None
     assert rows[0]["text"] in {sample.text for sample in around._samples}

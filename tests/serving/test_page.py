@@ -72,7 +72,7 @@ def test_the_run_in_short(shown_server: Any, first_shown_run: Path) -> None:
     known = got(shown_server, "/v1/run")
     summary = json.loads((first_shown_run / "fit.json").read_text())
     assert known["state"] == "finished"
-    assert known["task"] == 'desk <i>of "ours"</i>'
+    assert known["task"] == 'server_state <i>of "ours"</i>'
     assert known["given"] == 13
     assert (known["synthetic"], known["rounds"]) == (summary["synthetic"], summary["rounds"])
     assert known["estimate"] == summary["estimate"]

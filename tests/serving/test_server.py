@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from adamab.errors import ApiError, EmbedderError
-from adamab.model import Asked, load
+from adamab.model import PredictOptions, load
 from adamab.model.predictor import Inference
 from adamab.serving._questions import Row
 from adamab.serving.requests import Access
@@ -29,9 +29,9 @@ def error_of(answer: httpx.Response) -> tuple[int, str]:
 def test_answers_are_those_of_the_classifier(live, text_model, watched):
     texts = ["my money", "please sign me in", "she likes it", "zebra"]
     server = live(text_model, watched)
-    asked = Asked(k=3, unknown=0.5, coverage=0.8)
+    options = PredictOptions(k=3, unknown=0.5, coverage=0.8)
     answer = server.post(texts=texts, top_k=3, unknown=0.5, coverage=0.8).json()
-    expected = Inference(load(text_model), watched).answers([Row(text) for text in texts], asked)
+    expected = Inference(load(text_model), watched).answers([Row(text) for text in texts], options)
     names = load(text_model).classes
     for number, result in enumerate(answer["results"]):
         assert [one["class"] for one in result["top"]] == [names[i] for i in expected.indices[number]]

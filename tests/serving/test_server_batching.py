@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from adamab.errors import EmbedderError
-from adamab.model import Asked
+from adamab.model import PredictOptions
 from adamab.serving._questions import Row
 from adamab.serving.requests import Limits, Metrics
 from adamab.serving.service import Batcher
@@ -120,7 +120,7 @@ async def test_lanes_are_computed_at_once(lanes):
         return [job.rows[0].text for job in jobs]
 
     batcher = Batcher(compute, lambda: lanes, Limits(batch_items=1), Metrics())
-    jobs = [batcher.submit([Row(str(number))], Asked()) for number in range(6)]
+    jobs = [batcher.submit([Row(str(number))], PredictOptions()) for number in range(6)]
     assert await asyncio.gather(*(job.answer for job in jobs)) == [str(number) for number in range(6)]
     await batcher.stop()
     assert most == lanes

@@ -122,13 +122,13 @@ def test_an_experiment_on_ray_is_stopped_in_one_line(place: Path, number, tmp_pa
 
 
 def test_a_worker_that_dies_is_replaced(ray_address, tmp_path):
-    with Engine("ray", address=ray_address).crew(dying_once, str(tmp_path)) as crew:
-        assert sorted(crew([1, 2])) == [(1, 1), (2, 2)]
+    with Engine("ray", address=ray_address).workers(dying_once, str(tmp_path)) as map_items:
+        assert sorted(map_items([1, 2])) == [(1, 1), (2, 2)]
 
 
 def test_a_task_whose_workers_always_die_is_one_line(ray_address):
     engine = Engine("ray", address=ray_address)
-    with engine.crew(always_dying, None) as crew, pytest.raises(ProviderError) as error:
-        list(crew([1]))
+    with engine.workers(always_dying, None) as map_items, pytest.raises(ProviderError) as error:
+        list(map_items([1]))
     assert str(error.value).startswith("Ray gave a task up (")
     assert "\n" not in str(error.value)

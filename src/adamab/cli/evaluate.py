@@ -27,9 +27,9 @@ from adamab.cli.options import (
     OtherEmbedder,
     Prior,
     Unknown,
-    asked_for,
     known_samples,
     notes,
+    predict_options,
 )
 from adamab.errors import TaskError
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from adamab.evaluation.metrics import ClassFigures, Evaluation, Figure
-    from adamab.model import Asked, Confidence
+    from adamab.model import Confidence, PredictOptions
     from adamab.model.predictor import Inference
     from adamab.providers.registry import HasText
 
@@ -84,15 +84,15 @@ def evaluate(
     from adamab.predict import readers
     from adamab.task import read_image_samples, read_samples
 
-    asked = asked_for(1, prior, unknown, coverage)
+    options = predict_options(1, prior, unknown, coverage)
     if out_of_scope is not None and unknown is None:
         raise TaskError("--out-of-scope goes with --unknown SHARE; add it, such as --unknown 0.95")
     inference = Inference.open(run, embedder, cache=not no_cache)
     classifier, classes = inference.classifier, inference.classifier.classes
-    inference.check(asked)  # refuses what the model cannot tell before any work
+    inference.check(options)  # refuses what the model cannot tell before any work
     offsets = np.zeros(len(classes), np.float32)  # (K,) what stated priors add to the logits
-    if asked.priors is not None:
-        offsets = prior_offsets(asked.priors, classes, classifier.confidence)
+    if options.priors is not None:
+        offsets = prior_offsets(options.priors, classes, classifier.confidence)
     samples = read_image_samples(data) if inference.modality == "image" else read_samples(data)
     if inference.modality == "image":
         say_passed_over(data)
@@ -104,9 +104,9 @@ def evaluate(
     if out_of_scope is not None:
         others = _logits(inference, readers.read_samples(out_of_scope, inference.modality))
     result = judge(softmax(logits + offsets), truth, classes)
-    more = _reliability(logits, truth, others, classifier.confidence, asked, offsets)
+    more = _reliability(logits, truth, others, classifier.confidence, options, offsets)
     skipped = len(samples) - len(known)
-    for note in notes(classifier.confidence, asked):
+    for note in notes(classifier.confidence, options):
         say(note)
     if as_json:
         left_out = {"skipped": skipped, "overlong": inference.overlong}
@@ -163,7 +163,7 @@ def _reliability(
     class_index: NDArray[np.int64],  # (n,)
     others: Logits | None,  # of inputs that belong to no class
     confidence: Confidence | None,
-    asked: Asked,
+    options: PredictOptions,
     offsets: Logits,
 ) -> dict[str, Any]:
     """Of probabilities, `unknown` and sets; None where something was not asked for or is unknown."""
@@ -177,10 +177,10 @@ def _reliability(
         before = asdict(judge_probabilities(logits * np.float32(temperature) + offsets, class_index))
     after = asdict(judge_probabilities(logits + offsets, class_index))
     unknown = sets = None
-    if asked.unknown is not None:
-        unknown = asdict(judge_unknown(logits, others, confidence, asked.unknown))
-    if asked.coverage is not None:
-        sets = asdict(judge_sets(logits, class_index, confidence, asked.coverage))
+    if options.unknown is not None:
+        unknown = asdict(judge_unknown(logits, others, confidence, options.unknown))
+    if options.coverage is not None:
+        sets = asdict(judge_sets(logits, class_index, confidence, options.coverage))
     scaling = {"binning": BINNING, "temperature": temperature, "before": before, "after": after}
     return {"probabilities": scaling, "unknown": unknown, "sets": sets}
 

@@ -16,7 +16,7 @@ from adamab.errors import RecipeError, TaskError, place, short, suggestion
 
 if TYPE_CHECKING:
     from adamab.engines import Engine
-    from adamab.model import Asked, Confidence
+    from adamab.model import Confidence, PredictOptions
     from adamab.providers.metering import Budget, Price
     from adamab.run.settings import FitSettings
     from adamab.task import Sample
@@ -174,9 +174,11 @@ Coverage = Annotated[
 ]
 
 
-def asked_for(k: int, priors: Sequence[str] | None, unknown: float | None, coverage: float | None) -> Asked:
+def predict_options(
+    k: int, priors: Sequence[str] | None, unknown: float | None, coverage: float | None
+) -> PredictOptions:
     """What the options ask for; priors are `NAME=SHARE`, or files of them."""
-    from adamab.model import Asked
+    from adamab.model import PredictOptions
 
     shares: dict[str, float] = {}
     for value in priors or ():
@@ -193,7 +195,7 @@ def asked_for(k: int, priors: Sequence[str] | None, unknown: float | None, cover
             if name in shares:
                 raise TaskError(f"--prior: class {short(name)} stands there twice; name it once")
             shares[name] = share_of_class
-    return Asked(k, shares if priors else None, unknown, coverage)
+    return PredictOptions(k, shares if priors else None, unknown, coverage)
 
 
 def _of_file(path: Path) -> Sequence[tuple[str, float]]:
@@ -216,13 +218,13 @@ NOTHING_HELD_OUT = (
 )
 
 
-def notes(confidence: Confidence | None, asked: Asked) -> Iterator[str]:
-    """Where too few samples were held out for what is asked; none at all are an error elsewhere."""
+def notes(confidence: Confidence | None, options: PredictOptions) -> Iterator[str]:
+    """Where too few samples were held out for what is options; none at all are an error elsewhere."""
     from adamab.model.classifier import too_few  # NumPy comes with it
 
     if confidence is None or not confidence.n:
         return
-    for share, result in too_few(confidence, asked):
+    for share, result in too_few(confidence, options):
         few = counted(confidence.n, "held-out sample")
         yield f"note: {few} cannot vouch for {percent(share)}, so {result}; add examples"
 

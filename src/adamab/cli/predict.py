@@ -27,8 +27,8 @@ from adamab.cli.options import (
     Prices,
     Prior,
     Unknown,
-    asked_for,
     notes,
+    predict_options,
     prices_of,
     ray_address,
 )
@@ -36,7 +36,7 @@ from adamab.errors import RecipeError, StoppedError, TaskError
 from adamab.predict import CHUNK
 
 if TYPE_CHECKING:
-    from adamab.engines import Crew
+    from adamab.engines import WorkerMap
     from adamab.model import Confidence
     from adamab.model.predictor import Inference
     from adamab.predict.parts import Worker
@@ -134,8 +134,8 @@ def predict(
         raise TaskError("--part-rows is for a folder or a Parquet file; name one with -o, or leave it out")
     if skip_broken and to in (PARQUET, PARTS):
         raise TaskError("--skip-broken: in Parquet a broken image is a row with an error; leave it out")
-    asked = asked_for(top_k, prior, unknown, coverage)
-    question = Question(str(run), source, kind, asked, embedder, not no_cache, skip_broken)
+    options = predict_options(top_k, prior, unknown, coverage)
+    question = Question(str(run), source, kind, options, embedder, not no_cache, skip_broken)
     caps, prices = None, {}
     if budget is not None or price:
         from adamab.providers.metering import Budget
@@ -149,8 +149,8 @@ def predict(
     elif question.of_vectors:
         _vectors_to_file(question, output, to)
     else:
-        crew = partial(_crew, engine, address, workers or 1)
-        _to_parts(question, metered, output, to, part_rows or PART_ROWS, crew, as_json)
+        map_items = partial(_workers, engine, address, workers or 1)
+        _to_parts(question, metered, output, to, part_rows or PART_ROWS, map_items, as_json)
 
 
 @contextmanager
@@ -179,13 +179,13 @@ def _metered(
 def _open(question: Question) -> Inference:
     """The model and its embedder; refuses what they cannot tell."""
     inference = question.open()
-    inference.check(question.asked)
+    inference.check(question.options)
     _say_notes(question, inference.classifier.confidence)
     return inference
 
 
 def _say_notes(question: Question, confidence: Confidence | None) -> None:
-    for note in notes(confidence, question.asked):
+    for note in notes(confidence, question.options):
         say(note)
 
 
@@ -251,7 +251,7 @@ def _to_parts(
     output: Path,
     kind: str,
     part_rows: int,
-    crew: Callable[[Worker], AbstractContextManager[Crew]],
+    map_items: Callable[[Worker], AbstractContextManager[WorkerMap]],
     as_json: bool,
 ) -> None:
     """Parts that a later start goes on with, and the file that they become."""
@@ -277,7 +277,7 @@ def _to_parts(
         if earlier:
             say(f"going on after {counted(earlier, 'row')} that an earlier start has written")
         book = None if identity is None else path / SPENDING
-        with progress("predicting") as bar, metered(inference, book), crew(worker) as predict:
+        with progress("predicting") as bar, metered(inference, book), map_items(worker) as predict:
             total = run_job(job, folder, predict, lambda status: bar.step(status.rows))
         if kind != PARTS:
             folder.join(kind, output, total.rows)
@@ -285,7 +285,7 @@ def _to_parts(
         print_json({"output": str(output), **asdict(total)})
         return
     if parquet:
-        before = f", {total.found} of them finished before" if total.found else ""
+        before = f", {total.reused} of them finished before" if total.reused else ""
         say(f"{output}: {counted(total.rows, 'row')} in {counted(total.parts, 'part')}{before}")
     if total.errors:
         say(f"{counted(total.errors, 'row')} could not be classified; see the column error")
@@ -293,11 +293,11 @@ def _to_parts(
 
 
 @contextmanager
-def _crew(engine: str, address: str | None, workers: int, worker: Worker) -> Iterator[Crew]:
+def _workers(engine: str, address: str | None, workers: int, worker: Worker) -> Iterator[WorkerMap]:
     """What predicts parts: this process, or tasks of Ray in processes that have a model each."""
     is_remote = worker.predictor.inference.remote
     if engine == "ray" and is_remote:
-        say("note: an API is asked under one limit and one budget, so this process does it all, without Ray")
+        say("note: an API is called under one limit and one budget, so this process does it all, without Ray")
     if engine == "local" or is_remote:
         yield lambda parts: ((part, worker(part)) for part in parts)
         return
@@ -306,8 +306,8 @@ def _crew(engine: str, address: str | None, workers: int, worker: Worker) -> Ite
 
     tasks = Engine("ray", workers, address, task_cpus=0.5, most_tasks=workers)
     # Ray writes about workers that died to stdout, which is for results.
-    with redirect_stdout(io.StringIO()), tasks.crew(predict_part, Worker(worker.job)) as crew:
-        yield crew
+    with redirect_stdout(io.StringIO()), tasks.workers(predict_part, Worker(worker.job)) as map_items:
+        yield map_items
 
 
 @contextmanager

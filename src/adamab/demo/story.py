@@ -118,8 +118,8 @@ def measure(
         Measurements as jobs end, in no particular order.
     """
     workers = min(2, os.cpu_count() or 1) if plan.workers is None else plan.workers
-    with Engine(jobs=workers).crew(run_job, materials) as crew:
-        for _, measurements in crew(plan.jobs()):
+    with Engine(jobs=workers).workers(run_job, materials) as map_items:
+        for _, measurements in map_items(plan.jobs()):
             yield from measurements
             on_job()
 

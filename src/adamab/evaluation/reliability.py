@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from adamab.evaluation.metrics import BINS, calibration_error
-from adamab.model import Answerer, Asked, Confidence
+from adamab.model import Answerer, Confidence, PredictOptions
 from adamab.model.confidence import softmax, strangeness
 
 Logits: TypeAlias = NDArray[np.float32]  # (n, K)
@@ -97,7 +97,7 @@ def judge_sets(
         confidence: the classifier's.
         coverage: probability with which a set is to hold the true class.
     """
-    sets = _answerer(logits, confidence, Asked(coverage=coverage))(logits.copy()).sets or []
+    sets = _answerer(logits, confidence, PredictOptions(coverage=coverage))(logits.copy()).sets or []
     covered = np.array([true in one for true, one in zip(class_index.tolist(), sets, strict=True)])
     by_class = [covered[class_index == c].mean() for c in np.unique(class_index)]
     size = float(np.mean([len(one) for one in sets]))
@@ -121,9 +121,9 @@ def auroc(known: NDArray[np.floating], others: NDArray[np.floating]) -> float:
 
 
 def _unknown_share(logits: Logits, confidence: Confidence | None, share: float) -> float:
-    unknown = _answerer(logits, confidence, Asked(unknown=share))(logits.copy()).unknown
+    unknown = _answerer(logits, confidence, PredictOptions(unknown=share))(logits.copy()).unknown
     return 0.0 if unknown is None else float(unknown.mean())
 
 
-def _answerer(logits: Logits, confidence: Confidence | None, asked: Asked) -> Answerer:
+def _answerer(logits: Logits, confidence: Confidence | None, asked: PredictOptions) -> Answerer:
     return Answerer([str(c) for c in range(logits.shape[1])], confidence, asked)

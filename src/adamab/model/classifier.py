@@ -34,7 +34,7 @@ _TOLERANCE = 1e-6  # shares that people write down do not sum to 1 exactly
 
 
 @dataclass(frozen=True)
-class Asked:
+class PredictOptions:
     """What is wanted of a prediction beside the most probable class."""
 
     k: int = 1  # number of classes, the most probable first
@@ -52,7 +52,7 @@ class Asked:
             raise TaskError("prediction sets hold for the class shares of the examples; leave the priors out")
 
     @classmethod
-    def for_sets(cls, coverage: float) -> Asked:
+    def for_sets(cls, coverage: float) -> PredictOptions:
         """Prediction sets, for which a share has to be named."""
         _check_share("coverage", coverage)
         return cls(coverage=coverage)
@@ -78,22 +78,24 @@ class Answers:
 class Answerer:
     """Turns logits of one classifier into answers; refuses what the classifier cannot tell."""
 
-    def __init__(self, classes: Sequence[str], confidence: Confidence | None, asked: Asked) -> None:
-        self._k = min(asked.k, len(classes))
-        self._offsets = None if asked.priors is None else prior_offsets(asked.priors, classes, confidence)
+    def __init__(
+        self, classes: Sequence[str], confidence: Confidence | None, options: PredictOptions
+    ) -> None:
+        self._k = min(options.k, len(classes))
+        self._offsets = None if options.priors is None else prior_offsets(options.priors, classes, confidence)
         self._strangest = self._most_surprising = math.inf
-        self._asked = asked
-        if asked.unknown is not None:
+        self._options = options
+        if options.unknown is not None:
             if UNKNOWN in classes:
                 raise TaskError("the model has a class 'unknown' of its own; rename it to ask for unknown")
-            self._strangest = _held_out(confidence).threshold("strangeness", asked.unknown)
-        if asked.coverage is not None:
-            self._most_surprising = _held_out(confidence).threshold("surprise", asked.coverage)
+            self._strangest = _held_out(confidence).threshold("strangeness", options.unknown)
+        if options.coverage is not None:
+            self._most_surprising = _held_out(confidence).threshold("surprise", options.coverage)
 
     def __call__(self, block: Array) -> Answers:
         """Of logits (n, K), which are overwritten."""
-        unknown = None if self._asked.unknown is None else strangeness(block) > self._strangest
-        sets = None if self._asked.coverage is None else self._sets(block)
+        unknown = None if self._options.unknown is None else strangeness(block) > self._strangest
+        sets = None if self._options.coverage is None else self._sets(block)
         if self._offsets is not None:
             block += self._offsets
         softmax(block)
@@ -107,14 +109,14 @@ class Answerer:
         return [row[:size] for row, size in zip(ordered.tolist(), sizes.tolist(), strict=True)]
 
 
-def too_few(confidence: Confidence | None, asked: Asked) -> Iterator[tuple[float, str]]:
+def too_few(confidence: Confidence | None, options: PredictOptions) -> Iterator[tuple[float, str]]:
     """Shares that so few held-out samples cannot vouch for, and what is answered then.
 
     Args:
         confidence: the classifier's.
-        asked: what is wanted of a prediction.
+        options: what is wanted of a prediction.
     """
-    shares = ((asked.unknown, "no answer is unknown"), (asked.coverage, "every set holds all classes"))
+    shares = ((options.unknown, "no answer is unknown"), (options.coverage, "every set holds all classes"))
     for share, result in shares:
         if (
             share is not None
@@ -124,9 +126,9 @@ def too_few(confidence: Confidence | None, asked: Asked) -> Iterator[tuple[float
             yield share, result
 
 
-def warn_of_too_few(confidence: Confidence | None, asked: Asked) -> None:
+def warn_of_too_few(confidence: Confidence | None, options: PredictOptions) -> None:
     """For people who call from Python and would see full sets, or no unknown, without a reason."""
-    for share, result in too_few(confidence, asked):
+    for share, result in too_few(confidence, options):
         n = confidence.n if confidence else 0
         few = f"the {n} held-out samples cannot vouch for a share of {share:g}"
         warnings.warn(f"{few}, so {result}; add examples", UserWarning, stacklevel=4)
@@ -315,7 +317,7 @@ class Classifier:
             priors: as in `predict_proba`.
             unknown: answer "unknown" where a sample is stranger than this share of the held-out given ones.
         """
-        answers = self._answers_and_warnings(views, texts, Asked(priors=priors, unknown=unknown))
+        answers = self._answers_and_warnings(views, texts, PredictOptions(priors=priors, unknown=unknown))
         names = [self.classes[index] for index in answers.indices[:, 0]]
         if answers.unknown is not None:
             names = [UNKNOWN if odd else name for name, odd in zip(names, answers.unknown, strict=True)]
@@ -335,14 +337,14 @@ class Classifier:
             One tuple of class names per sample; all classes where too few samples were held out for
             `coverage`.
         """
-        sets = self._answers_and_warnings(views, texts, Asked.for_sets(coverage)).sets or ()
+        sets = self._answers_and_warnings(views, texts, PredictOptions.for_sets(coverage)).sets or ()
         return [tuple(self.classes[index] for index in one) for one in sets]
 
     def _answers_and_warnings(
-        self, views: Mapping[str, object], texts: Sequence[str] | None, asked: Asked
+        self, views: Mapping[str, object], texts: Sequence[str] | None, options: PredictOptions
     ) -> Answers:
-        answers = self.answers(views, texts, asked)
-        warn_of_too_few(self.confidence, asked)
+        answers = self.answers(views, texts, options)
+        warn_of_too_few(self.confidence, options)
         return answers
 
     def top_k(
@@ -358,18 +360,20 @@ class Classifier:
         Returns:
             Indices (n, k) and probabilities (n, k).
         """
-        answers = self.answers(views, texts, Asked(k))
+        answers = self.answers(views, texts, PredictOptions(k))
         return answers.indices, answers.probabilities
 
-    def answers(self, views: Mapping[str, object], texts: Sequence[str] | None, asked: Asked) -> Answers:
-        """Everything that `asked` wants, in one pass.
+    def answers(
+        self, views: Mapping[str, object], texts: Sequence[str] | None, options: PredictOptions
+    ) -> Answers:
+        """Everything that `options` wants, in one pass.
 
         Args:
             views: (n, d) matrix of each view, by its name.
             texts: the samples themselves, unprompted; needed only where there is a vocabulary.
-            asked: number of classes, priors, `unknown`, coverage.
+            options: number of classes, priors, `unknown`, coverage.
         """
-        answerer = Answerer(self.classes, self.confidence, asked)
+        answerer = Answerer(self.classes, self.confidence, options)
         parts = [answerer(block) for _, block in self._blocks(*self._batch(views, texts))]
         return _joined(parts or [answerer(np.empty((0, len(self.classes)), np.float32))])
 

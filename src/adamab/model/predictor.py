@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from adamab.errors import EmbedderError, FingerprintError, ModelFileError
-from adamab.model import Answerer, Asked, Classifier, load
+from adamab.model import Answerer, Classifier, PredictOptions, load
 from adamab.providers.registry import HasText, embedder_key, open_embedder, remembered_embedder
 from adamab.task.prompts import Prompts
 
@@ -101,9 +101,9 @@ class Inference:
                 return answer.views
         return {}
 
-    def check(self, asked: Asked) -> None:
+    def check(self, options: PredictOptions) -> None:
         """Refuse what the classifier cannot tell, before a row is embedded and paid for."""
-        Answerer(self.classifier.classes, self.classifier.confidence, asked)
+        Answerer(self.classifier.classes, self.classifier.confidence, options)
 
     def predict_proba(
         self, rows: Sequence[HasText], *, priors: Mapping[str, float] | None = None
@@ -114,22 +114,22 @@ class Inference:
             rows: texts or images.
             priors: shares of the classes where the classifier is used.
         """
-        self.check(Asked(priors=priors))
+        self.check(PredictOptions(priors=priors))
         return self.classifier.predict_proba(self.views(rows), self._texts(rows), priors=priors)
 
     def logits(self, rows: Sequence[HasText]) -> NDArray[np.float32]:
         """(n, K) logits."""
         return self.classifier.logits(self.views(rows), self._texts(rows))
 
-    def answers(self, rows: Sequence[HasText], asked: Asked) -> Answers:
+    def answers(self, rows: Sequence[HasText], options: PredictOptions) -> Answers:
         """Everything that is asked for, of each text.
 
         Args:
             rows: texts or images.
-            asked: number of classes, priors, `unknown`, coverage.
+            options: number of classes, priors, `unknown`, coverage.
         """
-        self.check(asked)
-        return self.classifier.answers(self.views(rows), self._texts(rows), asked)
+        self.check(options)
+        return self.classifier.answers(self.views(rows), self._texts(rows), options)
 
     def _texts(self, rows: Sequence[HasText]) -> list[str]:
         return [row.text for row in rows]

@@ -82,7 +82,7 @@ class Finished:
     rows: int
     errors: int
     parts: int
-    found: int  # parts that were there before
+    reused: int  # parts that earlier starts finished
     overlong: int = 0
 
 
@@ -110,7 +110,7 @@ class Job:
         identity = {
             "input": [identity_of(source) for source in self.sources],
             "model": hashlib.sha256(read_file(Path(self.question.run) / DOCUMENT)).hexdigest(),
-            "question": [asdict(self.question.asked), self.question.embedder, self.question.skip_broken],
+            "question": [asdict(self.question.options), self.question.embedder, self.question.skip_broken],
             "vectors": self.vectors,
             "part_rows": self.part_rows,
         }
@@ -124,7 +124,7 @@ def make_job(
     """The job for an input; the columns of Parquet parts are decided here, by headers or the first rows.
 
     Args:
-        question: what is asked, of which model and about which input.
+        question: what is options, of which model and about which input.
         inference: the model that is open.
         folder: of the parts.
         part_rows: rows per part.
@@ -466,7 +466,7 @@ class Worker:
         if len(self.job.sources) > 1:
             arrays["source"] = pa.array([storable(source.name)] * len(rows), pa.string())
         arrays["row"] = pa.array(range(part.first, part.first + len(rows)), pa.int64())
-        table = pa.table(arrays | answer_arrays(self.job.question.asked, answers))
+        table = pa.table(arrays | answer_arrays(self.job.question.options, answers))
         return table, sum("error" in answer for answer in answers)
 
 
@@ -515,7 +515,7 @@ def run_job(
         rows=sum(status.rows for status in known),
         errors=sum(status.errors for status in known),
         parts=len(known),
-        found=len(earlier),
+        reused=len(earlier),
         overlong=sum(status.overlong for status in known),
     )
     if total.errors and total.errors == total.rows:

@@ -14,7 +14,7 @@ from adamab.predict.readers import Source, find_sources, no_rows, parts_of, read
 from adamab.predict.writers import answer_rows, output_row
 
 if TYPE_CHECKING:
-    from adamab.model import Asked, Classifier
+    from adamab.model import Classifier, PredictOptions
     from adamab.model.predictor import Inference
     from adamab.task.tables import Row, TextRow
 
@@ -24,12 +24,12 @@ _CACHE = "ADAMAB_CACHE"
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked, of which model and about which input; plain values, the same in a worker's process."""
+    """What is options, of which model and about which input; plain values, the same in a worker's process."""
 
     run: str
     input: str  # a file, a folder, or `-` for stdin
     kind: str | None  # how the input is written, if its ending does not say so
-    asked: Asked
+    options: PredictOptions
     embedder: str | None = None
     cache: bool = True
     skip_broken: bool = False
@@ -71,9 +71,9 @@ def vector_rows(question: Question, classifier: Classifier) -> Iterator[list[dic
         if vectors.texts is not None:
             fields["text"] = vectors.texts[rows]
         views = {view: matrix[rows] for view, matrix in vectors.views.items()}
-        answers = classifier.answers(views, fields.get("text"), question.asked)
+        answers = classifier.answers(views, fields.get("text"), question.options)
         inputs = (dict(zip(fields, row, strict=True)) for row in zip(*fields.values(), strict=True))
-        answered = answer_rows(classifier.classes, answers, question.asked.k)
+        answered = answer_rows(classifier.classes, answers, question.options.k)
         yield [output_row(*pair) for pair in zip(inputs, answered, strict=True)]
 
 
@@ -158,7 +158,7 @@ class Predictor:
         return answers
 
     def _check(self, sample: TextRow) -> None:
-        """What can be found out before anybody is asked, and paid."""
+        """What can be found out before anybody is options, and paid."""
         embedder = self.inference.embedder
         if embedder is not None and not embedder.cacheable:
             key = sample.id if sample.id is not None else sample.text
@@ -168,7 +168,7 @@ class Predictor:
             _check_image(sample)
 
     def _each(self, samples: Sequence[TextRow]) -> list[Answer]:
-        """Asked for together and, where something is wrong, around the broken row or by halves.
+        """PredictOptions for together and, where something is wrong, around the broken row or by halves.
 
         What was embedded before is in the cache. A loop: hundreds of rows may be broken.
         """
@@ -199,9 +199,9 @@ class Predictor:
     def _answers(self, samples: Sequence[TextRow]) -> list[Answer]:
         if not samples:
             return []
-        asked = self.question.asked
-        answers = self.inference.answers(samples, asked)
-        return answer_rows(self.inference.classifier.classes, answers, asked.k)
+        options = self.question.options
+        answers = self.inference.answers(samples, options)
+        return answer_rows(self.inference.classifier.classes, answers, options.k)
 
 
 def _check_image(sample: TextRow) -> None:

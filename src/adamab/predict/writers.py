@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from adamab.errors import TaskError, place, short, storable
-from adamab.model.classifier import UNKNOWN, Asked
+from adamab.model.classifier import UNKNOWN, PredictOptions
 from adamab.predict.readers import PARQUET, pyarrow
 from adamab.task.images import is_url
 from adamab.task.tables import DELIMITERS
@@ -245,7 +245,7 @@ class Columns:
         return arrays | ({OTHER: pa.array(others, pa.string())} if self.spill else {})
 
 
-def answer_arrays(asked: Asked, answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def answer_arrays(options: PredictOptions, answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Our columns of Parquet, in order.
 
     Args:
@@ -257,9 +257,9 @@ def answer_arrays(asked: Asked, answers: Sequence[Mapping[str, Any]]) -> dict[st
     """
     pa = pyarrow()
     types = {"class": pa.string(), "probability": pa.float64()}
-    if asked.k > 1:
+    if options.k > 1:
         types |= {"classes": pa.list_(pa.string()), "probabilities": pa.list_(pa.float64())}
-    if asked.coverage is not None:
+    if options.coverage is not None:
         types["set"] = pa.list_(pa.string())
     types["error"] = pa.string()
     return {name: pa.array([row.get(name) for row in answers], kind) for name, kind in types.items()}

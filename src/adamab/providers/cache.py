@@ -265,7 +265,7 @@ class CachedEmbedder(Embedder):
     def __str__(self) -> str:
         return str(self.embedder)
 
-    # Asked for when needed, not before: for some embedders these read or fetch the model.
+    # PredictOptions for when needed, not before: for some embedders these read or fetch the model.
     @cached_property
     def fingerprint(self) -> str:  # type: ignore[override]  # it can be assigned as well
         """That of the embedder."""

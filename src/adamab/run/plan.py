@@ -435,8 +435,8 @@ class _Planner:
         if self._drawing is None:
             import PIL.Image
 
-            asked_for = str(getattr(self._setup.generator, "size", self._recipe.image_size))
-            known = re.fullmatch(r"(\d+)x(\d+)", asked_for)
+            predict_options = str(getattr(self._setup.generator, "size", self._recipe.image_size))
+            known = re.fullmatch(r"(\d+)x(\d+)", predict_options)
             size = (int(known[1]), int(known[2])) if known else _LARGEST
             data = io.BytesIO()
             PIL.Image.new("RGB", size).save(data, "PNG")

@@ -72,7 +72,7 @@ class Explanation:
     temperature: float = TEMPERATURE
 
 
-class Surroundings:
+class StoredVectors:
     """The kept vectors of a run, ready to compare a new one with."""
 
     def __init__(
@@ -98,7 +98,7 @@ class Surroundings:
         self.without = tuple(name for name, row in zip(classes, anchors, strict=True) if not row.any())
 
     @classmethod
-    def of(cls, directory: Path, classes: Sequence[str]) -> Surroundings | None:
+    def of(cls, directory: Path, classes: Sequence[str]) -> StoredVectors | None:
         """Those of the run in `directory`; None where it kept no vectors, or of other samples or classes.
 
         Classes that were added since the fit have none, and do not keep the others from being compared.
@@ -134,21 +134,21 @@ class Surroundings:
         return tuple(replace(s, similarity=cosine, id=sample_id(s.class_name, s.text)) for s, cosine in near)
 
 
-def explained(inference: Inference, surroundings: Surroundings | None, row: HasText) -> Explanation:
+def explained(inference: Inference, stored: StoredVectors | None, row: HasText) -> Explanation:
     """Embed a row once and say what there is to say."""
     classes = inference.classifier.classes
-    extra = () if surroundings is None else pooled_view(inference)
+    extra = () if stored is None else pooled_view(inference)
     views = inference.views([row], extra)
     after = inference.classifier.predict_proba(views, [row.text])[0].astype(np.float64)
-    if surroundings is None or not extra:
+    if stored is None or not extra:
         return Explanation(_ranked(classes, after, np.full(len(classes), np.nan, np.float32)), (), (), None)
     pooled = views[extra[0]][0].astype(np.float32)
     return Explanation(
-        _ranked(classes, after, surroundings.similarities(pooled)),
-        surroundings.nearest(pooled, "given"),
-        surroundings.nearest(pooled, "synthetic"),
-        surroundings.compared_with,
-        surroundings.without,
+        _ranked(classes, after, stored.similarities(pooled)),
+        stored.nearest(pooled, "given"),
+        stored.nearest(pooled, "synthetic"),
+        stored.compared_with,
+        stored.without,
     )
 
 

@@ -23,7 +23,7 @@ from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
 from adamab.errors import ImageError, TaskError, one_line, suggestion
-from adamab.model import Asked
+from adamab.model import PredictOptions
 from adamab.model.classifier import UNKNOWN
 from adamab.serving.requests import JSON, Limits, Refused, invalid, unreadable
 from adamab.task.images import Image, decoded_bytes, digest_of, ending_of
@@ -70,10 +70,10 @@ class Wanted(_Strict):
         default=None, description="Shares of classes where the model is used; others share the rest."
     )
 
-    def asked(self) -> Asked:
+    def options(self) -> PredictOptions:
         """The same for a classifier; raises `Refused` where two wishes contradict each other."""
         try:
-            return Asked(self.top_k, self.priors, self.unknown, self.coverage)
+            return PredictOptions(self.top_k, self.priors, self.unknown, self.coverage)
         except TaskError as error:
             raise invalid(str(error)) from None
 
@@ -260,7 +260,7 @@ def other_kind(wanted: Modality) -> Refused:
 
 async def read_question(
     request: Request, body: bytes, wanted: Modality, limits: Limits, received: ReceivedImages
-) -> tuple[list[Row], Asked]:
+) -> tuple[list[Row], PredictOptions]:
     """Raises `Refused`; the rows' images are files, for the caller to remove.
 
     Where the model classifies texts, no image is looked at.
@@ -272,21 +272,21 @@ async def read_question(
             raise invalid("the model classifies texts, which are sent as JSON; send no form")
         if not images:
             raise invalid("the form has no file named images; texts are sent as JSON")
-        asked = _parse_fields(fields).asked()
-        return await received.store(images), asked
+        options = _parse_fields(fields).options()
+        return await received.store(images), options
     if kind != JSON:
         raise Refused(415, "unknown_type", "send application/json or multipart/form-data as the Content-Type")
     if len(body) <= _LONG:
         question, rows = _parse_json(body, limits)
     else:
         question, rows = await asyncio.to_thread(_parse_json, body, limits)
-    asked = question.asked()
+    options = question.options()
     if question.images is None:
-        return rows, asked
+        return rows, options
     if wanted == "text":
         raise other_kind(wanted)
     images = await asyncio.to_thread(_decode_base64, question.images)
-    return await received.store(images), asked
+    return await received.store(images), options
 
 
 def content_type(request: Request) -> str:

@@ -22,7 +22,7 @@ from adamab.errors import AdamabError, ImageError, RunError, one_line
 from adamab.providers.image_store import THUMBNAILS
 from adamab.run.reviews import Review
 from adamab.serving import _run_view
-from adamab.serving._explain import Explanation, Surroundings, explained
+from adamab.serving._explain import Explanation, StoredVectors, explained
 from adamab.serving._questions import Row, content_type
 from adamab.serving._thumbnails import small_jpeg
 from adamab.serving.requests import JSON, Access, Refused, invalid
@@ -30,7 +30,7 @@ from adamab.serving.run_reader import RunReader, RunSample
 from adamab.task.images import decoded
 
 if TYPE_CHECKING:
-    from adamab.serving.server import Desk
+    from adamab.serving.server import ServerState
     from adamab.serving.service import Model, Service
 
 _TYPES = {
@@ -151,7 +151,7 @@ def _add_writing(router: APIRouter, reader: RunReader, service: Service) -> None
     async def review(request: Request) -> Response:
         _check_own_page(request)
         try:
-            async with request.app.state.desk.bodies.read(request) as body:
+            async with request.app.state.server_state.bodies.read(request) as body:
                 wanted = ReviewRequest.model_validate_json(body)
         except ValidationError as error:
             raise invalid(one_line(error.errors(include_url=False)[0]["msg"])) from None
@@ -166,7 +166,7 @@ def _add_writing(router: APIRouter, reader: RunReader, service: Service) -> None
     @router.post("/v1/run/reload")
     async def reload(request: Request) -> Response:
         _check_own_page(request)
-        outcome = await request.app.state.desk.reload()
+        outcome = await request.app.state.server_state.reload()
         if outcome == "failed":
             raise Refused(
                 409, "reload_failed", "the run's model cannot be opened; the server's output says why"
@@ -175,11 +175,11 @@ def _add_writing(router: APIRouter, reader: RunReader, service: Service) -> None
 
     @router.post("/v1/explain")
     async def explain(request: Request) -> Response:
-        desk: Desk = request.app.state.desk
-        async with desk.question(request) as (rows, _):
+        server_state: ServerState = request.app.state.server_state
+        async with server_state.question(request) as (rows, _):
             if len(rows) != 1:
                 raise invalid("send one text or one image")
-            return _json(await explainer.ask(rows[0], desk.limits.answer_seconds))
+            return _json(await explainer.ask(rows[0], server_state.limits.answer_seconds))
 
 
 def _sample(reader: RunReader, id_: str) -> RunSample:
@@ -210,7 +210,7 @@ class _Explainer:
     def __init__(self, reader: RunReader, service: Service) -> None:
         self._reader, self._service = reader, service
         self._turns = asyncio.Semaphore(_AT_ONCE)
-        self._around: tuple[str, Surroundings | None] | None = None
+        self._stored: tuple[str, StoredVectors | None] | None = None
 
     async def ask(self, row: Row, seconds: float) -> dict[str, Any]:
         """What the page shows; raises `Refused`."""
@@ -223,7 +223,7 @@ class _Explainer:
         try:
             async with asyncio.timeout(seconds), self._turns:
                 explanation = await asyncio.to_thread(
-                    lambda: explained(model.inference, self._surroundings(model), row)
+                    lambda: explained(model.inference, self._stored_vectors(model), row)
                 )
         except TimeoutError:
             raise Refused(504, "too_slow", f"no answer within {seconds:g} seconds; try again later") from None
@@ -231,16 +231,16 @@ class _Explainer:
             raise self._service.failure(model, error) from None
         return {**asdict(explanation), "model": model.name, "why_not": self._why_not(explanation)}
 
-    def _surroundings(self, model: Model) -> Surroundings | None:
+    def _stored_vectors(self, model: Model) -> StoredVectors | None:
         """Read once a model; none where the run holds those of another model already, or damaged ones."""
-        if self._around is None or self._around[0] != model.digest:
+        if self._stored is None or self._stored[0] != model.digest:
             if self._service.digest_on_disk() != model.digest:
                 return None
             try:
-                self._around = model.digest, Surroundings.of(self._reader.directory, model.classes)
+                self._stored = model.digest, StoredVectors.of(self._reader.directory, model.classes)
             except RunError:
                 return None
-        return self._around[1]
+        return self._stored[1]
 
     def _why_not(self, explanation: Explanation) -> str | None:
         if explanation.compared_with is not None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from adamab.serving.requests import Limits
-    from adamab.serving.server import Desk
+    from adamab.serving.server import ServerState
 
 _STOPPED = 130
 _KEEP_ALIVE = 75  # seconds; longer than the usual 60 of proxies, so that they close first
@@ -84,15 +84,19 @@ def server_of(
         timeout_graceful_shutdown=limits.stop_seconds,  # type: ignore[arg-type]  # a fraction will do
         h11_max_incomplete_event_size=_LONGEST_HEADERS,
     )
-    return _Server(config, app.state.desk, ready, log)
+    return _Server(config, app.state.server_state, ready, log)
 
 
 class _Server(uvicorn.Server):
     def __init__(
-        self, config: uvicorn.Config, desk: Desk, ready: Callable[[], None], log: Callable[[str], None]
+        self,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        ready: Callable[[], None],
+        log: Callable[[str], None],
     ) -> None:
         super().__init__(config)
-        self._desk, self._ready, self._log = desk, ready, log
+        self._server_state, self._ready, self._log = server_state, ready, log
         self._reload_asked = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reloader: asyncio.Task[None] | None = None
@@ -105,7 +109,7 @@ class _Server(uvicorn.Server):
             self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._desk.stopping = True
+        self._server_state.stopping = True
         if self._reloader is not None:
             self._reloader.cancel()
         if self.server_state.connections:  # answers now say that theirs is closed, the others are closed then
@@ -117,7 +121,7 @@ class _Server(uvicorn.Server):
         while True:
             await self._reload_asked.wait()
             self._reload_asked.clear()
-            await self._desk.reload()
+            await self._server_state.reload()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -137,10 +141,10 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if not self.should_exit:
-            self.should_exit = self._desk.stopping = True
+            self.should_exit = self._server_state.stopping = True
             self._log("stopping: what was accepted is finished; Ctrl-C again stops at once")
         elif sig == signal.SIGINT:
-            self._desk.images.remove()
+            self._server_state.images.remove()
             os._exit(_STOPPED)  # a batch that is being computed cannot be interrupted otherwise
 
     def _ask_for_reload(self, sig: int, frame: FrameType | None) -> None:

@@ -34,7 +34,7 @@ from adamab.serving.service import Batcher, Service
 from adamab.version import __version__
 
 if TYPE_CHECKING:
-    from adamab.model import Asked
+    from adamab.model import PredictOptions
 
 _LOOK_SECONDS = 1.0  # between two looks for a run's first model
 _REFUSALS = {
@@ -52,7 +52,7 @@ _REFUSALS = {
 }
 
 
-class Desk:
+class ServerState:
     """Where questions are answered: the service, its batcher and its limits."""
 
     def __init__(self, service: Service, limits: Limits) -> None:
@@ -86,21 +86,21 @@ class Desk:
                 await self.reload()
 
     @asynccontextmanager
-    async def question(self, request: Request) -> AsyncIterator[tuple[list[Row], Asked]]:
+    async def question(self, request: Request) -> AsyncIterator[tuple[list[Row], PredictOptions]]:
         """What a request asks; its body counts and its images are files until the block ends."""
         async with self.bodies.read(request) as body:
             modality = self.service.model.inference.modality
-            rows, asked = await _questions.read_question(request, body, modality, self.limits, self.images)
+            rows, options = await _questions.read_question(request, body, modality, self.limits, self.images)
             del body
             try:
-                yield rows, asked
+                yield rows, options
             finally:
                 self.images.discard(rows)
 
-    async def answer(self, rows: Sequence[Row], asked: Asked, receive: Receive) -> bytes:
+    async def answer(self, rows: Sequence[Row], options: PredictOptions, receive: Receive) -> bytes:
         """The answer's JSON; a question whose client has gone or waited too long is withdrawn."""
         assert self._batcher is not None
-        job = self._batcher.submit(rows, asked)
+        job = self._batcher.submit(rows, options)
         gone = asyncio.ensure_future(_disconnected(receive))
         either: set[asyncio.Future[Any]] = {job.answer, gone}
         try:
@@ -141,12 +141,12 @@ def create_app(
 
     Args:
         service: Answers.
-        routers: Are added to the application; what they need is in `app.state.desk`.
+        routers: Are added to the application; what they need is in `app.state.server_state`.
         limits: What is refused beyond.
         access: Who may ask.
         log: Takes lines for whoever runs the server.
     """
-    desk = Desk(service, limits or Limits())
+    server_state = ServerState(service, limits or Limits())
     # Newer FastAPI sends traces where the environment says so; a server of ours tells nobody anything.
     silent: dict[str, Any] = {}
     if "telemetry" in inspect.signature(FastAPI).parameters:
@@ -155,17 +155,21 @@ def create_app(
         title="adamab",
         version=__version__,
         summary="Classifies texts or images.",
-        lifespan=lambda app: desk.open(),
+        lifespan=lambda app: server_state.open(),
         docs_url=None,  # these pages load scripts from elsewhere
         redoc_url=None,
         **silent,
     )
-    app.state.desk = desk
-    for router in (_api(desk), *routers):
+    app.state.server_state = server_state
+    for router in (_api(server_state), *routers):
         app.include_router(router)
     _refuse_in_one_shape(app, log)
     app.add_middleware(
-        Guard, access=access or Access(), metrics=desk.metrics, log=log, stopping=lambda: desk.stopping
+        Guard,
+        access=access or Access(),
+        metrics=server_state.metrics,
+        log=log,
+        stopping=lambda: server_state.stopping,
     )
     return app
 
@@ -195,7 +199,7 @@ def _refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"model": _questions.Problems, "description": _REFUSALS[status]} for status in statuses}
 
 
-def _api(desk: Desk) -> APIRouter:
+def _api(server_state: ServerState) -> APIRouter:
     router = APIRouter()
     refusals = _refusals(*_REFUSALS)
 
@@ -207,8 +211,8 @@ def _api(desk: Desk) -> APIRouter:
     )
     async def classify(request: Request) -> Response:
         """Classify one text, many texts, or images."""
-        async with desk.question(request) as (rows, asked):
-            answer = await desk.answer(rows, asked, request.receive)
+        async with server_state.question(request) as (rows, options):
+            answer = await server_state.answer(rows, options, request.receive)
         return Response(answer, media_type=JSON)
 
     few = _refusals(401, 421)
@@ -216,22 +220,22 @@ def _api(desk: Desk) -> APIRouter:
     @router.get("/v1/classes", response_model=_questions.Classes, responses=few | _refusals(503))
     async def classes() -> _questions.Classes:
         """What the model tells apart."""
-        model = desk.service.model
+        model = server_state.service.model
         return _questions.Classes(
             model=_questions.ModelName(**model.name),
             modality=model.inference.modality,
-            embedder=desk.service.embedder,
+            embedder=server_state.service.embedder,
             classes=[_questions.ClassName(name=name) for name in model.classes],
         )
 
     @router.get("/healthz", response_model=_questions.Health, responses=_refusals(421, 503))
     async def healthz() -> _questions.Health:
         """Whether the server lives, with which model; needs no token."""
-        ready = desk.service.ready
+        ready = server_state.service.ready
         return _questions.Health(
-            status="waiting" if not ready else "reloading" if desk.service.reloading else "ready",
-            model=_questions.ModelName(**desk.service.model.name) if ready else None,
-            uptime_seconds=round(time.monotonic() - desk.service.started, 3),
+            status="waiting" if not ready else "reloading" if server_state.service.reloading else "ready",
+            model=_questions.ModelName(**server_state.service.model.name) if ready else None,
+            uptime_seconds=round(time.monotonic() - server_state.service.started, 3),
         )
 
     # Who watches a server often asks for the headers only.
@@ -240,6 +244,6 @@ def _api(desk: Desk) -> APIRouter:
     @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}, **few})
     async def metrics() -> Response:
         """Counters for Prometheus."""
-        return Response(desk.metrics.page(), media_type=CONTENT_TYPE_LATEST)
+        return Response(server_state.metrics.page(), media_type=CONTENT_TYPE_LATEST)
 
     return router

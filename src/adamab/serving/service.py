@@ -27,7 +27,7 @@ from adamab.task.images import Image, digest_of
 from adamab.task.spec import split_spec
 
 if TYPE_CHECKING:
-    from adamab.model import Asked
+    from adamab.model import PredictOptions
     from adamab.providers.embedders.base import Embedder
     from adamab.providers.registry import HasText
     from adamab.task.spec import Modality
@@ -41,7 +41,7 @@ class Job:
     """The rows of one request, which stay together, and where their answer is awaited."""
 
     rows: Sequence[HasText]
-    asked: Asked
+    options: PredictOptions
     answer: asyncio.Future[bytes]
     arrived: float = field(default_factory=time.monotonic)
 
@@ -82,11 +82,11 @@ class Batcher:
         await asyncio.wait({self._collector, *self._running})
         self._threads.shutdown()
 
-    def submit(self, rows: Sequence[HasText], asked: Asked) -> Job:
+    def submit(self, rows: Sequence[HasText], options: PredictOptions) -> Job:
         """Queue a request; raises `Refused` where the queue is full."""
         if self._items + len(rows) > self._limits.waiting_items:
             raise busy("too many items wait for an answer; try again")
-        job = Job(rows, asked, asyncio.get_running_loop().create_future())
+        job = Job(rows, options, asyncio.get_running_loop().create_future())
         self._queue.append(job)
         self._count(len(rows))
         self._changed.set()
@@ -310,7 +310,7 @@ class Service:
         for number, job, answerer in admitted:
             answers = answerer(logits[start : start + len(job.rows)])
             start += len(job.rows)
-            few = too_few(model.inference.classifier.confidence, job.asked)
+            few = too_few(model.inference.classifier.confidence, job.options)
             notes = [f"too few samples were held out to vouch for {share:g}, so {so}" for share, so in few]
             yield number, answer_json(model.name, model.classes, answers, notes)
 
@@ -336,9 +336,9 @@ def _answerer(model: Model, job: Job) -> Answerer:
     wanted, classifier = model.inference.modality, model.inference.classifier
     if wanted != ("text" if job.rows[0].image is None else "image"):
         raise other_kind(wanted)
-    if job.asked.k > len(classifier.classes):
-        raise invalid(f"top_k: is {job.asked.k}, and the model has {len(classifier.classes)} classes")
-    return Answerer(classifier.classes, classifier.confidence, job.asked)
+    if job.options.k > len(classifier.classes):
+        raise invalid(f"top_k: is {job.options.k}, and the model has {len(classifier.classes)} classes")
+    return Answerer(classifier.classes, classifier.confidence, job.options)
 
 
 def _warm_up(inference: Inference) -> None:

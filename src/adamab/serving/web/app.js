@@ -50,37 +50,37 @@ function showState() {
   const heading = document.getElementById("task");
   heading.textContent = task ?? directory;
   const since = changed === null ? "" : ago(Math.max(0, Date.now() / 1000 + page.behind - changed));
-  const told = state !== "running" ? since : rounds ? `${counted(rounds, "round")}, the last ${since}` : `begun ${since}`;
+  const when = state !== "running" ? since : rounds ? `${counted(rounds, "round")}, the last ${since}` : `begun ${since}`;
   const place = document.getElementById("state");
   if (place.dataset.state !== state) {  // screen readers hear the state, not every round
     place.dataset.state = state;
     replace(place, el("span", { class: "dot", "aria-hidden": "true" }), el("span", { class: "strong" }, STATES[state] ?? state),
       el("span", { class: "since", "aria-hidden": "true" }));
   }
-  place.querySelector(".since").textContent = told;
+  place.querySelector(".since").textContent = when;
   place.title = changed === null ? "" : new Date(changed * 1000).toLocaleString();
 }
 
 function showNotices() {
   const { state, model, refit } = page.overview;
-  const told = [];
+  const notices = [];
   const ended = { stopped: "The fit was stopped before its end.", "broken off": "The fit broke off before its end." }[state];
-  if (ended) told.push(el("p", {}, `${ended} This goes on where it was:`), copied(refit));
+  if (ended) notices.push(el("p", {}, `${ended} This goes on where it was:`), copied(refit));
   if (model === null) {
-    told.push(el("p", {}, state === "running"
+    notices.push(el("p", {}, state === "running"
       ? "The first fit is under way. There is no model to try yet; it is loaded when the fit ends."
       : state === "finished" ? "The fit has ended; its model is being loaded."
         : "This run has no model yet; it is loaded here when a fit has ended."));
   } else if (model.newer && state !== "running") {
     const button = el("button", { type: "button", class: "main small", onclick: reload }, "Use the new model");
-    told.push(el("p", {}, "The run's model has changed. The server still answers with the earlier one. "), button);
-    if (page.notLoaded !== null) told.push(failure(new Error(page.notLoaded)));
+    notices.push(el("p", {}, "The run's model has changed. The server still answers with the earlier one. "), button);
+    if (page.notLoaded !== null) notices.push(failure(new Error(page.notLoaded)));
   }
   const place = document.getElementById("notices");
-  const words = told.map((node) => node.textContent).join("");
+  const words = notices.map((node) => node.textContent).join("");
   if (place.dataset.words === words) return;
   place.dataset.words = words;
-  replace(place, told.length ? el("div", { class: "notice", role: "status" }, told) : null);
+  replace(place, notices.length ? el("div", { class: "notice", role: "status" }, notices) : null);
 }
 
 async function reload(event) {

@@ -44,11 +44,11 @@ export async function follow(now) {
 async function load(offset, limit = PAGE) {
   const turn = ++asked;
   try {
-    const found = await get("v1/run/classes", { q: at.words.value, order: at.order.value, offset, limit: Math.min(200, limit) });
+    const data = await get("v1/run/classes", { q: at.words.value, order: at.order.value, offset, limit: Math.min(200, limit) });
     if (turn !== asked) return;  // something else is wanted meanwhile
-    rows = offset === 0 ? found.classes : [...rows, ...found.classes];
-    total = found.total;
-    draw(found.held_out);
+    rows = offset === 0 ? data.classes : [...rows, ...data.classes];
+    total = data.total;
+    draw(data.held_out);
   } catch (error) {
     replace(at.list, failure(error));
   }
@@ -112,26 +112,26 @@ function stack(row, most) {
 
 async function fill(cell, name) {
   try {
-    const found = await get("v1/run/class", { name });
-    replace(cell, detailOf(found));
+    const data = await get("v1/run/class", { name });
+    replace(cell, detailOf(data));
   } catch (error) {
     replace(cell, failure(error));
   }
 }
 
-function detailOf(found) {
+function detailOf(data) {
   const pairs = (list) => list.map(([name, count]) => el("span", { class: "tag" }, `${name} ${count}`));
-  const gate = Object.entries(found.gate);
-  const link = (source) => `#samples?${new URLSearchParams({ class: found.class, source })}`;
+  const gate = Object.entries(data.gate);
+  const link = (source) => `#samples?${new URLSearchParams({ class: data.class, source })}`;
   return el("div", { class: "details" },
     el("section", {}, el("h3", {}, "Confusion"),
-      el("dl", {}, el("dt", {}, "Taken for"), el("dd", {}, found.confused_with.length ? pairs(found.confused_with) : "no other class"),
-        el("dt", {}, "Others taken for it"), el("dd", {}, found.taken_for_it.length ? pairs(found.taken_for_it) : "none"),
+      el("dl", {}, el("dt", {}, "Taken for"), el("dd", {}, data.confused_with.length ? pairs(data.confused_with) : "no other class"),
+        el("dt", {}, "Others taken for it"), el("dd", {}, data.taken_for_it.length ? pairs(data.taken_for_it) : "none"),
         gate.length ? [el("dt", {}, "Kept out by the gate"), el("dd", {}, pairs(gate))] : null),
-      found.examples.length ? [el("h4", {}, "Wrong when held out"), el("ul", { class: "plain" }, found.examples.map((one) => el("li", {},
+      data.examples.length ? [el("h4", {}, "Wrong when held out"), el("ul", { class: "plain" }, data.examples.map((one) => el("li", {},
         el("p", { class: "quote" }, one.text), el("p", { class: "under" }, el("span", { class: "tag" }, one.predicted), el("span", { class: "note" }, percent(one.probability))))))] : null),
-    examples("Given samples", found.given_samples, link("given")),
-    examples("Latest synthetic samples", found.synthetic_samples, link("synthetic")));
+    examples("Given samples", data.given_samples, link("given")),
+    examples("Latest synthetic samples", data.synthetic_samples, link("synthetic")));
 }
 
 function examples(title, list, link) {
@@ -142,26 +142,26 @@ function examples(title, list, link) {
 }
 
 async function confusion() {
-  const found = await get("v1/run/confusion");
-  if (!found.held_out) {
+  const data = await get("v1/run/confusion");
+  if (!data.held_out) {
     replace(at.confusion);
     return;
   }
-  const few = found.classes.length < found.all;
+  const few = data.classes.length < data.all;
   replace(at.confusion, el("h3", {}, "Confusion"),
-    el("p", { class: "hint" }, `${counted(found.held_out, "given sample")}, each answered by folds that did not see it. `
-      + `Rows are the true classes, columns the answers${few ? `; the ${found.classes.length} hardest of ${number(found.all)} classes` : ""}.`),
-    el("div", { class: "confusions" }, matrix(found), pairList(found.pairs)));
+    el("p", { class: "hint" }, `${counted(data.held_out, "given sample")}, each answered by folds that did not see it. `
+      + `Rows are the true classes, columns the answers${few ? `; the ${data.classes.length} hardest of ${number(data.all)} classes` : ""}.`),
+    el("div", { class: "confusions" }, matrix(data), pairList(data.pairs)));
 }
 
-function matrix(found) {
+function matrix(data) {
   const short = (name) => (name.length > 22 ? `${name.slice(0, 21)}…` : name);
   return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Confusion matrix" },
     el("table", { class: "matrix" }, el("caption", { class: "unseen" }, "Confusion matrix: rows are true classes, columns are answers"),
-      el("thead", {}, el("tr", {}, el("td"), found.classes.map((name) => el("th", { scope: "col", title: name }, el("span", {}, short(name)))))),
-      el("tbody", {}, found.matrix.map((line, i) => {
+      el("thead", {}, el("tr", {}, el("td"), data.classes.map((name) => el("th", { scope: "col", title: name }, el("span", {}, short(name)))))),
+      el("tbody", {}, data.matrix.map((line, i) => {
         const sum = line.reduce((a, b) => a + b, 0) || 1;
-        return el("tr", {}, el("th", { scope: "row", title: found.classes[i] }, short(found.classes[i])), line.map((count, j) => cell(count, count / sum, i === j)));
+        return el("tr", {}, el("th", { scope: "row", title: data.classes[i] }, short(data.classes[i])), line.map((count, j) => cell(count, count / sum, i === j)));
       }))));
 }
 

@@ -86,8 +86,8 @@ async function answered(path, options) {
     if (response.status === 401) {
       if (token() !== used || (await askForToken(used !== null))) continue;
     }
-    const told = await response.json().catch(() => null);
-    const problem = told?.error ?? { code: "failed", message: `the server answers ${response.status}` };
+    const body = await response.json().catch(() => null);
+    const problem = body?.error ?? { code: "failed", message: `the server answers ${response.status}` };
     throw new Refused(response.status, problem.code, problem.message);
   }
 }
@@ -201,8 +201,8 @@ export function ordinal(rank) {
 }
 
 // A thing to be said in place of a list that is empty.
-export function empty(title, ...told) {
-  return el("div", { class: "empty" }, el("p", { class: "strong" }, title), told.length ? el("p", {}, ...told) : null);
+export function empty(title, ...content) {
+  return el("div", { class: "empty" }, el("p", { class: "strong" }, title), content.length ? el("p", {}, ...content) : null);
 }
 
 export function failure(error) {

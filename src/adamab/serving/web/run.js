@@ -53,7 +53,7 @@ function facts() {
     fact("Budget", limits.length ? limits.join(", ") : "none", overview.ended ?? ""));
 }
 
-// What is on its way is counted at its highest price and gets cheaper: it is told beside what was spent.
+// What is on its way is counted at its highest price and gets cheaper: it is shown beside what was spent.
 const settled = (spent) => (overview.state === "running" ? spent.usd - spent.held : spent.usd);
 
 function unsettled(spent) {
@@ -62,42 +62,42 @@ function unsettled(spent) {
 }
 
 async function figures() {
-  const found = await get("v1/run/figures", { limit: Math.min(200, shown) });
-  loss(found);
-  where(found);
-  gate(found.gate);
-  spend(found.spending);
+  const data = await get("v1/run/figures", { limit: Math.min(200, shown) });
+  loss(data);
+  where(data);
+  gate(data.gate);
+  spend(data.spending);
 }
 
-function heading(title, ...told) {
-  return [el("h3", {}, title), told.length ? el("p", { class: "hint" }, ...told) : null];
+function heading(title, ...content) {
+  return [el("h3", {}, title), content.length ? el("p", { class: "hint" }, ...content) : null];
 }
 
-function loss(found) {
-  if (found.loss.length < 2) {
+function loss(data) {
+  if (data.loss.length < 2) {
     replace(at.loss, heading("Loss by round"), empty("There is no curve to draw.", overview.generator === null || overview.generator === "none"
       ? "Without a generator there are no rounds. Name one with --generator." : "It appears with the second round."));
     return;
   }
-  const [first, last] = [found.loss[0], found.loss.at(-1)];
-  const key = JSON.stringify([found.loss.length, last]);
+  const [first, last] = [data.loss[0], data.loss.at(-1)];
+  const key = JSON.stringify([data.loss.length, last]);
   if (at.loss.dataset.key === key) return;
   at.loss.dataset.key = key;
   replace(at.loss, heading("Loss by round", "Training loss after each round, on the samples that were there. New samples can raise it."),
-    lineChart(found.loss, { label: `Training loss from ${figure(first[1])} after round ${first[0]} to ${figure(last[1])} after round ${last[0]}`, x: "Round", y: "Loss" }));
+    lineChart(data.loss, { label: `Training loss from ${figure(first[1])} after round ${first[0]} to ${figure(last[1])} after round ${last[0]}`, x: "Round", y: "Loss" }));
 }
 
-function where(found) {
-  if (!found.classes.length) {
+function where(data) {
+  if (!data.classes.length) {
     replace(at.where, heading("Where the samples went"), overview.state === "running" ? empty("No class was chosen yet.", "The first round is under way.") : empty("No class was chosen.", "No generator was used."));
     return;
   }
-  const most = Math.max(1, ...found.classes.flatMap((one) => one.counts));
-  const wide = found.columns.length > 1 ? `${number(found.columns[0])} to ${number(overview.rounds)}` : "1";
-  const lines = found.classes.map((one) => {
+  const most = Math.max(1, ...data.classes.flatMap((one) => one.counts));
+  const wide = data.columns.length > 1 ? `${number(data.columns[0])} to ${number(overview.rounds)}` : "1";
+  const lines = data.classes.map((one) => {
     const last = one.samples;  // as Classes has it: people may have rejected some since
     return el("tr", {}, el("th", { scope: "row" }, el("a", { href: `#classes?${new URLSearchParams({ class: one.class })}` }, one.class)),
-      el("td", { class: "wide" }, strip(found.columns.length, one.strip, `${one.class} was chosen in ${counted(one.chosen, "round")}`)),
+      el("td", { class: "wide" }, strip(data.columns.length, one.strip, `${one.class} was chosen in ${counted(one.chosen, "round")}`)),
       el("td", { class: "number" }, number(one.chosen)),
       el("td", {}, sparkline(one.counts, most, `${one.class}: ${one.counts[0] ?? 0} samples at first, ${last} now`)),
       el("td", { class: "number" }, number(last)));
@@ -107,8 +107,8 @@ function where(found) {
       el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Class"), el("th", { scope: "col", class: "wide" }, "Chosen in"), el("th", { scope: "col", class: "number" }, "Times"),
         el("th", { scope: "col" }, "Samples over time"), el("th", { scope: "col", class: "number" }, "Samples"))),
       el("tbody", {}, lines))),
-    found.total > found.classes.length && shown < 200 ? el("button", { type: "button", class: "quiet more", onclick: () => { shown = Math.min(200, shown + 2 * STRIPS); figures(); } },
-      `Show more classes (${found.classes.length} of ${number(found.total)})`) : null);
+    data.total > data.classes.length && shown < 200 ? el("button", { type: "button", class: "quiet more", onclick: () => { shown = Math.min(200, shown + 2 * STRIPS); figures(); } },
+      `Show more classes (${data.classes.length} of ${number(data.total)})`) : null);
 }
 
 async function rounds() {
@@ -118,21 +118,21 @@ async function rounds() {
     opened = new Set();
   }
   const newest = rows[0]?.seq ?? 0;
-  const found = await get("v1/run/rounds", { after: newest, limit: newest ? 200 : PAGE });
-  if (!newest || found.more) {  // at first, or far behind: take the latest
-    rows = found.rounds.slice(0, Math.max(PAGE, rows.length));
-    more = found.more || found.rounds.length > rows.length;
+  const data = await get("v1/run/rounds", { after: newest, limit: newest ? 200 : PAGE });
+  if (!newest || data.more) {  // at first, or far behind: take the latest
+    rows = data.rounds.slice(0, Math.max(PAGE, rows.length));
+    more = data.more || data.rounds.length > rows.length;
   } else {
     const known = rows[0]?.seq ?? 0;  // somebody else may have asked meanwhile
-    rows = [...found.rounds.filter((one) => one.seq > known), ...rows];
+    rows = [...data.rounds.filter((one) => one.seq > known), ...rows];
   }
   drawRounds();
 }
 
 async function older() {
-  const found = await get("v1/run/rounds", { before: rows.at(-1).seq, limit: 2 * PAGE });
-  rows = [...rows, ...found.rounds];
-  more = found.more;
+  const data = await get("v1/run/rounds", { before: rows.at(-1).seq, limit: 2 * PAGE });
+  rows = [...rows, ...data.rounds];
+  more = data.more;
   drawRounds();
 }
 
@@ -185,27 +185,27 @@ function comparison(one) {
       el("td", { class: "number" }, `${score.exact ? "" : "≥ "}${figure(score.shift)}`)))));
 }
 
-function gate(found) {
-  const reasons = Object.entries(found?.reasons ?? {});
+function gate(data) {
+  const reasons = Object.entries(data?.reasons ?? {});
   if (!reasons.length) {
     replace(at.gate);
     return;
   }
   replace(at.gate, heading("Kept out by the quality gate"),
     el("p", { class: "tags" }, reasons.map(([reason, count]) => el("a", { class: "tag", href: `#samples?${new URLSearchParams({ reason })}` }, `${reason} ${number(count)}`))),
-    table(["Class", "Kept out"], found.classes.map((one) => [one.class, Object.entries(one.reasons).map(([reason, count]) => `${count} ${reason}`).join(", ")]), { title: "By class" }));
+    table(["Class", "Kept out"], data.classes.map((one) => [one.class, Object.entries(one.reasons).map(([reason, count]) => `${count} ${reason}`).join(", ")]), { title: "By class" }));
 }
 
-function spend(found) {
-  if (!found.calls) {
+function spend(data) {
+  if (!data.calls) {
     replace(at.spend, heading("Spent"), el("p", {}, overview.state === "running" ? "Nothing was spent so far." : "Nothing was spent: no paid service was used."));
     return;
   }
   const lines = (list) => list.map((one) => [one.name, money(one.usd), number(one.calls), number(one.input_tokens), number(one.output_tokens)]);
   const heads = ["", "Money", "Calls", "Tokens in", "Tokens out"];
-  replace(at.spend, heading("Spent", `${money(settled(found))} in ${counted(found.calls, "call")}${unsettled(found)}.`),
+  replace(at.spend, heading("Spent", `${money(settled(data))} in ${counted(data.calls, "call")}${unsettled(data)}.`),
     el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Spending by purpose" }, el("table", { class: "money" },
       el("thead", {}, el("tr", {}, heads.map((head, i) => el("th", { scope: "col", class: i ? "number" : "" }, head || "Purpose")))),
-      el("tbody", {}, lines(found.by_purpose).map((line) => el("tr", {}, line.map((value, i) => (i ? el("td", { class: "number" }, value) : el("th", { scope: "row" }, value)))))))),
-    found.by_class.length ? table(["Class", ...heads.slice(1)], lines(found.by_class), { title: found.classes > found.by_class.length ? `By class: the ${found.by_class.length} dearest of ${number(found.classes)}` : "By class" }) : null);
+      el("tbody", {}, lines(data.by_purpose).map((line) => el("tr", {}, line.map((value, i) => (i ? el("td", { class: "number" }, value) : el("th", { scope: "row" }, value)))))))),
+    data.by_class.length ? table(["Class", ...heads.slice(1)], lines(data.by_class), { title: data.classes > data.by_class.length ? `By class: the ${data.by_class.length} dearest of ${number(data.classes)}` : "By class" }) : null);
 }

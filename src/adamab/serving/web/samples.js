@@ -65,9 +65,9 @@ async function names() {
   const kept = at.class.value;
   const all = [];
   while (all.length < overview.classes) {
-    const found = await get("v1/run/classes", { offset: all.length, limit: 200 });
-    if (!found.classes.length) break;
-    all.push(...found.classes.map((one) => one.class));
+    const data = await get("v1/run/classes", { offset: all.length, limit: 200 });
+    if (!data.classes.length) break;
+    all.push(...data.classes.map((one) => one.class));
   }
   if (all.join("\n") === known) return;
   known = all.join("\n");
@@ -88,11 +88,11 @@ function filters() {
 async function load(offset) {
   const turn = ++asked;
   try {
-    const found = await get("v1/run/samples", { ...filters(), offset, limit: PAGE });
+    const data = await get("v1/run/samples", { ...filters(), offset, limit: PAGE });
     if (turn !== asked) return;  // the filters have changed meanwhile
     if (offset === 0) current = 0;
-    rows = offset === 0 ? found.samples : [...rows, ...found.samples];
-    told(found);
+    rows = offset === 0 ? data.samples : [...rows, ...data.samples];
+    showCounts(data);
     if (offset === 0) replace(at.list);
     at.list.append(...rows.slice(at.list.childElementCount).map((row, i) => item(row, at.list.childElementCount + i)));
     if (offset === 0) mark(0);
@@ -103,14 +103,14 @@ async function load(offset) {
 }
 
 async function count() {
-  told(await get("v1/run/samples", { ...filters(), offset: 0, limit: 1 }));
+  showCounts(await get("v1/run/samples", { ...filters(), offset: 0, limit: 1 }));
 }
 
-function told(found) {
-  total = found.total;
+function showCounts(data) {
+  total = data.total;
   at.summary.textContent = counted(total, "sample");
-  waiting(found.waiting);
-  const { reasons, verdicts } = found.counts;
+  waiting(data.waiting);
+  const { reasons, verdicts } = data.counts;
   const kept = at.reason.value;
   const wanted = new Set([...Object.keys(reasons), kept].filter((reason) => !["", "used", "any"].includes(reason)));
   replace(at.reason, el("option", { value: "" }, "All"), el("option", { value: "used" }, `In training (${number(reasons.used ?? 0)})`),
@@ -190,18 +190,18 @@ async function decide(place, verdict, { undoing = false } = {}) {
   }
   const before = row.verdict ?? "none";
   try {
-    const found = await post("v1/run/reviews", { id: row.id, verdict });
+    const data = await post("v1/run/reviews", { id: row.id, verdict });
     if (!undoing) done.push({ id: row.id, verdict: before });
     rows.forEach((other, i) => {
       if (other.id !== row.id) return;
-      rows[i] = { ...other, verdict: found.sample.verdict };
+      rows[i] = { ...other, verdict: data.sample.verdict };
       const fresh = item(rows[i], i);
       const old = at.list.children[i];
       const had = old.contains(document.activeElement);
       old.replaceWith(fresh);
       if (i === current) mark(i, { focus: had });
     });
-    waiting(found.waiting);
+    waiting(data.waiting);
     count().catch(() => {});  // the filters tell how many there are of each; the next look tells it, too
     announce(`${{ accept: "Accepted", reject: "Rejected", none: "Verdict taken back" }[verdict]}.`);
   } catch (error) {

@@ -105,10 +105,10 @@ async function question(button, content) {
   button.setAttribute("aria-busy", "true");
   at.result.setAttribute("aria-busy", "true");
   try {
-    const found = await post("v1/explain", content);
+    const explanation = await post("v1/explain", content);
     if (number !== asked) return;
-    replace(at.result, answer(found));
-    announce(spoken(found));
+    replace(at.result, answer(explanation));
+    announce(announcement(explanation));
     if (at.result.getBoundingClientRect().top > innerHeight - 120) at.result.scrollIntoView({ block: "start" });
   } catch (error) {
     if (number === asked) replace(at.result, failure(new Error(error.message.replace(/^images\.0: /, ""))));
@@ -120,14 +120,14 @@ async function question(button, content) {
   }
 }
 
-function spoken(found) {
-  const best = found.classes[0];
+function announcement(explanation) {
+  const best = explanation.classes[0];
   return `${best.class_name}, ${percent(best.after)}`;
 }
 
-function answer(found) {
-  const best = found.classes[0];
-  const before = found.classes.find((one) => one.before_rank === 1);
+function answer(explanation) {
+  const best = explanation.classes[0];
+  const before = explanation.classes.find((one) => one.before_rank === 1);
   const changed = before && before.class_name !== best.class_name;
   return [
     el("div", { class: "answer" },
@@ -135,35 +135,35 @@ function answer(found) {
       el("p", { class: "share" }, percent(best.after)),
       before ? el("p", { class: "hint" }, changed
         ? `Before calibration it would have been ${before.class_name}.` : "It was the first before calibration, too.") : null),
-    el("div", { class: "pair" }, before ? beforeList(found) : null, afterList(found)),
+    el("div", { class: "pair" }, before ? beforeList(explanation) : null, afterList(explanation)),
     before ? el("div", { class: "pair" },
-      neighbours("Nearest given samples", found.given, best, "The run has no given samples."),
-      neighbours("Nearest synthetic samples", found.synthetic, best, "This run has no synthetic samples: no generator was used, or none passed the gate.")) : null,
-    found.why_not ? el("p", { class: "hint" }, found.why_not) : null,
+      neighbours("Nearest given samples", explanation.given, best, "The run has no given samples."),
+      neighbours("Nearest synthetic samples", explanation.synthetic, best, "This run has no synthetic samples: no generator was used, or none passed the gate.")) : null,
+    explanation.why_not ? el("p", { class: "hint" }, explanation.why_not) : null,
   ];
 }
 
-function beforeList(found) {
-  const ranked = found.classes.filter((one) => one.before_rank !== null).sort((a, b) => a.before_rank - b.before_rank);
-  const how = found.compared_with === "descriptions" ? (described ? "the class descriptions" : "the class names") : "the mean of each class's given samples";
+function beforeList(explanation) {
+  const ranked = explanation.classes.filter((one) => one.before_rank !== null).sort((a, b) => a.before_rank - b.before_rank);
+  const how = explanation.compared_with === "descriptions" ? (described ? "the class descriptions" : "the class names") : "the mean of each class's given samples";
   const rows = ranked.slice(0, SHOWN);
-  const best = found.classes[0];
+  const best = explanation.classes[0];
   if (best.before_rank !== null && !rows.includes(best)) rows.splice(SHOWN - 1, 1, best);
   return el("section", { class: "panel", "aria-label": "Before calibration" }, el("h3", {}, "Before calibration"),
-    el("p", { class: "hint" }, `Cosine of the raw embedding with ${how}, as shares (softmax, temperature ${found.temperature}).`),
+    el("p", { class: "hint" }, `Cosine of the raw embedding with ${how}, as shares (softmax, temperature ${explanation.temperature}).`),
     el("ol", { class: "ranking" }, rows.map((one) => el("li", { class: one === best ? "best" : "", value: one.before_rank },
       el("span", { class: "rank" }, one.before_rank), el("span", { class: "name" }, one.class_name), el("span", { class: "value" }, percent(one.before)),
       bar(one.before, one === best ? "" : "faint"), el("span", { class: "note" }, `cosine ${signed(one.similarity)}`)))),
-    found.without.length ? el("p", { class: "hint" }, `Not ranked here, since the run keeps no vector of it before the next fit: ${few(found.without)}.`) : null);
+    explanation.without.length ? el("p", { class: "hint" }, `Not ranked here, since the run keeps no vector of it before the next fit: ${few(explanation.without)}.`) : null);
 }
 
 const few = (names) => (names.length > 5 ? `${names.slice(0, 5).join(", ")} and ${names.length - 5} more` : names.join(", "));
 
-function afterList(found) {
-  const best = found.classes[0];
+function afterList(explanation) {
+  const best = explanation.classes[0];
   return el("section", { class: "panel", "aria-label": "After calibration" }, el("h3", {}, "After calibration"),
     el("p", { class: "hint" }, "The classifier's probabilities: what the server answers."),
-    el("ol", { class: "ranking" }, found.classes.slice(0, SHOWN).map((one) => el("li", { class: one === best ? "best" : "" },
+    el("ol", { class: "ranking" }, explanation.classes.slice(0, SHOWN).map((one) => el("li", { class: one === best ? "best" : "" },
       el("span", { class: "rank" }, one.after_rank), el("span", { class: "name" }, one.class_name), el("span", { class: "value" }, percent(one.after)),
       bar(one.after, one === best ? "" : "faint"), el("span", { class: "note" }, moved(one))))));
 }
@@ -176,10 +176,10 @@ function moved(one) {
   return `${one.before_rank > one.after_rank ? "up" : "down"} from ${ordinal(one.before_rank)}`;
 }
 
-function neighbours(title, found, best, none) {
-  const rows = found.map((one) => el("li", {}, one.image ? thumbnail(one.id, `A sample of ${one.class_name}`) : el("p", { class: "quote" }, one.text),
+function neighbours(title, samples, best, none) {
+  const rows = samples.map((one) => el("li", {}, one.image ? thumbnail(one.id, `A sample of ${one.class_name}`) : el("p", { class: "quote" }, one.text),
     el("p", { class: "under" }, el("span", { class: one.class_name === best.class_name ? "tag same" : "tag" }, one.class_name),
       el("span", { class: "note" }, `similarity ${signed(one.similarity)}`))));
   return el("section", { class: "panel", "aria-label": title }, el("h3", {}, title),
-    rows.length ? el("ol", { class: found[0].image ? "neighbours gallery" : "neighbours" }, rows) : el("p", { class: "hint" }, none));
+    rows.length ? el("ol", { class: samples[0].image ? "neighbours gallery" : "neighbours" }, rows) : el("p", { class: "hint" }, none));
 }
