@@ -40,7 +40,7 @@ lint: $(STAMP)  ## ruff, mypy, import contract
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(STAMP)  ## the figures of results/benchmarks.md, measured anew
+bench: $(STAMP)  ## the figures of results/benchmarks.md, measured again
 	$(BIN)/python -m benchmarks
 
 quality: $(STAMP)  ## a subset of the quality table in half an hour, development parts, into build/quality

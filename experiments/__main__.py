@@ -218,20 +218,20 @@ def _experiment(request: Request, caps: Budget, price: list[str], *, dry_run: bo
 
 
 def _run(request: Request, runner: Runner, caps: Budget, prices: dict[str, Price]) -> Summary:
-    outside, engine = None, request.engine
+    call_context, engine = None, request.engine
     if runner.remote():
         if engine.name == "ray" and not request.quiet:
             say("note: an API is asked under one budget, so one process does it all, without Ray")
         engine = HERE
         ledger = Ledger(caps, request.work / f"{runner.experiment.name}.spending.db")
-        outside = CallContext(caps, prices, ledger, shared_replies())
+        call_context = CallContext(caps, prices, ledger, shared_replies())
     # Cells open their own clients, so it is not known here which are called.
-    called: list[Any] | None = [] if outside is None else None
+    called: list[Any] | None = [] if call_context is None else None
     quiet = request.quiet
     with progress("reading", quiet=quiet) as bar, stop_gently(called) as stop, engine.ready():
-        if outside is not None:
-            outside.stop = stop
-        return summarise(runner.run(engine=engine, outside=outside, on_cell=_on_cell(bar, quiet)))
+        if call_context is not None:
+            call_context.stop = stop
+        return summarise(runner.run(engine=engine, call_context=call_context, on_cell=_on_cell(bar, quiet)))
 
 
 def _on_cell(bar: Bar, quiet: bool) -> Callable[[int, int, str], None]:

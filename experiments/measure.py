@@ -116,7 +116,7 @@ def gather(
     sets: Mapping[str, DataSet],
     spec: str,
     settings: Sequence[str],
-    outside: CallContext | None = None,
+    call_context: CallContext | None = None,
 ) -> Materials:
     """Embed every sample that is known before the first fit once; the user's cache keeps the vectors."""
     vectors = {}
@@ -124,7 +124,7 @@ def gather(
         embedder, named = embedder_of(sets[name], spec)
         known = MemoryEmbedder(embedder, None if named is None else partial(open_embedder, named))
         of_set = [draw for key, draw in draws.items() if key.set == name]
-        with (outside or CallContext()).connected(embedder, None):
+        with (call_context or CallContext()).connected(embedder, None):
             _fill(known, embedder, "query", [item for draw in of_set for item in known_items(draw, embedder)])
             if named is not None and "text" in embedder.modalities:
                 _fill(known, embedder, "class", [w for draw in of_set for w in wordings(draw, settings)])
@@ -184,18 +184,18 @@ class Measured:
     answers: Mapping[str, int] = field(default_factory=dict)  # of a chat model, other than classes
 
 
-def measure(cell: Cell, materials: Materials, outside: CallContext | None = None) -> Measured:
-    """Run one cell; `outside` meters what is paid for."""
+def measure(cell: Cell, materials: Materials, call_context: CallContext | None = None) -> Measured:
+    """Run one cell; `call_context` meters what is paid for."""
     if cell.scored == FOLDS:
-        return _cross_validated(cell, materials, outside)
+        return _cross_validated(cell, materials, call_context)
     test = materials.draws[cell.draw].test
     if cell.method == CALIBRATOR:
-        return _calibrator(cell, materials, materials.task(cell.draw, cell.setting), test, outside)
-    return _baseline(cell, materials, test, outside)
+        return _calibrator(cell, materials, materials.task(cell.draw, cell.setting), test, call_context)
+    return _baseline(cell, materials, test, call_context)
 
 
 def _calibrator(
-    cell: Cell, materials: Materials, task: Task, scored: Sequence[Sample], outside: CallContext | None
+    cell: Cell, materials: Materials, task: Task, scored: Sequence[Sample], call_context: CallContext | None
 ) -> Measured:
     from adamab.run.fit import fit_task  # torch: only processes that fit pay for it
 
@@ -209,11 +209,11 @@ def _calibrator(
         recipe=cell.full_recipe(),
         seed=cell.seed,
         holdout=_tests(cell, materials, scored),
-        call_context=outside,
+        call_context=call_context,
         images=materials.images,
     )
     seconds = time.perf_counter() - started
-    _check_finished(fit.ended, outside)
+    _check_finished(fit.ended, call_context)
     views, texts = _views(materials, cell, scored), [sample.text for sample in scored]
     correct = _correct(fit.classifier.predict(views, texts), scored)
     samples = [*task.samples, *fit.synthetic]
@@ -221,14 +221,14 @@ def _calibrator(
     return Measured(correct, _counts(task, samples), seconds, size, len(fit.synthetic))
 
 
-def _cross_validated(cell: Cell, materials: Materials, outside: CallContext | None) -> Measured:
+def _cross_validated(cell: Cell, materials: Materials, call_context: CallContext | None) -> Measured:
     """Every given sample is scored once by a calibrator that was fitted without it."""
     task = materials.task(cell.draw, cell.setting)
     folds = folds_of(task, N_FOLDS, cell.seed)
     measured, order = [], []
     for fold in np.unique(folds):
         rest, scored = split(task, folds == fold)
-        measured.append(_calibrator(cell, materials, rest, scored, outside))
+        measured.append(_calibrator(cell, materials, rest, scored, call_context))
         order.append(np.flatnonzero(folds == fold))
     correct = np.concatenate([m.correct for m in measured])[np.argsort(np.concatenate(order))]
     seconds = sum(m.seconds for m in measured)
@@ -236,9 +236,9 @@ def _cross_validated(cell: Cell, materials: Materials, outside: CallContext | No
 
 
 def _baseline(
-    cell: Cell, materials: Materials, test: Sequence[Sample], outside: CallContext | None
+    cell: Cell, materials: Materials, test: Sequence[Sample], call_context: CallContext | None
 ) -> Measured:
-    data = _training_data(cell, materials, outside)
+    data = _training_data(cell, materials, call_context)
     baseline = make_baseline(cell.method, seed=cell.seed, **cell.settings)
     started = time.perf_counter()
     with warnings.catch_warnings():
@@ -246,16 +246,16 @@ def _baseline(
         warnings.filterwarnings("ignore", message="The number of unique classes is greater than 50%")
         baseline.fit(data)
     seconds = getattr(baseline, "fit_seconds_", time.perf_counter() - started)  # without loading a model
-    with metered(baseline, outside or CallContext()):
+    with metered(baseline, call_context or CallContext()):
         correct = _correct(baseline.predict(_views(materials, cell, test), items_of(test)), test)
     counts = tuple(list(data.labels).count(c) for c in data.classes)
     synthetic = len(data.labels) - len(materials.draws[cell.draw].task.samples)
     return Measured(correct, counts, seconds, int(baseline.n_parameters_), synthetic, baseline.report())
 
 
-def _training_data(cell: Cell, materials: Materials, outside: CallContext | None) -> TrainingData:
+def _training_data(cell: Cell, materials: Materials, call_context: CallContext | None) -> TrainingData:
     task, vectors = materials.task(cell.draw, cell.setting), materials.vectors[cell.set]
-    added = () if cell.policy == NONE else evenly(cell, materials, outside)
+    added = () if cell.policy == NONE else evenly(cell, materials, call_context)
     return TrainingData.of_task(
         task,
         added,
@@ -275,7 +275,7 @@ def _plain(task: Task) -> Task:
     return replace(task, prompts=replace(task.prompts, with_examples=False))
 
 
-def evenly(cell: Cell, materials: Materials, outside: CallContext | None) -> tuple[Sample, ...]:
+def evenly(cell: Cell, materials: Materials, call_context: CallContext | None) -> tuple[Sample, ...]:
     """What round-robin adds, through the same gate as in a fit: the cheapest fit that there is."""
     from adamab.run.fit import fit_task
 
@@ -291,10 +291,10 @@ def evenly(cell: Cell, materials: Materials, outside: CallContext | None) -> tup
             recipe=recipe.with_options(batch=cell.batch, augmentation_rounds=cell.rounds),
             seed=cell.seed,
             holdout=_tests(cell, materials),
-            call_context=outside,
+            call_context=call_context,
             images=materials.images,
         )
-        _check_finished(fit.ended, outside)
+        _check_finished(fit.ended, call_context)
         materials.added[key] = fit.synthetic
     return materials.added[key]
 
@@ -304,8 +304,8 @@ def _tests(cell: Cell, materials: Materials, scored: Sequence[Sample] = ()) -> H
     return Holdout(sample.text for sample in (*materials.draws[cell.draw].test, *scored))
 
 
-def _check_finished(ended: str | None, outside: CallContext | None) -> None:
-    if ended is not None and outside is not None and outside.budget != Budget():
+def _check_finished(ended: str | None, call_context: CallContext | None) -> None:
+    if ended is not None and call_context is not None and call_context.budget != Budget():
         raise BudgetError(f"{ended}, so this cell is not finished; raise --budget, all others are kept")
 
 

@@ -12,7 +12,7 @@ from adamab.errors import StoppedError, place
 from adamab.providers.metering import CallContext
 from adamab.task import Sample
 from experiments.cells import FOLDS, POOL, RECORDED, Cell, DrawKey, Expansion, LeftOut
-from experiments.datasets.base import DataSet, Draw, load_data_set
+from experiments.datasets.base import DataSet, Draw
 from experiments.definition import BY_FOLDS, Experiment
 from experiments.measure import Materials, Measured, draws_of, embedder_of, gather, measure
 from experiments.rows import Row, Rows
@@ -32,11 +32,6 @@ class Result:
     titles: Mapping[str, str]  # of the sets
     tests: Mapping[DrawKey, tuple[Sample, ...]]  # what rows of a draw are scored on, in their order
     chosen: tuple[Row, ...] = ()  # by the folds: what was cross-validated for each of `rows`
-
-
-def load_sets(experiment: Experiment, data: Path) -> dict[str, DataSet]:
-    """The experiment's data sets from the folder `data`."""
-    return {name: load_data_set(name, data) for name in experiment.sets}
 
 
 class Runner:
@@ -84,18 +79,18 @@ class Runner:
         self,
         *,
         engine: Engine | None = None,
-        outside: CallContext | None = None,
+        call_context: CallContext | None = None,
         on_cell: OnCell = lambda *_: None,
     ) -> Result:
         """Measure what is missing and return everything."""
         engine = HERE if self.remote() else engine or Engine()
         cells = self.cells()
-        self._measure(cells, engine, outside, on_cell)
+        self._measure(cells, engine, call_context, on_cell)
         validated: list[Row] = []
         if self.experiment.chosen == BY_FOLDS:
             validated = best_by_folds([self.row(cell) for cell in cells])
             cells = [replace(row.cell, scored="test") for row in validated]
-            self._measure(cells, engine, outside, on_cell)
+            self._measure(cells, engine, call_context, on_cell)
         return Result(
             self.experiment,
             tuple(self.row(cell) for cell in cells),
@@ -110,7 +105,7 @@ class Runner:
         return replace(self.rows.known[self.key(cell)], experiment=self.experiment.name)
 
     def _measure(
-        self, cells: Sequence[Cell], engine: Engine, outside: CallContext | None, on_cell: OnCell
+        self, cells: Sequence[Cell], engine: Engine, call_context: CallContext | None, on_cell: OnCell
     ) -> None:
         todo = self.to_do(cells)
         if not todo:
@@ -118,8 +113,8 @@ class Runner:
         done = before = len(cells) - len(todo)
         try:
             on_cell(done, len(cells), "embedding")
-            materials = self._materials(todo, outside)
-            work = measure if outside is None else partial(_stoppable, outside=outside)
+            materials = self._materials(todo, call_context)
+            work = measure if call_context is None else partial(_stoppable, call_context=call_context)
             with engine.workers(work, materials) as map_items:
                 for cell, measured in map_items(todo):
                     self.rows.add(self._row(cell, measured))
@@ -127,14 +122,14 @@ class Runner:
                     on_cell(done, len(cells), _told(cell))
         except (KeyboardInterrupt, StoppedError):
             kept = f"{done} of {len(cells)} cells are done ({done - before} of them now)"
-            where = place(self.rows.path) + ("" if outside is None else ", answers in your cache")
+            where = place(self.rows.path) + ("" if call_context is None else ", answers in your cache")
             raise StoppedError(
                 f"stopped; {kept} and kept in {where}: run the same command again to go on"
             ) from None
 
-    def _materials(self, todo: Sequence[Cell], outside: CallContext | None) -> Materials:
+    def _materials(self, todo: Sequence[Cell], call_context: CallContext | None) -> Materials:
         draws = {key: self.draws[key] for key in dict.fromkeys(cell.draw for cell in todo)}
-        return gather(draws, self.sets, self.experiment.embedder, self.experiment.settings, outside)
+        return gather(draws, self.sets, self.experiment.embedder, self.experiment.settings, call_context)
 
     def _row(self, cell: Cell, measured: Measured) -> Row:
         return Row(self.key(cell), self.experiment.name, cell, measured)
@@ -160,10 +155,10 @@ def place_of(cell: Cell) -> Cell:
     return replace(cell, options="", amount="", rounds=0, policy="")
 
 
-def _stoppable(cell: Cell, materials: Materials, outside: CallContext) -> Measured:
-    if outside.stop is not None and outside.stop.is_set():
+def _stoppable(cell: Cell, materials: Materials, call_context: CallContext) -> Measured:
+    if call_context.stop is not None and call_context.stop.is_set():
         raise StoppedError("stopped before a cell")
-    return measure(cell, materials, outside)
+    return measure(cell, materials, call_context)
 
 
 def _effort(cell: Cell) -> tuple[int, int, int]:

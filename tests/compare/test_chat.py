@@ -136,10 +136,10 @@ def test_a_budget_of_money_is_never_exceeded_and_the_plan_is_an_upper_bound(serv
     price = PRICES["gpt-4o-mini"]
     most = sum(price.nano_usd(bound) for _, bound in planned)
     cap = Budget(usd=Decimal(most // 2) / 10**9)
-    outside = CallContext(cap, prices=PRICES)
-    with metered(baseline, outside):
+    call_context = CallContext(cap, prices=PRICES)
+    with metered(baseline, call_context):
         baseline.predict({}, TEXTS)  # a bound is generous, so half of it is enough
-        spent = outside.spent()["classify", None]
+        spent = call_context.spent()["classify", None]
     assert 0 < spent.nano_usd < most // 2
     assert spent.input_tokens <= sum(bound.input_tokens for _, bound in planned)
     small = make()

@@ -124,11 +124,11 @@ class TestEachService:
         assert server.count() == 3
 
     def test_a_budget_holds(self, server, make, service):
-        baseline, outside = make(service), CallContext(Budget(calls=1))
-        with metered(baseline, outside), pytest.raises(BudgetError):
+        baseline, call_context = make(service), CallContext(Budget(calls=1))
+        with metered(baseline, call_context), pytest.raises(BudgetError):
             baseline.predict({}, TEXTS)
         assert server.count() == 1
-        assert outside.spent()["rerank", None].calls == 1
+        assert call_context.spent()["rerank", None].calls == 1
         name = f"{service}:{MODELS[service]}"
         with (
             pytest.raises(RecipeError, match=f"no price is known for {name}"),
@@ -143,11 +143,11 @@ class TestEachService:
 
 
 def test_a_search_counts_as_a_thousand_tokens(server, make):
-    baseline, outside = make(), CallContext(prices={"rerank-v3.5": Price(Decimal(2))})
+    baseline, call_context = make(), CallContext(prices={"rerank-v3.5": Price(Decimal(2))})
     assert [expected.input_tokens for expected, _ in baseline.planned(data(), TEXTS)] == [SEARCH] * 3
-    with metered(baseline, outside):
+    with metered(baseline, call_context):
         baseline.predict({}, TEXTS)
-    spent = outside.spent()["rerank", None]
+    spent = call_context.spent()["rerank", None]
     assert (spent.input_tokens, spent.nano_usd) == (3 * SEARCH, 3 * 2_000_000)  # 2 usd a thousand searches
     # 120 pairs of more than 500 tokens each: 240 chunks or more are three searches.
     long = ["word " * 400] * 120

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from statistics import mean
 
 import pytest
 from docs_runner.pages import ROOT
 
+from adamab.task.recipe import Recipe
 from experiments.quality import by_place
 from experiments.quality_plan import Place
 from experiments.rows import Row, read_parquet
@@ -105,3 +107,12 @@ def test_what_the_bars_are_without_the_demo(accuracies: dict[tuple[Place, str], 
         "SetFit, and the lead over the best rival of all other cells {:+.1f}"
     ).format(*(100 * lead for lead in leads))
     assert sentence in (ROOT / "docs" / "quality.md").read_text(encoding="utf-8")
+
+
+def test_the_history_of_the_recipe_has_its_options_and_defaults():
+    history = json.loads((ROOT / "results" / "recipe-history.json").read_text(encoding="utf-8"))
+    page = (ROOT / "results" / "recipe-history.md").read_text(encoding="utf-8")
+    fields = Recipe.model_fields
+    for row in history:
+        assert row["default"] == repr(fields[row["option"]].default)
+        assert f"| `{row['option']}` | {row['default']} | {row['why']} |" in page

@@ -461,7 +461,7 @@ def _amounts(estimated):
 def test_a_run_asks_no_more_than_the_most(server, tmp_path):
     plan = _paid(server).with_changes(vary={"alpha": [0, 100]}, settings=["zero-shot", "few-shot"])
     before = estimate(runner_of(plan, tmp_path))
-    run(plan, tmp_path, outside=CallContext(replies=MemoryReplies()))
+    run(plan, tmp_path, call_context=CallContext(replies=MemoryReplies()))
     chats = _amounts(before)["chat:m"][0]
     assert chats == 40 + 40
     written = server.count("/chat/completions") - chats
@@ -480,11 +480,11 @@ def test_a_question_of_two_cells_is_bought_once(server, tmp_path):
 
 
 def test_a_budget_that_ends_leaves_what_is_finished(server, tmp_path):
-    outside = CallContext(Budget.parse("3 calls"))
+    call_context = CallContext(Budget.parse("3 calls"))
     with pytest.raises(BudgetError) as raised:
-        run(_paid(server), tmp_path, outside=outside)
+        run(_paid(server), tmp_path, call_context=call_context)
     assert "\n" not in str(raised.value)
-    _, result = run(_paid(server), tmp_path, outside=CallContext(Budget.parse("500 calls")))
+    _, result = run(_paid(server), tmp_path, call_context=CallContext(Budget.parse("500 calls")))
     assert len(result.rows) == 3
 
 

@@ -230,7 +230,9 @@ def test_an_experiment_on_images_behind_apis(pets, server, tmp_path, work):
     assert calls["chat:m"] == calls["rerank:jina:jina-reranker-m0"] == 12
     assert calls["generate in fits"] == 2 * 3  # two policies, nine images in batches of three
     assert calls["embed the images"] > 0
-    result = Runner(bought(server), {PETS: pets}, work).run(outside=CallContext(replies=shared_replies()))
+    result = Runner(bought(server), {PETS: pets}, work).run(
+        call_context=CallContext(replies=shared_replies())
+    )
     assert server.count() <= before.at_most.calls
     assert server.count("/chat/completions") == server.count("/rerank") == 12
     sent = [seen.body for seen in server.seen if "/chat/completions" in seen.path]
@@ -241,7 +243,7 @@ def test_an_experiment_on_images_behind_apis(pets, server, tmp_path, work):
     drawn = server.count("/images/generations")
     work.rename(tmp_path / "before")
     work.mkdir()
-    again = Runner(bought(server), {PETS: pets}, work).run(outside=CallContext(replies=shared_replies()))
+    again = Runner(bought(server), {PETS: pets}, work).run(call_context=CallContext(replies=shared_replies()))
     assert server.count("/images/generations") == drawn  # answers and images are in the cache
     assert [row.accuracy for row in again.rows] == [row.accuracy for row in result.rows]
 

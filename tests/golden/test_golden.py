@@ -6,7 +6,7 @@ or removes one, says so there. Where behaviour is meant to change,
 
     ADAMAB_RECORD_GOLDEN=1 python -m pytest tests/golden
 
-writes the values anew; `-k` with a case's name runs that case alone. The difference
+records the values again; `-k` with a case's name runs that case alone. The difference
 belongs in the commit that causes it.
 """
 
@@ -58,7 +58,7 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     if not all(map(find_spec, ("torch", "sentence_transformers"))):
         pytest.skip("the extra local is not installed")
     made_with = json.loads((HERE / "made_with.json").read_text(encoding="utf-8"))
-    versions = {package: metadata.version(package) for package in PACKAGES}
+    versions = {package: metadata.version(package).partition("+")[0] for package in PACKAGES}
     if versions != made_with and not RECORDING:
         pytest.skip(f"the golden numbers were made with {made_with}, here is {versions}")
     folder = tmp_path_factory.mktemp("golden")

@@ -160,7 +160,7 @@ def test_a_class_that_nothing_shows_is_refused(task: Task) -> None:
         fit_task(described, PixelEmbedder(), recipe=RECIPE)
 
 
-def test_a_run_that_is_begun_anew_keeps_no_images_of_the_old_one(task: Task, tmp_path: Path) -> None:
+def test_a_run_that_is_started_over_keeps_no_images_of_the_old_one(task: Task, tmp_path: Path) -> None:
     run = tmp_path / "run"
     fit_run(order(task), run)
     fit_run(order(task, generator=resolve_generator("transform", seed=9)), run, overwrite=True)

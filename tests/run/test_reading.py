@@ -50,7 +50,7 @@ def test_vectors_and_held_out_answers(runs):
     assert all(1 / 3 <= answer.probability <= 1 for answer in answers)
 
 
-def test_a_run_is_followed_while_it_is_fitted_and_when_it_begins_anew(both):
+def test_a_run_is_followed_while_it_is_fitted_and_when_it_starts_over(both):
     both.fit_until(2)
     with RunReader(both.path) as reader:
         assert reader.state() == "broken off"

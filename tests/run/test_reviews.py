@@ -85,7 +85,7 @@ def test_an_accepted_sample_enters_against_the_gate_but_never_a_held_out_one(bot
     assert seen[0].text in both.texts()
 
 
-def test_a_run_that_begins_anew_keeps_out_what_was_rejected(both):
+def test_a_run_that_starts_over_keeps_out_what_was_rejected(both):
     both.fit()
     first = both.texts()[0]
     Reviews(both.path).add(first, "refund", "reject")

@@ -19,7 +19,7 @@ from scipy.stats import t as student
 
 DRAWS = 2000
 INTERVALS = (
-    "Intervals hold 95 % of a bootstrap that draws test {samples} and seeds anew; "
+    "Intervals hold 95 % of a bootstrap that resamples test {samples} and seeds; "
     "differences use the same draws on both sides."
 )
 TESTS = (

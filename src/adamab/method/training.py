@@ -47,7 +47,7 @@ def class_groups(
     """Random groups of classes of like size; one of all where their logits are few enough to be held.
 
     A softmax over K classes takes n x K numbers, and as many again for its gradient. Beyond `MOST_LOGITS` it
-    is sampled (Bengio and Senécal, Adaptive importance sampling to accelerate training of a neural
+    is a sampled softmax (Bengio and Senécal, Adaptive importance sampling to accelerate training of a neural
     probabilistic language model, IEEE TNN 2008), uniformly: at every step the classes are shuffled into
     groups. A sample meets the classes of its own group, and each of the g - 1 others there stands for
     (K - 1) / (g - 1) classes:

@@ -11,6 +11,7 @@ import numpy as np
 
 from adamab.errors import EmbedderError, FingerprintError, ModelFileError
 from adamab.model import Answerer, Classifier, PredictOptions, load
+from adamab.model.storage import DOCUMENT, JOURNAL, unfinished
 from adamab.providers.registry import HasText, embedder_key, open_embedder, remembered_embedder
 from adamab.task.prompts import Prompts
 
@@ -158,9 +159,7 @@ def _load(run: str | PathLike[str]) -> Classifier:
     try:
         return load(run)
     except ModelFileError:
-        from adamab.model.storage import DOCUMENT
-        from adamab.run.directory import has_journal, unfinished
-
-        if has_journal(Path(run)) and not (Path(run) / DOCUMENT).exists():
-            raise unfinished(Path(run)) from None
+        folder = Path(run)
+        if (folder / JOURNAL).exists() and not (folder / DOCUMENT).exists():
+            raise unfinished(folder) from None
         raise

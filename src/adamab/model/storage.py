@@ -21,7 +21,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from adamab.errors import ModelFileError, one_line, place, short
+from adamab.errors import ModelFileError, RunError, one_line, place, short
 from adamab.model.classifier import Classifier
 from adamab.model.confidence import Confidence
 from adamab.model.heads import Head
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 WEIGHTS = "model.safetensors"
 DOCUMENT = "model.json"
+JOURNAL = "journal.sqlite"  # beside the model of a run: its fit as it happens
 CLASSES = "classes.safetensors"  # for classes that come later; prediction never reads it
 # A file that claims more is refused before it is read; a classifier is a few megabytes.
 _LARGEST = {WEIGHTS: 2 * 2**30, DOCUMENT: 32 * 2**20, CLASSES: 2 * 2**30}
@@ -180,6 +181,11 @@ def tensors_of(parts: Sequence[ArrayParts]) -> dict[str, Array]:
         for number, part in enumerate(parts)
         for name, array in part.arrays.items()
     }
+
+
+def unfinished(path: Path) -> RunError:
+    """The error for a run without results."""
+    return RunError(f"{place(path)}: its fit has not ended yet; adamab fit --run {place(path)} resumes it")
 
 
 def load(directory: str | PathLike[str]) -> Classifier:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 PARQUET, VECTORS = "parquet", "npz"
-IMAGES = "images"  # a folder, one image, or a published data set
+IMAGES = "images"  # a folder or one image
 _PLAIN_STDIN = "stdin"  # where nobody says how it is written
 _BATCH = 2048  # rows of Parquet that are decoded at a time
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from adamab.errors import RunError, one_line, place, short
 from adamab.model import load, save
-from adamab.model.storage import DOCUMENT
+from adamab.model.storage import DOCUMENT, unfinished
 from adamab.publish import onnx
 from adamab.publish.hub import MODEL_FILES, check_no_run
 from adamab.publish.model_card import (
@@ -25,7 +25,7 @@ from adamab.publish.model_card import (
     public_fingerprint,
     without_place,
 )
-from adamab.run.directory import has_journal, unfinished
+from adamab.run.directory import has_journal
 from adamab.task.images import is_url
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from adamab.model import Classifier, save
 from adamab.model.classifier import WORDS
 from adamab.model.new_class import NewClass, NewClassModel, load_new_class_model, save_new_class_model
 from adamab.model.predictor import Inference
+from adamab.model.storage import JOURNAL
 from adamab.providers.registry import HasText, keeping_vectors
 from adamab.providers.sqlite_file import WriterLock
 from adamab.run import directory as folder
@@ -122,7 +123,7 @@ def add_class(
 
             on_calls(len(examples) + bool(side.described_views(model.classifier)))
             budget = budget_of_run(path)
-            ledger = held.enter_context(Ledger(budget, path / folder.JOURNAL))
+            ledger = held.enter_context(Ledger(budget, path / JOURNAL))
             held.enter_context(CallContext(budget, addition.prices, ledger).connected(model.embedder, None))
         grown = extended(model, side, spec, examples)
         write_task(path, task)

@@ -41,7 +41,7 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from adamab.errors import RunError, one_line, place, short
-from adamab.model.storage import CLASSES, DOCUMENT, WEIGHTS
+from adamab.model.storage import CLASSES, DOCUMENT, JOURNAL, WEIGHTS, unfinished
 from adamab.providers.image_store import FOLDER as IMAGES
 from adamab.providers.metering import NANO, Budget, Spend
 from adamab.providers.sqlite_file import LOCK as LOCK
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 # The task of a run, kept with it: what the page and the report show, and what `fit` goes on with.
 
-JOURNAL, TASK = "journal.sqlite", "task.json"
+TASK = "task.json"
 TASK_FORMAT, TASK_VERSION = "adamab-task", 1
 
 
@@ -361,13 +361,6 @@ def is_run(path: Path) -> bool:
     except RunError:
         return False
     return True
-
-
-def unfinished(path: Path) -> RunError:
-    """The error for a run without results."""
-    return RunError(
-        f"{place(path)}: its fit has not ended yet; adamab fit --run {place(path)} goes on with it"
-    )
 
 
 def read_summary(path: Path) -> dict[str, Any]:

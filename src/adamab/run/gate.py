@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,9 +52,9 @@ class Holdout:
 
     @classmethod
     def read(cls, source: str | Path, modality: Modality = "text") -> Holdout:
-        """Texts of a JSONL, CSV or TSV file with `text`, or of a `.txt` file with one a line.
+        """Texts of a JSONL, CSV or TSV file with `text`, or of a `.txt` file with one per line.
 
-        Of images a folder, a file with paths or a data set; they are recognised by their bytes.
+        Of images a folder or a file with paths; they are recognised by their bytes.
         """
         if modality == "image":
             return cls(row.text for row in read_images(source))
@@ -66,9 +66,9 @@ class Holdout:
 
     def __contains__(self, text: str) -> bool:
         key = bare(text)
-        return key in self._keys or any(self._found_at(key, start) for start in range(len(key)))
+        return key in self._keys or any(self._starts_at(key, start) for start in range(len(key)))
 
-    def _found_at(self, key: str, start: int) -> bool:
+    def _starts_at(self, key: str, start: int) -> bool:
         lengths = self._lengths.get(key[start : start + CONTAINED_FROM], ())
         return any(key[start : start + length] in self._keys for length in lengths)
 
@@ -91,7 +91,6 @@ Reason = Literal[
     "near duplicate",
     "inconsistent",
 ]
-REASONS: tuple[Reason, ...] = get_args(Reason)  # in the order of the checks; users read these words
 
 _BLOCK = 8192  # rows of the present samples in one product
 _ROUNDING = 1e-6  # of a float32 cosine: equal vectors must meet a threshold of 1

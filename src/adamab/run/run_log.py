@@ -24,11 +24,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from adamab.errors import ImageError, RunError, TaskError, one_line, place, short, storable
+from adamab.model.storage import JOURNAL
 from adamab.providers.cache import Ask, Reply
 from adamab.providers.generators.base import Batch
 from adamab.providers.metering import Budget, Ledger, Spend, spent_in
 from adamab.providers.sqlite_file import TROUBLE, SqliteFile, WriterLock, error_code, is_damage
-from adamab.run.directory import ASIDE, JOURNAL, has_journal, has_set_aside, read_task, versions
+from adamab.run.directory import ASIDE, has_journal, has_set_aside, read_task, versions
 from adamab.run.resume import (
     Checkpoint,
     Inputs,

@@ -19,12 +19,13 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
+from adamab.model.storage import JOURNAL
 from adamab.providers.image_store import FOLDER as IMAGES
 from adamab.providers.image_store import named_like
 from adamab.providers.metering import NANO
 from adamab.providers.sqlite_file import is_being_written
 from adamab.run import directory as folder
-from adamab.run.directory import HELD_OUT, JOURNAL, SUMMARY, TASK, HeldOutAnswer
+from adamab.run.directory import HELD_OUT, SUMMARY, TASK, HeldOutAnswer
 from adamab.run.records import ClassScores, RoundRecord
 from adamab.run.resume import OVERRULED
 from adamab.run.reviews import REVIEWS, Review, Reviews, decided

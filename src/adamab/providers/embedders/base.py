@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 Kind = Literal["query", "class"]
 Item: TypeAlias = str | Image  # what can be embedded
-Views = Mapping[str, NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
