@@ -56,7 +56,7 @@ class Engine:
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        """Around several crews, so that they share one connection to Ray; a missing Ray is reported now."""
+        """Let several calls of `workers` share one connection to Ray; a missing Ray is reported now."""
         if self.name == "local":
             yield
             return
@@ -107,7 +107,8 @@ def _processes(jobs: int, work: Work, shared: Any) -> Iterator[Any]:
 def _in_processes(pool: Any, most: int, items: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
     """No more at a time than the pool's own queue takes: a pool that is shut down trips over the others."""
     remaining = iter(items)
-    running = {pool.submit(_run_in_process, item): item for item in islice(remaining, most)}
+    with _starting_processes():
+        running = {pool.submit(_run_in_process, item): item for item in islice(remaining, most)}
     while running:
         for future in wait(running, return_when=FIRST_COMPLETED).done:
             try:
@@ -119,6 +120,19 @@ def _in_processes(pool: Any, most: int, items: Iterable[Any]) -> Iterator[tuple[
                 ) from None
             yield running.pop(future), result
             running |= {pool.submit(_run_in_process, item): item for item in islice(remaining, 1)}
+
+
+@contextmanager
+def _starting_processes() -> Iterator[None]:
+    """Let processes inherit that Ctrl-C is ignored: one that is half started would die with a traceback."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 _in_process: tuple[Work, Any] | None = None

@@ -104,6 +104,14 @@ def test_output_files(adamab, folder):
     assert json.loads((folder / "out.json").read_text())["reference"] == "calibrator"
 
 
+def test_the_output_is_no_input(refused, folder):
+    (folder / "new.csv").write_text("text,label\na,refund\n")
+    before = (folder / "new.csv").read_bytes()
+    words = ("compare", "task.yaml", "new.csv", "--methods", "zero-shot", "-o", "new.csv")
+    assert "new.csv: is an input as well" in refused(*words)
+    assert (folder / "new.csv").read_bytes() == before
+
+
 def test_a_method_that_fails_is_named_and_the_others_go_on(adamab, folder, refused, monkeypatch):
     monkeypatch.setattr("adamab.compare._setfit.import_module", _missing)
     result = adamab(*TASK, "--methods", "setfit,knn")

@@ -56,6 +56,10 @@ def test_a_run_is_resumed_unless_there_is_no_journal(tmp_path, result):
     with pytest.raises(RunError, match="--overwrite"):
         directory.check_place(path)
     directory.check_place(path, overwrite=True)
+    (path / "journal.sqlite").touch()  # as a full disk leaves it: what was bought is not known any more
+    with pytest.raises(RunError, match="--overwrite"):
+        directory.check_place(path)
+    (path / "journal.sqlite").unlink()
     Journal(path, writing=True).close()
     directory.check_place(path)
     (path / "notes.txt").write_text("mine")

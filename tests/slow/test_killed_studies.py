@@ -130,5 +130,5 @@ def test_a_task_whose_workers_always_die_is_one_line(ray_address):
     engine = Engine("ray", address=ray_address)
     with engine.workers(always_dying, None) as map_items, pytest.raises(ProviderError) as error:
         list(map_items([1]))
-    assert str(error.value).startswith("Ray gave a task up (")
+    assert str(error.value).startswith("Ray gave up (")
     assert "\n" not in str(error.value)

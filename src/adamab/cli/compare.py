@@ -105,7 +105,7 @@ def compare(
     chosen = chosen_methods(methods, generator=generator != "none")
     reference_of(chosen, against)
     if output is not None:
-        check_output(output)
+        check_output(output, [task, data])
     need_torch_for(embedder)
     setup = set_up(load_task(task), settings_of(context.params))
     images = setup.task.modality == "image"

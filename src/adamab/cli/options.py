@@ -141,7 +141,7 @@ def command_line(context: typer.Context, *words: str, options: Collection[str]) 
     for parameter in context.command.params:
         value = context.params[parameter.name or ""]
         if parameter.name in options and value != parameter.default:
-            for one in value if isinstance(value, list) else [value]:
+            for one in value if isinstance(value, list | tuple) else [value]:
                 parts += [parameter.opts[0], str(one)]
     return parts
 

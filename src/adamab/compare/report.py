@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,14 +63,21 @@ def leak_warning(comparison: Comparison) -> str:
     return f"warning: {comparison.left_out} test {were} left out"
 
 
-def check_output(path: Path) -> None:
-    """Refuse a file of an unknown kind, or in no folder, before anything is fitted."""
+def check_output(path: Path, inputs: Sequence[str]) -> None:
+    """Refuse a file of an unknown kind, in no folder, or that is read, before anything is fitted.
+
+    Args:
+        path: where the comparison is to be written.
+        inputs: files that the comparison reads.
+    """
     if path.suffix.lower() not in ENDINGS:
         raise TaskError(f"{place(path)}: unknown ending; write a file that ends in {', '.join(ENDINGS)}")
     if not path.parent.is_dir():
         raise TaskError(f"{place(path)}: there is no such folder; make it first")
     if path.is_dir():
         raise TaskError(f"{place(path)}: is a directory; name a file")
+    if any(path.exists() and os.path.exists(file) and os.path.samefile(path, file) for file in inputs):
+        raise TaskError(f"{place(path)}: is an input as well; name another file for the output")
 
 
 def write_output(comparison: Comparison, path: Path, *, command: str) -> None:

@@ -332,7 +332,7 @@ def check_place(path: Path, *, overwrite: bool = False) -> None:
             f"{place(path)}: holds {short(foreign[0])}, which is no part of a run; "
             "move it away or name another directory"
         )
-    elif entries and not has_journal(path) and not overwrite:
+    elif entries and not overwrite and is_run(path) and not _journal_size(path):
         raise RunError(
             f"{place(path)}: holds a run without a journal, which cannot be resumed; "
             "name another directory or add --overwrite"
@@ -342,6 +342,10 @@ def check_place(path: Path, *, overwrite: bool = False) -> None:
         parent = parent.parent
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise RunError(f"{place(path)}: cannot be made, {place(parent)} is not a directory to write in")
+
+
+def _journal_size(path: Path) -> int:
+    return (path / JOURNAL).stat().st_size if has_journal(path) else 0
 
 
 def has_journal(path: Path) -> bool:
