@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from adamab.errors import BudgetError, RunError, TaskError
 from adamab.model import load
 from adamab.model.new_class import load_new_class_model
 from adamab.model.predictor import Inference
-from adamab.providers.metering import Budget
+from adamab.providers.metering import Budget, Price
 from adamab.providers.registry import resolve_embedder
 from adamab.providers.sqlite_file import WriterLock
 from adamab.run import directory as folder
@@ -144,7 +145,8 @@ def test_a_process_that_dies_leaves_the_old_model_and_can_be_started_again(runs,
 def test_calls_count_in_the_budget_and_are_not_made_again(runs):
     paid = replace(runs, local=False)
     spec = f"openai:m?base_url={runs.server.url}/v1"
-    paid.fit(paid.order(embedder_spec=spec, budget=Budget.parse("60 calls")))
+    price = {"openai:m": Price(Decimal(1))}  # which the run remembers: a cap on money needs it
+    paid.fit(paid.order(embedder_spec=spec, budget=Budget.parse("60 calls, 1 usd"), prices=price))
     before, counts = len(paid.asked("/embeddings")), []
     add_class(paid.path, QUESTION, cache=False, on_calls=counts.append)
     asked = paid.asked("/embeddings")[before:]
@@ -152,7 +154,11 @@ def test_calls_count_in_the_budget_and_are_not_made_again(runs):
     assert len(asked) == 2  # the wording, and the examples in one
     paid.fit(
         paid.order(
-            task=read_task(paid.path), embedder_spec=spec, embedder=resolve_embedder(spec), budget=None
+            task=read_task(paid.path),
+            embedder_spec=spec,
+            embedder=resolve_embedder(spec),
+            budget=None,
+            prices=price,
         )
     )
     after = "".join(paid.asked("/embeddings")[before + 2 :])

@@ -119,12 +119,13 @@ def add_class(
         examples = task.samples_of(spec.name)
         if model.embedder is not None and model.remote:  # its calls count in the run's budget
             from adamab.providers.metering import CallContext, Ledger
-            from adamab.run.run_log import budget_of_run
+            from adamab.run.run_log import budget_of_run, prices_of_run
 
             on_calls(len(examples) + bool(side.described_views(model.classifier)))
             budget = budget_of_run(path)
             ledger = held.enter_context(Ledger(budget, path / JOURNAL))
-            held.enter_context(CallContext(budget, addition.prices, ledger).connected(model.embedder, None))
+            prices = {**prices_of_run(path), **addition.prices}
+            held.enter_context(CallContext(budget, prices, ledger).connected(model.embedder, None))
         grown = extended(model, side, spec, examples)
         write_task(path, task)
         folder.note_added(path, addition.name)

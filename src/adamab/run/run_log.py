@@ -27,7 +27,7 @@ from adamab.errors import ImageError, RunError, TaskError, one_line, place, shor
 from adamab.model.storage import JOURNAL
 from adamab.providers.cache import Ask, Reply
 from adamab.providers.generators.base import Batch
-from adamab.providers.metering import Budget, Ledger, Spend, spent_in
+from adamab.providers.metering import Budget, Ledger, Price, Spend, spent_in
 from adamab.providers.sqlite_file import TROUBLE, SqliteFile, WriterLock, error_code, is_damage
 from adamab.run.directory import ASIDE, has_journal, has_set_aside, read_task, versions
 from adamab.run.resume import (
@@ -469,6 +469,14 @@ def budget_of_run(path: Path) -> Budget:
     with Journal(path) as journal:
         segment = journal.last(SEGMENT)
     return Budget() if segment is None else budget_from_json(segment.data["inputs"]["budget"])
+
+
+def prices_of_run(path: Path) -> dict[str, Price]:
+    """The user's own prices that the run in `path` was started with."""
+    with Journal(path) as journal:
+        started = journal.last(STARTED)
+    prices = {} if started is None else started.data["prices"]
+    return dict(Price.parse(f"{model}={price}") for model, price in prices.items())
 
 
 def task_to_go_on(directory: Path) -> Task:
