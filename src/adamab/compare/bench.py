@@ -36,12 +36,12 @@ from adamab.providers.async_bridge import run_sync
 from adamab.providers.cache import CachedEmbedder
 from adamab.providers.embedders.api import ApiEmbedder
 from adamab.providers.metering import Budget, CallContext, check_prices
-from adamab.providers.registry import embedder_key, open_generator
+from adamab.providers.registry import embedder_key
 from adamab.run import torch_required
 from adamab.run.gate import Holdout
 from adamab.run.plan import Party, Plan, plan_fit, remote_party
 from adamab.run.samples import TaskEmbedder
-from adamab.run.settings import FitSetup
+from adamab.run.settings import FitSetup, set_up
 from adamab.task.recipe import Recipe
 from adamab.task.spec import Sample, Task
 
@@ -182,24 +182,18 @@ class Bench:
 
     def _fit_now(self, policy: str) -> tuple[FitResult, float]:
         with torch_required():
-            from adamab.run.fit import fit_task
+            from adamab.run.fit import build_classifier
 
-        setup, settings, started = self.setup, self.setup.settings, time.perf_counter()
-        generator = None if policy == NONE else open_generator(settings.generator, seed=settings.seed)
-        if generator is not None and generator.api is not None:
-            self._on_api(generator.api)
-        fit = fit_task(
-            setup.task,
-            setup.embedder,
-            generator=generator,
-            policy=policy,
-            recipe=settings.recipe,
-            budget=setup.budget if policy != NONE else Budget(),
-            seed=settings.seed,
-            holdout=self._holdout,
-            call_context=self.calls,
-            images=setup.images,
-        )
+        started = time.perf_counter()
+        changes = {"embedder": self.setup.embedder, "policy": policy, "holdout": self._holdout}
+        if policy == NONE:
+            changes |= {"generator": "none", "budget": Budget()}
+        settings = self.setup.settings.model_copy(update=changes)
+        # Set up again: a recording gives each of its samples once, so every policy needs its own.
+        setup = set_up(self.setup.task, settings, images=self.setup.images)
+        if setup.generator is not None and setup.generator.api is not None:
+            self._on_api(setup.generator.api)
+        fit = build_classifier(setup, self.calls)
         if policy != NONE:
             self.notes += _generation_notes(policy, fit)
         return fit, time.perf_counter() - started
@@ -305,8 +299,8 @@ def compare(
     """
     reference = reference_of(methods, against)
     unseen_test = unseen(setup.task, test)
-    holdout = Holdout(sample.text for sample in test)
-    bench = Bench(setup, unseen_test, holdout, calls or CallContext(setup.budget), on_api)
+    holdout = Holdout([*(sample.text for sample in test), *(setup.holdout or ())])
+    bench = Bench(setup, unseen_test, holdout, calls or setup.call_context(), on_api)
     rows: list[Row] = []
     failed: dict[str, AdamabError] = {}
     for method in methods:
@@ -441,7 +435,7 @@ def plan_comparison(setup: FitSetup, test: Sequence[Sample], methods: Sequence[M
 
 
 def _of_policy(setup: FitSetup, policy: str) -> Plan:
-    settings = setup.settings.model_copy(update={"policy": policy, "prefetch": 0})
+    settings = setup.settings.model_copy(update={"policy": policy})
     if policy == NONE:
         return plan_fit(replace(setup, settings=settings, generator=None))
     plan = plan_fit(replace(setup, settings=settings))

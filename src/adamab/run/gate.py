@@ -8,7 +8,7 @@ resume meets the same decisions.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -63,6 +63,10 @@ class Holdout:
     def __len__(self) -> int:
         """Different texts."""
         return len(self._keys)
+
+    def __iter__(self) -> Iterator[str]:
+        """The texts as they are compared."""
+        return iter(self._keys)
 
     def __contains__(self, text: str) -> bool:
         key = bare(text)
