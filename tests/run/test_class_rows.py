@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from adamab.errors import RecipeError
 from adamab.model.new_class import Matching, NewClass, Scatter
 from adamab.providers.async_bridge import run_sync
 from adamab.providers.generators.base import Batch, Generator
@@ -119,6 +120,16 @@ def test_rows_of_vectors(described):
         wording = {} if classes is None else {"pooled": classes[k : k + 1]}
         new = NewClass(name="x", described=wording, examples={"pooled": vectors[index == k]}, n=4)
         assert_same_rows(result.classifier, result.new_class, k, new)
+
+
+IGNORED = {"run_dir": "run", "holdout": "new.txt", "reject": ("no",), "cache": True, "prices": {"m": "1"}}
+
+
+@pytest.mark.parametrize("name", IGNORED)
+def test_a_fit_on_vectors_refuses_settings_that_it_cannot_follow(name):
+    vectors, classes = np.eye(2, dtype=np.float32), [ClassSpec("a"), ClassSpec("b")]
+    with pytest.raises(RecipeError, match=f"no use for {name};"):
+        fit_vectors(vectors, np.arange(2), classes=classes, **{name: IGNORED[name]})
 
 
 def test_trained_vectors_of_single_classes_are_replaced_by_their_mean():

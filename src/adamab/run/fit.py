@@ -50,6 +50,7 @@ from adamab.version import __version__
 
 Floats = NDArray[np.float32]
 POOLED = "pooled"
+_OF_VECTORS = {"generator", "policy", "recipe", "budget", "seed", "all_scores", "device"}  # settings
 
 
 @dataclass(frozen=True)
@@ -209,12 +210,15 @@ def fit_vectors(
         class_index: the class of each.
         classes: their names.
         class_vectors: embedded descriptions, if there are any.
-        settings: generator, policy, recipe, budget, seed and device of `FitSettings`.
+        settings: generator, policy, recipe, budget, seed, all_scores and device of `FitSettings`; another
+            raises `RecipeError`.
 
     Returns:
         The classifier and what happened on the way to it.
     """
     chosen = FitSettings(**settings)
+    if unused := sorted(chosen.model_fields_set - _OF_VECTORS):
+        raise RecipeError(f"a fit on vectors has no use for {', '.join(unused)}; leave that out")
     budget, generator = chosen.budget or Budget(), open_generator(chosen.generator, seed=chosen.seed)
     recipe = within_budget(chosen.recipe, budget).with_options(words=False)
     described = None if class_vectors is None else DescribedClasses((), {POOLED: class_vectors})
@@ -226,7 +230,9 @@ def fit_vectors(
             raise RecipeError("arrays need a generator of vectors, such as noise; this one writes texts")
         source = sample_source(generator, classes, samples, recipe, CallContext(budget))
     with on_device(chosen.device):
-        outcome = fit_arrays(samples, recipe, source, chosen.policy, seed=chosen.seed)
+        outcome = fit_arrays(
+            samples, recipe, source, chosen.policy, seed=chosen.seed, all_scores=chosen.all_scores
+        )
     classifier = Classifier(
         classes=tuple(spec.name for spec in classes),
         heads=outcome.heads,
