@@ -126,14 +126,13 @@ def _compare(
     from adamab.compare.bench import compare as run
     from adamab.providers.cache import MemoryReplies
     from adamab.providers.embedders.stored import MemoryEmbedder
-    from adamab.providers.metering import CallContext
     from adamab.providers.registry import shared_replies
 
     apis: list[ApiClient | None] = [setup.embedder.api]  # grows as methods are fitted
     embedder = MemoryEmbedder(setup.embedder, lambda: setup.embedder)  # all fits share vectors
     with progress("embedding") as bar, stop_gently(apis) as stop:
         replies = shared_replies() if setup.settings.cache else MemoryReplies()
-        calls = CallContext(setup.budget, setup.settings.prices, replies=replies, stop=stop)
+        calls = setup.call_context(replies=replies, stop=stop)
         comparison = run(
             replace(setup, embedder=embedder),
             test,

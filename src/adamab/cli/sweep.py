@@ -136,7 +136,7 @@ def _run(sweep: Sweep, setup: FitSetup, engine: Engine, *, quiet: bool) -> Outco
     from adamab.cli.console import make_folder
     from adamab.cli.errors import stop_gently
     from adamab.engines import HERE
-    from adamab.providers.metering import CallContext, Ledger
+    from adamab.providers.metering import Ledger
     from adamab.sweep import SPENDING, asks_while_fitting, embed_all
 
     make_folder(sweep.directory, " for the sweep")
@@ -149,7 +149,7 @@ def _run(sweep: Sweep, setup: FitSetup, engine: Engine, *, quiet: bool) -> Outco
         Ledger(setup.budget, sweep.directory / SPENDING) as ledger,
         stop_gently([setup.embedder.api]) as stop,
         engine.ready(),
-        CallContext(setup.budget, setup.settings.prices, ledger, stop=stop).connected(setup.embedder, None),
+        setup.call_context(ledger=ledger, stop=stop).connected(setup.embedder, None),
     ):
         embed = partial(embed_all, sweep.search, setup.embedder)
         return sweep.run(engine=engine, bar=bar, prepare=embed)

@@ -133,11 +133,21 @@ class FitSetup:
         *,
         journal: Journal | None = None,
         ledger: Ledger | None = None,
+        replies: Replies | None = None,
         stop: threading.Event | None = None,
     ) -> CallContext:
-        """What the calls are metered by, and where their answers are kept: the journal, then the cache."""
-        replies: Replies | None = None
-        if self.generator is not None:
+        """What the calls are metered by, and where their answers are kept.
+
+        Args:
+            journal: of the run that the calls belong to.
+            ledger: what they are counted in; a new one if None.
+            replies: where answers are kept; None means the journal, then the cache if the settings use it.
+            stop: set: no further call is begun.
+
+        Returns:
+            The caps and prices of the settings, with these.
+        """
+        if replies is None and self.generator is not None:
             from adamab.providers.cache import ChainedReplies
 
             replies = shared_replies() if self.settings.cache else None
