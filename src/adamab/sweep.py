@@ -56,6 +56,7 @@ from adamab.providers.embedders.stored import MemoryEmbedder
 from adamab.providers.registry import embedder_key, open_embedder
 from adamab.providers.sqlite_file import LOCK, WriterLock
 from adamab.run.directory import task_digest
+from adamab.run.resume import first_difference
 from adamab.run.settings import FitSetup
 from adamab.task import Sample, Task
 from adamab.task.recipe import Recipe
@@ -83,6 +84,13 @@ _OF_GENERATION = frozenset(
         "difficulty_prior", "contrast_share", "added_class_scale",
     }
 )  # fmt: skip
+# What users call the parts of `Search.identity`.
+_LABELS = {name: f"--{name}" for name in ("embedder", "folds", "seed", "sampler")} | {
+    "task": "task",
+    "recipe": "recipe",
+    "space": "--search",
+    "definition": "version of what adamab measures",
+}
 _FORMS = "write FIELD=A,B,… or FIELD=LOW:HIGH or FIELD=LOW:HIGH:log, such as weight_ridge=0.3:30:log"
 
 
@@ -706,12 +714,15 @@ def _open_study(directory: Path, search: Search) -> Iterator[Any]:
     lock = WriterLock(directory)
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # it reports every trial
     try:
-        study = _loaded(optuna, journal)
+        study, identity = _loaded(optuna, journal), search.identity()
         inputs = study.user_attrs.get("inputs")
         if inputs is None:
-            study.set_user_attr("inputs", search.identity())
-        else:
-            _check_same(directory, inputs, search.identity())
+            study.set_user_attr("inputs", identity)
+        elif difference := first_difference(inputs, identity, _LABELS):
+            raise RunError(
+                f"{place(directory)}: holds a sweep with another {difference}; go on as it began, or name "
+                "another --output"
+            )
         yield study
     finally:
         lock.release()
@@ -736,19 +747,6 @@ def _loaded(optuna: Any, journal: Path) -> Any:
             f"{place(journal)}: is no journal of Optuna or is damaged ({one_line(error)}); name another "
             "--output"
         ) from None
-
-
-def _check_same(directory: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    differing = next((name for name in now if then.get(name) != now[name]), None)
-    if differing is None:
-        return
-    what = {
-        "task": "of another task",
-        "definition": "of another version of adamab",
-        "recipe": "with another --recipe and --set",
-        "space": "with another --search",
-    }.get(differing, f"with another --{differing}")
-    raise RunError(f"{place(directory)}: holds a sweep {what}; go on as it began, or name another --output")
 
 
 def _first_params(search: Search) -> dict[str, Any]:

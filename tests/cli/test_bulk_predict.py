@@ -97,12 +97,12 @@ def test_a_second_start_has_nothing_to_do_or_is_refused(adamab, refused, folder,
     read = json.loads(adamab("predict", model, "new.jsonl", "-o", "out", "--part-rows", "4", "--json").stdout)
     assert read == {"output": "out", "rows": 9, "errors": 0, "parts": 3, "reused": 3, "overlong": 0}
     for more, message in (
-        (("--part-rows", "5"), "4 rows per part"),
-        (("--part-rows", "4", "--top-k", "2"), "question"),
+        (("--part-rows", "5"), "another number of rows per part (--part-rows) ('4', now '5');"),
+        (("--part-rows", "4", "--top-k", "2"), "another question: k ('1', now '2');"),
     ):
         assert message in refused("predict", model, "new.jsonl", "-o", "out", *more)
     os.utime(folder / "new.jsonl", (1, 1))
-    assert "another input" in refused("predict", model, "new.jsonl", "-o", "out", "--part-rows", "4")
+    assert "another input;" in refused("predict", model, "new.jsonl", "-o", "out", "--part-rows", "4")
 
 
 def test_a_part_that_was_removed_is_made_again(adamab, folder, model, table_of):
@@ -266,4 +266,4 @@ def test_vectors_that_are_others_by_now_are_not_mixed_with_the_old_answers(
     assert adamab(*command, "out").exit_code == 0
     assert adamab(*command, "out").stderr == "out: 9 rows in 1 part, 1 of them finished before\n"
     write_npz(folder / "mine.npz", [*new_texts, "one more"])
-    assert "out: holds parts of other vectors; name another folder" in refused(*command, "out")
+    assert "out: holds parts of another file of vectors, by size and time (" in refused(*command, "out")

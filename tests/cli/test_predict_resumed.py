@@ -75,7 +75,7 @@ def test_the_book_of_paid_calls_is_that_of_one_job(adamab, refused, folder, serv
     assert calls() == 3
     other = adamab("predict", "paid", "two.txt", "-o", "out.csv", "--budget", "4 calls")
     assert other.exit_code == 0, other.output
-    assert "starting over" in other.stderr
+    assert "out.csv: has unfinished parts of another input; starting over" in other.stderr
     assert "spent: 4 calls" in other.stderr
     assert not list(folder.glob(".out*"))
 

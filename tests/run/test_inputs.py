@@ -95,7 +95,7 @@ OTHERS = {
     "the seed": ({"seed": 1}, r"seed \('0', now '1'\)"),
     "the embedder": ({"embedder": "f"}, r"embedder \('e', now 'f'\)"),
     "the generator": ({"generator": "none"}, r"generator \('g', now 'none'\)"),
-    "a holdout": ({"holdout": "abc"}, "held-out texts"),
+    "a holdout": ({"holdout": "0af" * 10 + "19"}, r"held-out texts \(--holdout\);"),
     "a description": ({"classes": (CLASSES[0], ClassSpec("yes", "nods"))}, "description of class 'yes'"),
     "no description": ({"classes": (CLASSES[0], ClassSpec("yes"))}, "description of class 'yes'"),
     "a class less": (
@@ -118,6 +118,18 @@ def test_any_other_change_is_one_line_that_names_it(change):
         inputs().changes_to(inputs(**options))
     assert "\n" not in str(caught.value)
     assert "start again as then" in str(caught.value) or "run" in str(caught.value)
+
+
+def test_long_values_are_shown_from_where_they_differ():
+    with pytest.raises(RunError, match=r"embedder \('…e{12}f', now '…e{12}g'\);"):
+        inputs(embedder="e" * 80 + "f").changes_to(inputs(embedder="e" * 80 + "g"))
+
+
+def test_long_names_of_classes_that_begin_alike_are_told_apart():
+    first, second = (ClassSpec(f"{'a long name ' * 9}{n}", "agrees") for n in (1, 2))
+    then = inputs(classes=(first, second), samples=())
+    with pytest.raises(RunError, match="another description of class 'a long name"):
+        then.changes_to(inputs(classes=(ClassSpec(first.name, "nods"), second), samples=()))
 
 
 def test_every_option_of_a_recipe_binds():

@@ -148,15 +148,15 @@ def test_ray_finds_the_same(done, search, tmp_path, ray_address):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"seed": 1}, "with another --seed"),
-        ({"sampler": "random"}, "with another --sampler"),
-        ({"space": parse_space(BLIND, ["words=true,false"])}, "with another --search"),
-        ({"task": a_task(examples=5)}, "of another task"),
-        ({"recipe": BLIND.with_options(weight_ridge=1)}, "with another --recipe and --set"),
+        ({"seed": 1}, r"--seed \('0', now '1'\)"),
+        ({"sampler": "random"}, r"--sampler \('\w+', now 'random'\)"),
+        ({"space": parse_space(BLIND, ["words=true,false"])}, "--search: .*"),
+        ({"task": a_task(examples=5)}, "task"),
+        ({"recipe": BLIND.with_options(weight_ridge=1)}, r"recipe: weight_ridge \('.*', now '1.0'\)"),
     ],
 )
 def test_another_search_in_the_same_directory_is_refused(done, search, changes, message):
-    with pytest.raises(RunError, match=f"holds a sweep {message}; .* another --output"):
+    with pytest.raises(RunError, match=f"holds a sweep with another {message}; .* another --output"):
         swept(search, done[1], **changes)
 
 

@@ -46,6 +46,7 @@ from adamab.predict.writers import (
     row_writer,
 )
 from adamab.providers.sqlite_file import WriterLock
+from adamab.run.resume import first_difference
 from adamab.task.tables import DELIMITERS, read_header
 
 if TYPE_CHECKING:
@@ -56,11 +57,11 @@ SPENDING = "_spending.db"
 _LOCK = ".lock"
 _PART = re.compile(r"part-(\d{5,})-(\d{6,})\.(jsonl|parquet)")
 _ERRORS = b"adamab.errors"
-_WORDS = {
-    "input": "another input",
-    "model": "another model",
-    "question": "another question",
-    "vectors": "other vectors",
+# What users call the parts of `Job.identity`.
+_LABELS = {name: name for name in ("input", "model", "question", "embedder")} | {
+    "skip_broken": "--skip-broken",
+    "vectors": "file of vectors, by size and time",
+    "part_rows": "number of rows per part (--part-rows)",
 }
 
 
@@ -110,12 +111,13 @@ class Job:
         identity = {
             "input": [identity_of(source) for source in self.sources],
             "model": hashlib.sha256(read_file(Path(self.question.run) / DOCUMENT)).hexdigest(),
-            "question": [asdict(self.question.options), self.question.embedder, self.question.skip_broken],
+            "question": asdict(self.question.options),
+            "embedder": self.question.embedder,
+            "skip_broken": self.question.skip_broken,
             "vectors": self.vectors,
             "part_rows": self.part_rows,
         }
-        plain: dict[str, Any] = json.loads(json.dumps(identity, sort_keys=True))
-        return plain
+        return dict(json.loads(json.dumps(identity)))  # as it comes back from the manifest
 
 
 def make_job(
@@ -218,19 +220,15 @@ class PartsFolder:
         if before is None and any(not name.startswith((".part-", _LOCK)) for name in os.listdir(self.path)):
             raise RunError(f"{place(self.path)}: holds other files; name a new or an empty folder")
         if before is not None and "input" in before:
-            known = identity or {}
-            other = [name for name, value in known.items() if before.get(name) != value]
-            if known and not other:
+            difference = first_difference(before, identity or {}, _LABELS)
+            if difference is None:
                 return
             if self._kind != PARQUET:
-                say(
-                    f"note: {self._shown}: an unfinished file of another input, model or question is there; "
-                    "starting over"
-                )
+                say(f"note: {self._shown}: has unfinished parts of another {difference}; starting over")
             elif self.finished():
-                what = _WORDS.get(other[0], f"{before.get(other[0])} rows per part (--part-rows)")
                 raise RunError(
-                    f"{place(self.path)}: holds parts of {what}; name another folder, or remove this one"
+                    f"{place(self.path)}: holds parts of another {difference}; name another folder, or "
+                    "remove this one"
                 )
         if before is not None:
             self.clear()

@@ -23,7 +23,6 @@ fit leaves the results that were there before, and a journal to go on from.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import platform
@@ -46,6 +45,7 @@ from adamab.providers.image_store import FOLDER as IMAGES
 from adamab.providers.metering import NANO, Budget, Spend
 from adamab.providers.sqlite_file import LOCK as LOCK
 from adamab.run.resume import CHECKPOINT as CHECKPOINT
+from adamab.run.resume import json_digest
 from adamab.run.reviews import REVIEWS as REVIEWS
 from adamab.task.images import Image, is_url
 from adamab.task.prompts import Prompts
@@ -307,7 +307,7 @@ def task_digest(task: Task) -> str:
     del content["repeats"]  # a text says the same however often
     for sample in content["samples"]:
         del sample["image"]  # the text is its content; its path does not matter
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
+    return json_digest(content)
 
 
 def check_place(path: Path, *, overwrite: bool = False) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -13,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adamab.errors import RunError, short
+from adamab.errors import RunError, one_line, short
 from adamab.providers.generators.base import Batch
 from adamab.providers.metering import Budget
 from adamab.run.records import RoundRecord
@@ -136,7 +137,7 @@ def save_checkpoint(directory: Path, state: Checkpoint, outcome: RoundOutcome, s
         "adamab": __version__,
         "segment": segment,
         "round": state.round,
-        "after": _digest(outcome),
+        "after": json_digest(outcome_to_json(outcome)),  # which says how long everything took
         "tensors": _sum(tensors),
         "n_model": state.n_model,
         "rng": dict(state.rng),
@@ -161,18 +162,13 @@ def load_checkpoint(directory: Path, segment: int, rounds: Sequence[RoundOutcome
         with safe_open(directory / CHECKPOINT, "pt") as file:
             about = json.loads((file.metadata() or {})["checkpoint"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
-        after = {_digest(r) for r in rounds if r.record.round == about["round"]}
+        after = {json_digest(outcome_to_json(r)) for r in rounds if r.record.round == about["round"]}
         known = (__version__, segment) == (about["adamab"], about["segment"]) and about["after"] in after
         if known and about["tensors"] == _sum(tensors):
             return Checkpoint(about["round"], about["n_model"], tensors, about["rng"])
     except (OSError, SafetensorError, ValueError, KeyError, TypeError):
         pass
     return None
-
-
-def _digest(outcome: RoundOutcome) -> str:
-    """No two rounds have the same: a record says how long everything took."""
-    return hashlib.sha256(json.dumps(outcome_to_json(outcome), sort_keys=True).encode()).hexdigest()
 
 
 def _sum(tensors: Mapping[str, Tensor]) -> str:
@@ -184,11 +180,59 @@ def _sum(tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-# What a run was started with, as hashes, and what may change when it is resumed.
+# What a job was started with: a job that is started again compares it with what it is started with now.
+
+_DIGEST = re.compile("'([0-9a-f]{32}|[0-9a-f]{64})'")
+_LONG = 30  # characters of a value that is shown whole
+
+
+def json_digest(value: object) -> str:
+    """sha256 of plain data, in whatever order its keys are."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def first_difference(
+    then: Mapping[str, Any], now: Mapping[str, Any], labels: Mapping[str, str]
+) -> str | None:
+    """What differs first, in words that follow "another".
+
+    Args:
+        then: what the job was started with; a key that is missing counts as None.
+        now: what it is started with.
+        labels: the keys that count, and what users call them; all keys of a mapping within count.
+
+    Returns:
+        The label with both values, or the label alone where they hold digests; None if nothing differs.
+
+    Example:
+        >>> first_difference({"recipe": {"folds": 5}}, {"recipe": {"folds": 3}}, {"recipe": "recipe"})
+        "recipe: folds ('5', now '3')"
+    """
+    for key, label in labels.items():
+        before, after = then.get(key), now.get(key)
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            if inner := first_difference(before, after, {k: one_line(k) for k in {**before, **after}}):
+                return f"{label}: {inner}"
+        elif before != after:
+            return label if _DIGEST.search(repr((before, after))) else f"{label} {_both(before, after)}"
+    return None
+
+
+def _both(then: object, now: object) -> str:
+    """Both values, from where they begin to differ if they are long."""
+    before, after = str(then), str(now)
+    same = len(os.path.commonprefix([before, after]))  # noqa: RUF071  # by characters, as it does
+    start = max(0, same - 12) if max(len(before), len(after)) > _LONG else 0
+    dots = "…" if start else ""
+    return f"({short(dots + before[start:])}, now {short(dots + after[start:])})"
+
 
 # The wordings that a fit uses; a change of another one, such as that of a chat baseline, is no other run.
 _WORDING = {"text": ("query", "described", "generate", "with_examples"), "image": ("described", "draw")}
-_LONG = 30  # characters of a value that is shown whole
+_LABELS = {name: name for name in ("recipe", "policy", "seed", "embedder", "generator")} | {
+    "holdout": "file of held-out texts (--holdout)",
+    "prompts": "wording of the prompts",
+}
 
 
 @dataclass(frozen=True)
@@ -236,23 +280,12 @@ class Inputs:
 
     def changes_to(self, now: Inputs) -> list[str]:
         """What changed on purpose, in words; raises `RunError` for a change that would be another run."""
-        named = {
-            f"recipe: {key}": (self.recipe.get(key), now.recipe.get(key))
-            for key in sorted({**self.recipe, **now.recipe})
-        }
-        for name in ("policy", "seed", "embedder", "generator"):
-            named[name] = getattr(self, name), getattr(now, name)
-        hashed = {
-            "file of held-out texts (--holdout)": (self.holdout, now.holdout),
-            "wording of the prompts": (self.prompts, now.prompts),
-        }
+        if difference := first_difference(vars(self), vars(now), _LABELS):
+            raise _another(difference)
         for name, description in self.classes.items():
-            hashed[f"description of class {short(name)}"] = description, now.classes.get(name, description)
-        for what, (before, after) in {**named, **hashed}.items():
-            if before != after:
-                raise _another(_differing(what, before, after) if what in named else what)
-        gone = [name for name in self.classes if name not in now.classes]
-        if gone:
+            if now.classes.get(name, description) != description:
+                raise _another(f"description of class {short(name)}")
+        if gone := [name for name in self.classes if name not in now.classes]:
             raise RunError(f"class {short(gone[0])} is gone from the task, and a run cannot forget a class")
         changes = [f"class {short(name)} added" for name in now.classes if name not in self.classes]
         changes += [*self._new_samples(now), *self._raised(now)]
@@ -303,15 +336,5 @@ def _another(what: str) -> RunError:
     )
 
 
-def _differing(what: str, then: object, now: object) -> str:
-    """Both values, from where they begin to differ if they are long."""
-    before, after = str(then), str(now)
-    pairs = enumerate(zip(before, after, strict=False))
-    same = next((i for i, (a, b) in pairs if a != b), min(len(before), len(after)))
-    start = max(0, same - 12) if max(len(before), len(after)) > _LONG else 0
-    dots = "…" if start else ""
-    return f"{what} ({short(dots + before[start:])}, now {short(dots + after[start:])})"
-
-
 def _hash(value: object) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:32]
+    return json_digest(value)[:32]
