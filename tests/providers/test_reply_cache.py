@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from adamab.providers.cache import (
     Ask,
     CachedReplies,
+    CacheFile,
     ChainedReplies,
     MemoryReplies,
     Replies,
@@ -23,7 +24,6 @@ from adamab.providers.cache import (
 from adamab.providers.embedders.base import Embedded
 from adamab.providers.generators.base import Request
 from adamab.providers.generators.openai import OpenAIGenerator
-from adamab.providers.sqlite_file import CacheFile
 from adamab.task.spec import ClassSpec
 from adamab.testing import ProviderServer
 

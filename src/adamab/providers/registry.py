@@ -327,7 +327,7 @@ def open_generator(spec: str | Generator | None, *, seed: int) -> Generator | No
 
 def shared_images() -> Path:
     """The folder of generated images that all runs of this user share."""
-    from adamab.providers.sqlite_file import default_path
+    from adamab.providers.cache import default_path
 
     return default_path().with_suffix(".images")
 

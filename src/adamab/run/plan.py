@@ -21,14 +21,13 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from adamab.errors import ApiError, EmbedderError
-from adamab.providers.cache import CachedEmbedder
+from adamab.providers.cache import CachedEmbedder, PlaceError
 from adamab.providers.embedders.api import ApiEmbedder
 from adamab.providers.embedders.base import Item, Kind
 from adamab.providers.generators.base import Request
 from adamab.providers.image_store import temporary_store
 from adamab.providers.metering import NANO, Budget, Price, Usage, find_price, priced
 from adamab.providers.registry import embedder_key
-from adamab.providers.sqlite_file import PlaceError
 from adamab.run._intake import REFILLS
 from adamab.run.settings import FitSetup, check_holdout
 from adamab.task.images import Image
