@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from adamab.errors import CacheError, one_line
 from adamab.providers.embedders.base import Embedded, Embedder, Item, Keep, Kind, Part, TextError
-from adamab.providers.sqlite_file import TROUBLE, SqliteFile, is_damage
+from adamab.providers.sqlite_file import TROUBLE, SqliteFile, is_damage, remedy
 
 T = TypeVar("T")
 
@@ -98,11 +98,8 @@ class CacheFile(SqliteFile):
             return default
         if not self.exists():
             return default
-        try:
-            with contextlib.closing(self._open_existing("rw")) as db:
-                return action(db) if self._is_initialised(db) else default
-        except TROUBLE as error:
-            raise self._readable(error) from None
+        with self._readable_errors(), contextlib.closing(self._open_existing("rw")) as db:
+            return action(db) if self._is_initialised(db) else default
 
     def write(self, *statements: tuple[str, Iterable[Sequence[object]]]) -> None:
         """Execute statements for their rows in one transaction; a failure undoes it and is a warning, once.
@@ -116,11 +113,11 @@ class CacheFile(SqliteFile):
                 self._create_private()
             with contextlib.closing(self._connect("mode=rw")) as db, db:
                 if not self._is_initialised(db):
-                    self._create_tables(db, _SCHEMA)
-                with contextlib.suppress(sqlite3.OperationalError):  # another process is just doing the same
-                    db.execute("PRAGMA journal_mode = WAL")
+                    self._create_tables(db, f"PRAGMA application_id = {self.application_id}; {_SCHEMA}")
+                self._use_write_ahead_log(db)
                 # What cost money is on the disk when it is stored, not merely with the system.
                 db.execute(f"PRAGMA synchronous = {'FULL' if self.strict else 'NORMAL'}")
+                db.execute("BEGIN IMMEDIATE")
                 for statement, rows in statements:
                     db.executemany(statement, rows)
         except (*TROUBLE, OSError, CacheError) as error:
@@ -193,10 +190,7 @@ class CacheFile(SqliteFile):
                 "are: put back a copy, or delete the file to have them made again"
             )
         if self.strict:
-            return CacheError(
-                f"{self.path}: cannot be used ({one_line(error)}); see whether the disk is full or "
-                "read-only, then start again to go on"
-            )
+            return CacheError(f"{self.path}: {remedy(error)}")
         if is_damage(error):
             with contextlib.suppress(OSError):
                 if not self._is_ours():
@@ -518,6 +512,7 @@ def _delete(db: sqlite3.Connection, fingerprint: str | None) -> None:
     chosen = "SELECT id FROM models WHERE ?1 IS NULL OR fingerprint = ?1"
     db.execute("PRAGMA secure_delete = ON")  # what is purged may be private
     with db:
+        db.execute("BEGIN IMMEDIATE")
         db.execute(f"DELETE FROM vectors WHERE model IN ({chosen})", [fingerprint])
         db.execute(f"DELETE FROM models WHERE id IN ({chosen})", [fingerprint])
         if fingerprint is None:

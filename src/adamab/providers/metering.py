@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from adamab.errors import BudgetError, RecipeError, RunError, one_line, place, short, storable
 from adamab.providers.embedders.base import Embedder
 from adamab.providers.generators.base import Generator
-from adamab.providers.sqlite_file import TROUBLE, error_code
+from adamab.providers.sqlite_file import SqliteFile
 
 if TYPE_CHECKING:
     from genai_prices.data_snapshot import DataSnapshot
@@ -312,45 +312,40 @@ AHEAD: ContextVar[bool] = ContextVar("AHEAD", default=False)
 """Set in tasks that run ahead of the policy; their calls leave what `Ledger.plan` asks for."""
 
 _TIMEOUT = 60.0  # seconds to wait for other processes, each of which holds the file for milliseconds
-_SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS spending (id INTEGER PRIMARY KEY AUTOINCREMENT, "
-    # NULL in a reservation; a settlement names the one that it settles.
-    "reservation INTEGER UNIQUE REFERENCES spending (id), "
-    "purpose TEXT, class TEXT, nano_usd INTEGER, input_tokens INTEGER, output_tokens INTEGER)",
-    "CREATE TRIGGER IF NOT EXISTS spending_is_not_changed BEFORE UPDATE ON spending "
-    "BEGIN SELECT RAISE(ABORT, 'spending is append-only'); END",
-    "CREATE TRIGGER IF NOT EXISTS spending_is_not_deleted BEFORE DELETE ON spending "
-    "BEGIN SELECT RAISE(ABORT, 'spending is append-only'); END",
-)
+# The column `reservation` is NULL in a reservation; a settlement names the one that it settles.
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS spending (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, reservation INTEGER UNIQUE REFERENCES spending (id),
+    purpose TEXT, class TEXT, nano_usd INTEGER, input_tokens INTEGER, output_tokens INTEGER
+);
+CREATE TRIGGER IF NOT EXISTS spending_is_not_changed BEFORE UPDATE ON spending
+BEGIN SELECT RAISE(ABORT, 'spending is append-only'); END;
+CREATE TRIGGER IF NOT EXISTS spending_is_not_deleted BEFORE DELETE ON spending
+BEGIN SELECT RAISE(ABORT, 'spending is append-only'); END;
+"""
 _ROWS = "SELECT id, reservation, purpose, class, nano_usd, input_tokens, output_tokens FROM spending"
 _INSERT = (
     "INSERT INTO spending (reservation, purpose, class, nano_usd, input_tokens, output_tokens) "
     "VALUES (?, ?, ?, ?, ?, ?)"
 )
-_REMEDIES = {
-    sqlite3.SQLITE_FULL: "cannot be written (disk is full); free some space and start again",
-    sqlite3.SQLITE_IOERR: "cannot be read or written ({}); see whether the disk is full, then start again",
-    sqlite3.SQLITE_READONLY: "cannot be written (read-only); allow writing to it and to its directory",
-    sqlite3.SQLITE_CANTOPEN: "cannot be opened ({}); see whether its directory is there and can be written",
-    sqlite3.SQLITE_PERM: "cannot be opened ({}); allow reading and writing it",
-    sqlite3.SQLITE_BUSY: "is in use by another process; wait until that has ended and start again",
-    sqlite3.SQLITE_LOCKED: "is in use by another process; wait until that has ended and start again",
-}
-_DAMAGE = "is damaged ({}); put a copy of it back, or start over in another run directory"
+_IN_MEMORY = Path("the budget's book")  # as errors name a ledger without a file
 
 Key = tuple[str, str | None]  # purpose and class
 
 
-class Ledger(contextlib.AbstractContextManager["Ledger", None]):
+class Ledger(SqliteFile, contextlib.AbstractContextManager["Ledger", None]):
     """Caps on calls and money that hold under any concurrency.
 
     `path` is an SQLite file, which may hold other tables as well; without one, the book is
     kept in memory and for this process only. `budget` may be replaced by a larger one.
     """
 
+    contents = "the ledger"
+
     def __init__(self, budget: Budget | None = None, path: Path | None = None) -> None:
+        super().__init__(_IN_MEMORY if path is None else path, _TIMEOUT)
+        self._in_memory = path is None
         self.budget = Budget() if budget is None else budget
-        self.path = path
         self._rounds = 0
         self._purposes: tuple[str, ...] = ()
         # The sums of the rows that this process has read.
@@ -430,7 +425,7 @@ class Ledger(contextlib.AbstractContextManager["Ledger", None]):
     def by_class(self) -> dict[Key, Spend]:
         """What was spent by purpose and class."""
         with self._lock, self._readable_errors():
-            if not self._ended and (self.path is None or self.path.exists()):
+            if not self._ended and (self._in_memory or self.exists()):
                 self.read(self._connected())
             return dict(self._totals)
 
@@ -449,7 +444,7 @@ class Ledger(contextlib.AbstractContextManager["Ledger", None]):
                 more = (nano_usd or 0) - (reserved or 0)
                 change = Spend(0, more, input_tokens or 0, output_tokens or 0, unsettled=-1)
             else:
-                raise RunError(f"{self._name}: {_DAMAGE.format(f'row {number} settles nothing')}")
+                raise self._damaged(f"row {number} settles nothing")
             self._totals[key] = self._totals.get(key, Spend()) + change
             self._total += change
             self._dearest[key[0]] = max(self._dearest.get(key[0], 0), nano_usd or 0)
@@ -492,12 +487,8 @@ class Ledger(contextlib.AbstractContextManager["Ledger", None]):
         with self._lock, self._readable_errors():
             db = self._connected()
             if not self._prepared:
-                with contextlib.suppress(sqlite3.OperationalError):  # another process is just doing the same
-                    db.execute("PRAGMA journal_mode = WAL")
-                with db:
-                    db.execute("BEGIN IMMEDIATE")
-                    for statement in _SCHEMA:
-                        db.execute(statement)
+                self._use_write_ahead_log(db)
+                self._create_tables(db, _SCHEMA)
                 self._prepared = True
             with db:  # commits, or rolls back where anything is raised
                 db.execute("BEGIN IMMEDIATE")
@@ -506,33 +497,17 @@ class Ledger(contextlib.AbstractContextManager["Ledger", None]):
 
     def _connected(self) -> sqlite3.Connection:
         if self._ended:
-            raise RunError(f"{self._name}: {self._ended}")
+            raise RunError(f"{place(self.path)}: {self._ended}")
         if self._process != os.getpid():  # neither SQLite's locks nor sums in memory survive a fork
-            raise RunError(f"{self._name}: opened by another process; open it again in this one")
-        if self._db is not None:
-            return self._db
-        where = ":memory:"
-        if self.path is not None:
-            # Only where it is new: closing a file drops the locks that SQLite holds on it in this process.
-            with contextlib.suppress(OSError):  # SQLite says better what is wrong
-                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))  # its owner's
-            where = f"{self.path.absolute().as_uri()}?mode=rw"
-        db = sqlite3.connect(where, uri=True, timeout=_TIMEOUT, isolation_level=None, check_same_thread=False)
-        db.execute("PRAGMA synchronous = FULL")  # a reservation is on the disk before the call is made
-        self._db = db
-        return db
-
-    @property
-    def _name(self) -> str:
-        return "the budget's book" if self.path is None else place(self.path)
-
-    @contextlib.contextmanager
-    def _readable_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except TROUBLE as error:
-            what = _REMEDIES.get(error_code(error), _DAMAGE).format(one_line(error))
-            raise RunError(f"{self._name}: {what}") from None
+            raise RunError(f"{place(self.path)}: opened by another process; open it again in this one")
+        if self._db is None:
+            if not self._in_memory:
+                with contextlib.suppress(OSError):  # SQLite says better what is wrong
+                    self._create_private()
+            db = self._connect("mode=memory" if self._in_memory else "mode=rw")
+            db.execute("PRAGMA synchronous = FULL")  # a reservation is on the disk before the call is made
+            self._db = db
+        return self._db
 
 
 def spent_in(db: sqlite3.Connection) -> tuple[dict[Key, Spend], int]:

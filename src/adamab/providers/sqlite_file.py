@@ -1,14 +1,15 @@
-"""SQLite files: opening, creating, locking."""
+"""SQLite files: opening, creating, locking, and their errors in one line."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from adamab.errors import RunError, one_line, place
+from adamab.errors import AdamabError, RunError, one_line, place
 
 LOCK = "writer.lock"
 TROUBLE = (sqlite3.Error, UnicodeError)  # the latter where what SQLite quotes of a damaged file is no text
@@ -18,13 +19,21 @@ _NO_ROOM_FOR_LOCKS = (
     sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL
 )  # fmt: skip
 _HELD = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_REMEDIES = {
+    sqlite3.SQLITE_FULL: "cannot be written (disk is full); free some space and start again",
+    sqlite3.SQLITE_IOERR: "cannot be read or written ({}); see whether the disk is full, then start again",
+    sqlite3.SQLITE_READONLY: "cannot be written (read-only); allow writing to it and to its directory",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened ({}); see whether its directory is there and can be written",
+    sqlite3.SQLITE_PERM: "cannot be opened ({}); allow reading and writing it",
+    **dict.fromkeys(_HELD, "is in use by another process; wait until that has ended and start again"),
+}
+_OTHER_REMEDY = "cannot be used ({}); see whether the disk is full or read-only, then start again"
 
 
 class SqliteFile:
-    """A file of SQLite that says whose it is; it may be missing, foreign, damaged, locked or out of reach."""
+    """A file of SQLite; it may be missing, foreign, damaged, locked or out of reach."""
 
-    application_id: ClassVar[int]  # how SQLite files say whose they are
-    connection_options: ClassVar[dict[str, Any]] = {}
+    contents: ClassVar[str] = "the file"  # as errors name it
 
     def __init__(self, path: Path, timeout: float) -> None:
         self.path = path
@@ -38,11 +47,12 @@ class SqliteFile:
             return False
 
     def _connect(self, options: str) -> sqlite3.Connection:
-        uri = f"{self.path.absolute().as_uri()}?{options}"
-        db: sqlite3.Connection = sqlite3.connect(
-            uri, uri=True, timeout=self.timeout, **self.connection_options
+        """Without transactions of Python's own; `mode=memory` touches no file."""
+        file = "file:" if options == "mode=memory" else self.path.absolute().as_uri()
+        uri = f"{file}?{options}"
+        return sqlite3.connect(
+            uri, uri=True, timeout=self.timeout, isolation_level=None, check_same_thread=False
         )
-        return db
 
     def _open_existing(self, mode: str, *, whole: bool = False) -> sqlite3.Connection:
         """`whole`: what is still in SQLite's log must not be missed."""
@@ -67,7 +77,28 @@ class SqliteFile:
 
     def _create_tables(self, db: sqlite3.Connection, schema: str) -> None:
         # One transaction: nobody ever sees half a schema, and a killed process leaves an empty file.
-        db.executescript(f"BEGIN IMMEDIATE; PRAGMA application_id = {self.application_id}; {schema} COMMIT;")
+        with db:  # rolls back where anything is raised
+            db.executescript(f"BEGIN IMMEDIATE; {schema} COMMIT;")
+
+    def _use_write_ahead_log(self, db: sqlite3.Connection) -> None:
+        with contextlib.suppress(sqlite3.OperationalError):  # another process is just doing the same
+            db.execute("PRAGMA journal_mode = WAL")
+
+    @contextlib.contextmanager
+    def _readable_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except TROUBLE as error:
+            raise self._readable(error) from None
+
+    def _readable(self, error: Exception) -> AdamabError:
+        return self._damaged(error) if is_damage(error) else RunError(f"{place(self.path)}: {remedy(error)}")
+
+    def _damaged(self, why: object) -> RunError:
+        return RunError(
+            f"{place(self.path)}: {self.contents} is damaged ({one_line(why)}); it was left as it is: "
+            "put back a copy, or start over in another directory"
+        )
 
 
 class WriterLock:
@@ -116,3 +147,8 @@ def error_code(error: Exception) -> int:
 def is_damage(error: Exception) -> bool:
     """Whether the file's contents are no database of ours."""
     return error_code(error) in _DAMAGE
+
+
+def remedy(error: Exception) -> str:
+    """What is wrong with a file that is not damaged, and what to do."""
+    return _REMEDIES.get(error_code(error), _OTHER_REMEDY).format(one_line(error))

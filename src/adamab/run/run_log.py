@@ -19,16 +19,16 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from adamab.errors import ImageError, RunError, TaskError, one_line, place, short, storable
+from adamab.errors import ImageError, RunError, TaskError, place, short, storable
 from adamab.model.storage import JOURNAL
 from adamab.providers.cache import Ask, Reply
 from adamab.providers.generators.base import Batch
 from adamab.providers.metering import Budget, Ledger, Price, Spend, spent_in
-from adamab.providers.sqlite_file import TROUBLE, SqliteFile, WriterLock, error_code, is_damage
+from adamab.providers.sqlite_file import TROUBLE, SqliteFile, WriterLock
 from adamab.run.directory import ASIDE, has_journal, has_set_aside, read_task, versions
 from adamab.run.resume import (
     Checkpoint,
@@ -100,7 +100,7 @@ class Journal(SqliteFile, contextlib.AbstractContextManager["Journal", None]):
     """
 
     application_id = 0x41444D4A  # "ADMJ"
-    connection_options: ClassVar[dict[str, Any]] = {"isolation_level": None, "check_same_thread": False}
+    contents = "the journal"
 
     def __init__(self, directory: Path, *, writing: bool = False) -> None:
         super().__init__(directory / JOURNAL, _TIMEOUT)
@@ -125,7 +125,7 @@ class Journal(SqliteFile, contextlib.AbstractContextManager["Journal", None]):
                 if fresh:
                     self._db.execute("PRAGMA journal_mode = WAL")
                     schema = f"PRAGMA user_version = {_VERSION}; {_SCHEMA} {_TRIGGERS}"
-                    self._create_tables(self._db, schema)
+                    self._create_tables(self._db, f"PRAGMA application_id = {self.application_id}; {schema}")
         except BaseException as error:
             self.close()
             if isinstance(error, TROUBLE):
@@ -145,29 +145,10 @@ class Journal(SqliteFile, contextlib.AbstractContextManager["Journal", None]):
     @contextlib.contextmanager
     def _database(self) -> Iterator[sqlite3.Connection]:
         """For one thread at a time."""
-        with self._lock:
+        with self._lock, self._readable_errors():
             if self._db is None:
                 raise RunError(f"{place(self.path)}: the journal was closed already")
-            try:
-                yield self._db
-            except TROUBLE as error:
-                raise self._readable(error) from None
-
-    def _readable(self, error: Exception) -> RunError:
-        if is_damage(error):
-            return self._damaged(error)
-        if error_code(error) == sqlite3.SQLITE_FULL:
-            return RunError(f"{place(self.path)}: the disk is full; free some space and start again to go on")
-        return RunError(
-            f"{place(self.path)}: cannot be used ({one_line(error)}); see whether the disk is full or "
-            "read-only, then start again to go on"
-        )
-
-    def _damaged(self, why: object) -> RunError:
-        return RunError(
-            f"{place(self.path)}: the journal is damaged ({one_line(why)}); it was left as it is: put back "
-            "a copy, or fit into another directory"
-        )
+            yield self._db
 
     def _check_ours(self, db: sqlite3.Connection) -> bool:
         """Raise `RunError` for a file that is no good; True for one without any table, to be filled."""
