@@ -219,7 +219,7 @@ NOTHING_HELD_OUT = (
 
 
 def notes(confidence: Confidence | None, options: PredictOptions) -> Iterator[str]:
-    """Where too few samples were held out for what is options; none at all are an error elsewhere."""
+    """Where too few samples were held out for what is asked; none at all are an error elsewhere."""
     from adamab.model.classifier import too_few  # NumPy comes with it
 
     if confidence is None or not confidence.n:

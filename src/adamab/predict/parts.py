@@ -126,7 +126,7 @@ def make_job(
     """The job for an input; the columns of Parquet parts are decided here, by headers or the first rows.
 
     Args:
-        question: what is options, of which model and about which input.
+        question: what is asked, of which model and about which input.
         inference: the model that is open.
         folder: of the parts.
         part_rows: rows per part.

@@ -24,7 +24,7 @@ _CACHE = "ADAMAB_CACHE"
 
 @dataclass(frozen=True)
 class Question:
-    """What is options, of which model and about which input; plain values, the same in a worker's process."""
+    """What is asked, of which model and about which input; plain values, the same in a worker's process."""
 
     run: str
     input: str  # a file, a folder, or `-` for stdin
@@ -158,7 +158,7 @@ class Predictor:
         return answers
 
     def _check(self, sample: TextRow) -> None:
-        """What can be found out before anybody is options, and paid."""
+        """What can be found out before any call is paid for."""
         embedder = self.inference.embedder
         if embedder is not None and not embedder.cacheable:
             key = sample.id if sample.id is not None else sample.text
@@ -168,7 +168,7 @@ class Predictor:
             _check_image(sample)
 
     def _each(self, samples: Sequence[TextRow]) -> list[Answer]:
-        """PredictOptions for together and, where something is wrong, around the broken row or by halves.
+        """Predicted together and, where something is wrong, around the broken row or by halves.
 
         What was embedded before is in the cache. A loop: hundreds of rows may be broken.
         """
