@@ -1,6 +1,7 @@
 """The yardstick of quality: statistics and bars on made-up scores, its plan, and a run on the demo set."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from adamab.engines import HERE
 from adamab.evaluation.statistics import paired_p
 from experiments import quality
+from experiments.check_rows import PUBLISHED
 from experiments.datasets.base import load_data_set
 from experiments.datasets.text_sets import DemoSet
 from experiments.quality import Yardstick, by_place
@@ -268,3 +270,12 @@ def test_rows_of_setfit_from_another_installation_count(embedder, tmp_path, monk
     Rows(tmp_path, "quality").add(Row("of another version", "quality", cell, row.measured))
     again = a_yardstick(embedder, tmp_path, amounts=(0,), given=5).run(engine=HERE)
     assert [s.by_seed.tolist() for s in again if s.method == SETFIT] == [[row.accuracy]]
+
+
+def test_published_rows_are_known_by_their_keys(tmp_path):
+    """Or a page could be made again only by measuring everything again; a prompt's wording is enough."""
+    demo = plan("quality-full", sets=["demo"])
+    shutil.copy(PUBLISHED, tmp_path / f"{demo.rows_name}.rows.parquet")
+    yardstick = Yardstick(demo, {"demo": load_data_set("demo", tmp_path)}, tmp_path)
+    assert yardstick.cells > 500
+    assert yardstick.to_do() == {}

@@ -132,7 +132,7 @@ def test_the_class_that_it_is_mistaken_for_is_named_as_data(template: dict[str, 
 def test_who_draws_gets_the_class_a_number_and_a_scene() -> None:
     prompt = Prompts().draw_text(CHURN, 17, seed=3)
     assert blocks(prompt) == [[{"name": "churn risk", "description": "hints that they may leave"}]]
-    assert "Image 17" in prompt
+    assert "Picture 17" in prompt
     assert all(sum(part in prompt for part in group) == 1 for group in SCENES)
     assert "{" not in re.sub("<data>.*?</data>", "", prompt, flags=re.DOTALL)
     assert len(prompt) < 700  # some models take a thousand characters
