@@ -52,11 +52,12 @@ def test_broken_rows_of_csv_cost_their_own_row(tmp_path):
 def test_a_line_of_a_table_that_is_too_long_costs_its_own_row(tmp_path, monkeypatch, kind):
     monkeypatch.setattr(tables, "LONGEST_LINE", 40)
     path = tmp_path / "in.csv"
-    path.write_text("text\na\n" + "x" * 100 + "\nb\n")
+    path.write_text("text\na\n" + "x" * 100 + '\nb\n"c\n' + "y" * 100 + "\nd\n")
     fields, errors, lines = fields_and_errors(path, kind)
-    assert fields == [{"text": "a"}, {}, {"text": "b"}]
-    assert lines == [2, 3, 4]
+    assert fields == [{"text": "a"}, {}, {"text": "b"}, {}, {"text": "d"}]
+    assert lines == [2, 3, 4, 5, 7]
     assert errors[1] == f"{path}:3: the line is longer than 16 MB; is this a text file?"
+    assert errors[3] == f"{path}:5: the line is longer than 16 MB; is this a text file?"
     path.write_text("x" * 100)
     with pytest.raises(TaskError, match=":1: the line is longer"):
         fields_and_errors(path, kind)

@@ -237,12 +237,18 @@ def _csv_rows(path: Path, handle: BinaryIO, kind: str) -> Iterator[_CsvRow]:
             cells = next(reader)
         except StopIteration:
             return
+        except _TooLongError:
+            yield line, [], f"{place(path, line)}: the line is longer than 16 MB; is this a text file?"
         except csv.Error as exc:
             problem = f"not valid CSV ({one_line(exc)}); check the quotes, double those inside"
             yield line, [], lines.problem or f"{place(path, line)}: {problem}"
         else:
-            if cells or lines.problem:
+            if cells:
                 yield line, cells, lines.problem
+
+
+class _TooLongError(Exception):
+    """A line that is not held in memory: the CSV reader forgets the row and goes on with the next line."""
 
 
 class _CsvLines:
@@ -254,12 +260,14 @@ class _CsvLines:
 
     def __call__(self, line: tuple[int, int, bytes | None]) -> str:
         self.number, _, raw = line
+        if raw is None:
+            raise _TooLongError
         try:
             return _decoded(self.path, *line)
         except TaskError as error:
             # Carried through the reader, so that it costs its own row and no other.
             self.problem = self.problem or str(error)
-            return "\n" if raw is None else raw.decode("utf-8", "surrogateescape")
+            return raw.decode("utf-8", "surrogateescape")
 
 
 def table_header(where: str, cells: list[str], columns: Sequence[str]) -> list[str]:
