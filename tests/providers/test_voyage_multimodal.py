@@ -119,7 +119,8 @@ async def test_images_are_packed_and_order_is_kept(server: ProviderServer, image
     np.testing.assert_array_equal(vectors[:-1], np.concatenate([*alone, alone[0]]))
     assert sorted(sizes(server), reverse=True) == [4, 4, 4]
     assert (server.billed(PATH), server.images(PATH)) == (3, 11)
-    assert {"content": [{"type": "text", "text": "."}]} in server.seen[-1].body["inputs"], "nothing is empty"
+    sent_inputs = [entry for seen in server.seen for entry in seen.body["inputs"]]
+    assert {"content": [{"type": "text", "text": "."}]} in sent_inputs, "nothing is empty"
 
 
 async def test_a_image_is_a_document_and_the_wording_of_a_class_a_query(
