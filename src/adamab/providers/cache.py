@@ -73,6 +73,7 @@ class CacheFile(SqliteFile):
         super().__init__(default_path() if path is None else Path(path).expanduser(), timeout)
         self.strict = strict
         self._warned = False
+        self._checked = not strict  # whether damage would have been seen before the first write
 
     @property
     def size(self) -> int:
@@ -112,6 +113,7 @@ class CacheFile(SqliteFile):
                 self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self._create_private()
             with contextlib.closing(self._connect("mode=rw")) as db, db:
+                self._check_whole(db)
                 if not self._is_initialised(db):
                     self._create_tables(db, f"PRAGMA application_id = {self.application_id}; {_SCHEMA}")
                 self._use_write_ahead_log(db)
@@ -132,6 +134,14 @@ class CacheFile(SqliteFile):
             if not self._warned:
                 self._warned = True
                 warnings.warn(f"{trouble}; going on without storing", RuntimeWarning, stacklevel=3)
+
+    def _check_whole(self, db: sqlite3.Connection) -> None:
+        """Refuse to add to a damaged file of paid vectors: what can be rescued from it is left as it is."""
+        if not self._checked:
+            (state,) = db.execute("PRAGMA quick_check(1)").fetchone()
+            if state != "ok":
+                raise sqlite3.DatabaseError(state)  # without SQLite's own code it counts as damage
+            self._checked = True
 
     def remove(self) -> None:
         """Delete a damaged file, unless it may be something else than a cache."""
