@@ -32,12 +32,22 @@ class Bar:
         """So much more is done."""
 
     def phase(self, description: str, total: int | None = None) -> None:
-        """Something else begins."""
+        """Something else begins.
+
+        Args:
+            description: what begins, shown beside the bar.
+            total: how many steps it has; None if that is not known.
+        """
 
 
 @contextmanager
 def progress(description: str, *, quiet: bool = False) -> Iterator[Bar]:
-    """A bar while there is a person to see it, on stderr or in the notebook; nothing is left of it."""
+    """A bar while there is a person to see it, on stderr or in the notebook; nothing is left of it.
+
+    Args:
+        description: what is being done, shown beside the bar until its next phase.
+        quiet: show nothing, whoever is there.
+    """
     # Whether IPython runs here with a front end that shows HTML; it is not imported to find out.
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if not quiet and getattr(shell, "kernel", None) is not None:

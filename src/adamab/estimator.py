@@ -369,7 +369,16 @@ class ADAMABClassifier(LabelsMixin, PersistenceMixin):
         *,
         descriptions: Mapping[Any, str] | None = None,
     ) -> Self:
-        """Fit on texts or paths and their labels; `descriptions` says what a label means, in a sentence."""
+        """Fit on samples and their labels.
+
+        Args:
+            X: texts, or paths of images.
+            y: the label of each; strings or numbers, if the classifier is to be saved.
+            descriptions: what a label means, in a sentence; labels may be left out.
+
+        Returns:
+            The estimator itself.
+        """
         with torch_required():
             from adamab.run.fit import build_classifier, resume_run
             from adamab.run.settings import FitSettings, set_up
@@ -427,6 +436,14 @@ class ADAMABClassifier(LabelsMixin, PersistenceMixin):
         """Know one more label at once, by what it means, by examples, or better by both; nothing is trained.
 
         It comes last in `classes_`. A fit with its examples among the others' knows it better.
+
+        Args:
+            name: the new label, of the type of the others.
+            description: what it means, in a sentence.
+            examples: its samples, as `fit` takes them; may be empty where there is a description.
+
+        Returns:
+            The estimator itself.
         """
         model = self._inference()
         label = new_label(name, self.classes_)
@@ -475,8 +492,12 @@ class ADAMABClassifier(LabelsMixin, PersistenceMixin):
 def load(directory: str | PathLike[str], *, embedder: str | Embedder | None = None) -> ADAMABClassifier:
     """A saved classifier as an estimator that predicts.
 
-    The embedder that the model remembers is opened, or the one given; if it is not the one that the
-    model was fitted with, `FingerprintError` says so now rather than at the first wrong prediction.
+    If the embedder is not the one that the model was fitted with, `FingerprintError` says so now rather
+    than at the first wrong prediction.
+
+    Args:
+        directory: where `save` wrote the classifier, or a run.
+        embedder: another name for the embedder, or the object itself; None opens the one remembered.
     """
     return ADAMABClassifier._opened(directory, embedder)
 
@@ -523,8 +544,16 @@ class EmbeddingCalibrator(LabelsMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike, *, class_vectors: ArrayLike | None = None) -> Self:
-        """Fit on vectors (n, d) and labels; `class_vectors` (K, d), in the order of the sorted labels,
-        are embedded descriptions, if there are any."""
+        """Fit on vectors and their labels.
+
+        Args:
+            X: (n, d) vectors of the samples.
+            y: (n,) the label of each.
+            class_vectors: (K, d) embedded descriptions, in the order of the sorted labels, if there are any.
+
+        Returns:
+            The estimator itself.
+        """
         with torch_required():
             from adamab.run.fit import fit_vectors
         vectors, labels = validate_data(self, X, y, dtype=np.float32)
@@ -561,9 +590,15 @@ class EmbeddingCalibrator(LabelsMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def add_class(self, label: Any, X: ArrayLike, *, class_vector: ArrayLike | None = None) -> Self:
-        """Know one more label at once, by vectors (n, d) of its samples; nothing is trained.
+        """Know one more label at once, by vectors of its samples; nothing is trained.
 
-        Where `fit` had `class_vectors`, a vector (d,) of the new description is needed as well.
+        Args:
+            label: the new label, of the type of the others.
+            X: (n, d) vectors of its samples.
+            class_vector: (d,) its embedded description, needed where `fit` had `class_vectors`.
+
+        Returns:
+            The estimator itself.
         """
         check_is_fitted(self)
         vectors = validate_data(self, X, dtype=np.float32, reset=False)

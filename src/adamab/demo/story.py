@@ -237,7 +237,13 @@ class Summary:
         return [row for row in self.rows if row.synthetic in (0, self.most)]
 
     def row(self, method: str, policy: str, synthetic: int) -> Row:
-        """One row; KeyError if there is none."""
+        """One row; KeyError if there is none.
+
+        Args:
+            method: what was fitted, such as `RECIPE`.
+            policy: what chose the synthetic samples; `none` where there are only given ones.
+            synthetic: how many of them there are.
+        """
         return {(r.method, r.policy, r.synthetic): r for r in self.rows}[method, policy, synthetic]
 
     def to_json(self) -> dict[str, Any]:

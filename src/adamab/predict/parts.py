@@ -266,7 +266,12 @@ class PartsFolder:
         return [self.part(*numbers) for numbers in self.finished()]
 
     def part(self, source: int, number: int) -> Path:
-        """The names sort as the rows do."""
+        """Where a part is or will be. The names sort as the rows do.
+
+        Args:
+            source: number of the source.
+            number: of the part in it.
+        """
         return self.path / f"part-{source:05d}-{number:06d}.{self._kind}"
 
     def write(self, source: int, number: int, content: Any, errors: int = 0) -> None:
@@ -291,7 +296,12 @@ class PartsFolder:
         self._replace(self.part(source, number), put)
 
     def status(self, source: int, number: int) -> Status:
-        """Of a part that is there."""
+        """How many rows and errors a part has that is there.
+
+        Args:
+            source: number of the source.
+            number: of the part in it.
+        """
         path = self.part(source, number)
         if self._kind != PARQUET:
             return Status(source, number, sum(1 for _ in read_rows(path)), 0)

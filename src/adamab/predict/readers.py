@@ -104,7 +104,12 @@ class Part:
     content: Any
 
     def rows(self, source: Source, names: Collection[str] | None = None) -> list[Row]:
-        """The rows, those of a table with these columns only."""
+        """The rows, those of a table with some columns only.
+
+        Args:
+            source: where the part comes from; rows name it in messages.
+            names: the columns to keep; None keeps all.
+        """
         if isinstance(self.content, list):
             return self.content
         table = self.content

@@ -219,7 +219,12 @@ class Columns:
 
     @classmethod
     def of_texts(cls, names: Iterable[str], *, spill: bool = False) -> Columns:
-        """Fields that are all strings."""
+        """Fields that are all strings.
+
+        Args:
+            names: what they are called.
+            spill: whether rows may have other fields, which then go into `other_fields`.
+        """
         return cls(dict.fromkeys(names, "string"), spill)
 
     def arrays(self, rows: Sequence[Mapping[str, object] | None]) -> dict[str, Any]:
@@ -249,7 +254,7 @@ def answer_arrays(options: PredictOptions, answers: Sequence[Mapping[str, Any]])
     """Our columns of Parquet, in order.
 
     Args:
-        asked: what was asked for.
+        options: what was asked for.
         answers: our fields of each row.
 
     Returns:

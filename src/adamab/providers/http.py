@@ -71,7 +71,12 @@ class Pace:
         self._lock = threading.Lock()
 
     def claim(self, amount: float = 1.0, now: float | None = None) -> Claim:
-        """The earliest start of something that takes `amount`; more than a minute's worth takes all of it."""
+        """The earliest start of something that takes `amount`; more than a minute's worth takes all of it.
+
+        Args:
+            amount: requests or tokens, whichever `per_minute` counts.
+            now: seconds of the monotonic clock; None reads it.
+        """
         amount = min(amount, self.per_minute)
         with self._lock:
             start = time.monotonic() if now is None else now
@@ -196,6 +201,11 @@ _BASE_URL = {"openai": "OPENAI_BASE_URL"}
 def service_of(name: str, *, base_url: str | None = None, key_env: str | None = None) -> Service:
     """The provider's own service, or another server that speaks its protocol.
 
+    Args:
+        name: the provider, such as `openai`.
+        base_url: the other server; None means the provider's own, unless the environment names another.
+        key_env: the environment variable that holds the key, never the key itself; the provider's if None.
+
     Example:
         >>> service_of("openai", base_url="http://localhost:11434/v1").place
         'localhost:11434/v1'
@@ -247,7 +257,12 @@ def _number(name: str, value: str | float) -> float:
 
 
 def checked_url(name: str, url: str) -> str:
-    """`url` without a slash at its end, if it can be a server's; its parts are never quoted."""
+    """`url` without a slash at its end, if it can be a server's; its parts are never quoted.
+
+    Args:
+        name: the provider, for messages.
+        url: as the user wrote it.
+    """
     with suppress(ValueError):
         parts = urlsplit(url.strip())
         if "@" in parts.netloc:
@@ -530,8 +545,11 @@ class ApiClient:
     ) -> Any:
         """The JSON that the service answers, after `keep` has stored it.
 
-        `usage` reads the tokens from the answer. ValueError, LookupError, TypeError and AttributeError
-        of `keep` mean that the answer has the wrong shape; the call is then repeated, a few times.
+        Args:
+            call: the request; it is repeated while the service gives no usable answer, as the limits allow.
+            usage: reads the tokens from the answer; None where it does not tell them.
+            keep: stores the answer. If it raises ValueError, LookupError, TypeError or AttributeError, the
+                answer has the wrong shape, and the call is repeated a few times.
         """
         unusable = garbled = 0
         for attempt in range(self.limits.retries + 1):

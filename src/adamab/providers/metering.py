@@ -256,6 +256,10 @@ def check_prices(
 def usd(nano: int, rounding: str = ROUND_HALF_UP) -> str:
     """Billionths of a dollar for people: cents from one dollar on, else three digits that count.
 
+    Args:
+        nano: the billionths.
+        rounding: one of the `decimal` module's; what is left is better rounded down, a cost up.
+
     >>> [usd(nano) for nano in (0, 250, 12_345_678, 500_000_000, 1_234_567_890_000)]
     ['0.00 usd', '0.00000025 usd', '0.0123 usd', '0.50 usd', '1,234.57 usd']
     """
@@ -571,7 +575,12 @@ class CallContext:
         return {} if self.ledger is None else self.ledger.by_class()
 
     def plan(self, rounds: int, *, embedding: bool) -> None:
-        """Keep what the rounds to come will need out of reach of calls that run ahead."""
+        """Keep what the rounds to come will need out of reach of calls that run ahead.
+
+        Args:
+            rounds: how many are to come.
+            embedding: whether each of them also calls an embedder behind an API.
+        """
         if self.ledger is not None:
             self.ledger.plan(rounds, ("generate", "embed") if embedding else ("generate",))
 

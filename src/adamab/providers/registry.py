@@ -267,6 +267,10 @@ def keeping_vectors(embedder: Embedder, file: Path) -> Embedder:
 def embedder_name(spec: str, long_texts: str | None) -> str:
     """The one string under which `open_embedder` finds the same embedder again.
 
+    Args:
+        spec: the embedder, as the user named it.
+        long_texts: what becomes of texts that are too long for the model; None leaves that to the spec.
+
     Example:
         >>> embedder_name("local", "average"), embedder_name("local", None)
         ('local?long_texts=average', 'local')

@@ -68,7 +68,13 @@ def check_public(classifier: Classifier) -> None:
 
 
 def write_folder(classifier: Classifier, folder: Path, card: str) -> None:
-    """Write a model into `folder`, and its card unless somebody else's is there."""
+    """Write a model and its card.
+
+    Args:
+        classifier: The model.
+        folder: Where the files go; a model that is there is replaced.
+        card: The card's text; a card that somebody else wrote stays as it is.
+    """
     save(classifier, folder)
     if (folder / CARD).is_file() and not is_ours(folder / CARD):
         return
@@ -109,7 +115,20 @@ def push(
     create_pr: bool | None = None,
     commit_message: str = "Add a model of adamab",
 ) -> str:
-    """Upload a model and its card; returns the commit's address."""
+    """Upload a model and its card.
+
+    Args:
+        folder: What `write_folder` wrote; other files in it stay here.
+        repo_id: The model's name on the Hub; the repository is made if there is none.
+        token: Of the Hub; None takes the one that this machine is logged in with.
+        private: Whether a new repository is private; None leaves that to the Hub.
+        branch: Where the commit goes; the main branch if None.
+        create_pr: Open a pull request instead of committing to the branch.
+        commit_message: The first line of the commit.
+
+    Returns:
+        The commit's address.
+    """
     api = _hub("huggingface_hub, which uploads to the Hub,").HfApi(token=token)
     with _one_line(repo_id, "cannot be written to"):
         repo = api.create_repo(repo_id, private=private, exist_ok=True).repo_id

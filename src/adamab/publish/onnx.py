@@ -126,6 +126,11 @@ def metadata(classifier: Classifier) -> dict[str, Any]:
 def check_onnx(classifier: Classifier, folder: Path, rows: Rows) -> tuple[str, float | None]:
     """Compare the written file with NumPy; a `RunError` if they differ.
 
+    Args:
+        classifier: What the file was written from.
+        folder: Where the file is.
+        rows: What both compute probabilities of.
+
     Returns:
         What was checked, and the largest difference of a probability, None if nothing was run.
     """
@@ -154,7 +159,13 @@ def check_onnx(classifier: Classifier, folder: Path, rows: Rows) -> tuple[str, f
 
 
 def check_rows(classifier: Classifier, run: Path, embedder: str | None) -> Rows:
-    """Random rows, and the classes' names if an embedder of this machine knows them: no API is called."""
+    """Random rows, and the classes' names if an embedder of this machine knows them: no API is called.
+
+    Args:
+        classifier: The model to check.
+        run: Where it is saved, with the name of its embedder.
+        embedder: To use instead of that one; if it cannot be opened, that is an error.
+    """
     random = random_rows(classifier)
     try:
         inference = Inference.open(run, embedder)

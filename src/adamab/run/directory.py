@@ -314,6 +314,10 @@ def check_place(path: Path, *, overwrite: bool = False) -> None:
     """Refuse a place where a run can be neither begun nor resumed, before time is spent on it.
 
     Only a directory that holds a run and nothing else is ever taken over.
+
+    Args:
+        path: where the run is to be.
+        overwrite: whether it starts over, so that a run that cannot be resumed is no obstacle.
     """
     if is_url(path):
         raise RunError(f"{place(path)}: is a web address; name a directory of this machine for the run")
@@ -384,7 +388,14 @@ def read_summary(path: Path) -> dict[str, Any]:
 
 
 def write_results(path: Path, task: Task, result: FitResult, summary: Mapping[str, Any]) -> None:
-    """Write all results, each file as a whole."""
+    """Write all results, each file as a whole.
+
+    Args:
+        path: the run's directory.
+        task: has the texts of the samples that were held out.
+        result: the classifier and what happened on the way to it.
+        summary: the contents of `fit.json`.
+    """
     from scipy.special import softmax
 
     from adamab.model import save

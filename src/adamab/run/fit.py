@@ -330,10 +330,18 @@ def resume_run(
     on_start: Callable[[JournalRunLog], None] = lambda session: None,
     on_round: OnRound | None = None,
 ) -> dict[str, Any]:
-    """Fit into the settings' run directory and return the contents of its `fit.json`.
+    """Fit into the settings' run directory.
 
-    A run that is there already is resumed: nothing that was bought is bought again. When `stop` is set,
-    the fit ends after the calls that are on their way.
+    A run that is there already is resumed: nothing that was bought is bought again.
+
+    Args:
+        setup: the task and what its settings name, opened.
+        stop: when it is set, the fit ends after the calls that are on their way.
+        on_start: called when the directory is locked and its journal read, before anything is fitted.
+        on_round: called with each record as it happens.
+
+    Returns:
+        The contents of the run's `fit.json`.
     """
     started = time.perf_counter()
     task, settings, path = setup.task, setup.settings, setup.settings.run_dir

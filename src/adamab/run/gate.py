@@ -120,10 +120,16 @@ class Gate:
     def texts(
         self, batch: Sequence[str], present: Container[str], *, given: Sequence[str] = ()
     ) -> tuple[list[str], list[tuple[str, Reason]]]:
-        """What passes of a batch, and what does not and why; `present` holds normalised texts.
+        """What passes of a batch, and what does not and why.
 
-        `given` are the class's given samples: where one of them reads like a refusal, the class is
-        about refusals and they may enter.
+        Args:
+            batch: texts that were generated for one class.
+            present: the texts that the set has already, normalised.
+            given: the class's given samples: where one of them reads like a refusal, the class is about
+                refusals and they may enter.
+
+        Returns:
+            The texts that pass, and the others, each with the reason.
         """
         refusals_enter = any(is_refusal(text) for text in given)
         passed: dict[str, str] = {}
@@ -167,9 +173,15 @@ class Gate:
         return passed
 
     def consistent(self, scores: NDArray[np.floating], class_index: int) -> Mask:
-        """(m,) whether fewer than `recipe.max_label_rank` classes score higher; `scores` is (m, K).
+        """Whether fewer than `recipe.max_label_rank` classes score higher than a candidate's own.
 
-        Logits or probabilities; classes of equal score do not stand in each other's way.
+        Args:
+            scores: (m, K) logits or probabilities of the candidates; classes of equal score do not stand in
+                each other's way.
+            class_index: the class that they were generated for.
+
+        Returns:
+            (m,) which candidates are consistent.
         """
         own = scores[:, class_index, None]
         higher = ~(scores <= own)  # this way round NaN is consistent with nothing
@@ -213,6 +225,12 @@ def diversity(
     n_classes: int,
 ) -> list[Diversity]:
     """The figure of each class. A vector of zeros has no direction and counts as no sample.
+
+    Args:
+        pooled: vectors of all samples.
+        class_index: the class of each.
+        given: whether it was given; the others are synthetic.
+        n_classes: how many classes there are, with or without samples.
 
     Example:
         >>> x = np.array([[1, 0], [0, 1], [1, 0]], dtype=np.float32)

@@ -37,10 +37,21 @@ class BatchLog(Protocol):
     """Where whole batches are written down as they arrive."""
 
     def batch(self, class_name: str, number: int) -> Batch | None:
-        """A batch that arrived before, perhaps in an earlier process."""
+        """A batch that arrived before, perhaps in an earlier process.
+
+        Args:
+            class_name: the class that it was generated for.
+            number: of the batch among those of its class, from 0.
+        """
 
     def put_batch(self, class_name: str, number: int, batch: Batch) -> None:
-        """Write a batch down; returns when it is safe."""
+        """Write a batch down; returns when it is safe.
+
+        Args:
+            class_name: the class that it was generated for.
+            number: of the batch among those of its class, from 0.
+            batch: as the generator answered it.
+        """
 
 
 @dataclass
@@ -91,10 +102,12 @@ class BatchPrefetcher(AbstractContextManager["BatchPrefetcher", None]):
         return run_sync(self._take(class_index))
 
     def ahead(self, classes: Sequence[int], limit: int, *, wanted: int | None = None) -> None:
-        """Fetch for the classes that will likely be chosen next, in this order.
+        """Fetch for the classes that will likely be chosen next.
 
-        At most `limit` batches are then waiting or on their way, besides the one that `take` will be
-        called for next: that of class `wanted`, which is begun first.
+        Args:
+            classes: those classes, the likeliest first; one may come several times.
+            limit: how many batches may be waiting or on their way, besides the one for `wanted`.
+            wanted: the class that `take` will be called for next, whose batch is begun first.
         """
         run_sync(self._ahead(classes, limit, wanted))
 

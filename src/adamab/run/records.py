@@ -36,7 +36,13 @@ class ClassScores:
 
     @classmethod
     def of_choice(cls, counts: NDArray[np.int64], choice: Choice | None, *, all_scores: bool) -> ClassScores:
-        """What the policy's arrays (K,) say; without `all_scores` the best classes and the chosen one."""
+        """What a policy's arrays (K,) say.
+
+        Args:
+            counts: samples of each class when it chose.
+            choice: what it chose, and by which scores; None in a round that generates nothing.
+            all_scores: keep the scores of all classes, not only of the best ones and the chosen one.
+        """
         if choice is None or choice.score is None or choice.bonus is None or choice.exact is None:
             return cls(counts.tolist())
         place = np.flatnonzero(counts > 0)  # a class without samples has NaN for a score

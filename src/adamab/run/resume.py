@@ -114,7 +114,12 @@ class ResumeState:
         return {outcome.record.chosen: outcome for outcome in rounds if outcome.record.chosen is not None}
 
     def entering(self, outcome: RoundOutcome, present: Container[str]) -> list[str]:
-        """What people and the gate let in, of a round of an earlier segment."""
+        """What people and the gate let in, of a round of an earlier segment.
+
+        Args:
+            outcome: how that round ended.
+            present: the texts that the set has already, normalised.
+        """
         texts = [text for text in outcome.texts if normalised_text(text) not in self.dropped]
         overruled = {
             normalised_text(text): text
@@ -128,6 +133,12 @@ def save_checkpoint(directory: Path, state: Checkpoint, outcome: RoundOutcome, s
     """Write the state after a round; a process that is killed meanwhile leaves the one before.
 
     Where it cannot be written, the run goes on: all that is lost is time.
+
+    Args:
+        directory: the run's directory.
+        state: the model and the random numbers after the round.
+        outcome: how the round ended; the checkpoint counts only for a journal that has it.
+        segment: number of the run's segment that the round belongs to.
     """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
@@ -155,6 +166,11 @@ def load_checkpoint(directory: Path, segment: int, rounds: Sequence[RoundOutcome
 
     None where it is damaged, of another run, or of a round that was lost with the power: replay does
     without, a checkpoint only saves time.
+
+    Args:
+        directory: the run's directory.
+        segment: number of the segment that is resumed.
+        rounds: those of the segment that the journal has.
     """
     from safetensors import SafetensorError, safe_open
 

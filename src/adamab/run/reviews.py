@@ -32,7 +32,13 @@ class Reviews:
         self.path = directory / REVIEWS
 
     def add(self, text: str, class_name: str, verdict: Review) -> None:
-        """Write a verdict down; returns when it is on the disk."""
+        """Write a verdict down; returns when it is on the disk.
+
+        Args:
+            text: the sample that was looked at.
+            class_name: the class that it was generated for.
+            verdict: what is to become of it; the last one of a text counts.
+        """
         row = {"at": round(time.time(), 3), "label": class_name, "text": text, "verdict": verdict}
         line = (json.dumps(row) + "\n").encode()  # ASCII: a line stays a line whatever the text holds
         try:
@@ -86,7 +92,13 @@ class ReviewChanges:
     def of(
         cls, segments: Sequence[Event], outcomes: Sequence[RoundOutcome], reviews: Mapping[str, str]
     ) -> ReviewChanges:
-        """From the journal and the last review of each text."""
+        """What people decided since the last segment began.
+
+        Args:
+            segments: the journal's events that began one; none in a run that starts over.
+            outcomes: how the run's rounds ended.
+            reviews: normalised text -> the last verdict on it.
+        """
         out, overruled = decided(segments)
         present = {normalised_text(text) for outcome in outcomes for text in outcome.texts}
         reasons: dict[str, set[str]] = {}  # why the gate kept a text out, where people may overrule it

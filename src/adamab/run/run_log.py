@@ -196,7 +196,13 @@ class Journal(SqliteFile, contextlib.AbstractContextManager["Journal", None]):
             db.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
 
     def rows(self, table: str, where: str = "", values: Sequence[Any] = ()) -> Iterator[Event]:
-        """Rows, each checked against its checksum."""
+        """Rows, each checked against its checksum.
+
+        Args:
+            table: `events`, `replies` or `batches`.
+            where: SQL that follows the table's name, such as a condition or an order.
+            values: for the question marks in it.
+        """
         with self._database() as db:
             rows = db.execute(f"{_SELECT[table]} {where}", tuple(values)).fetchall()
         for number, at, data, crc, blob, *keys in rows:
@@ -208,7 +214,13 @@ class Journal(SqliteFile, contextlib.AbstractContextManager["Journal", None]):
             yield Event(number, at, keys[0], content, blob)
 
     def note(self, kind: str, data: dict[str, Any], *, durable: bool = False) -> None:
-        """Add an event."""
+        """Add an event.
+
+        Args:
+            kind: what happened, such as `ROUND`.
+            data: the rest of it, as JSON has it.
+            durable: return only when it is on the disk; otherwise a power failure may lose it.
+        """
         self._append("events", {"kind": kind}, data, durable=durable)
 
     def events(self, *kinds: str, after: int = 0) -> Iterator[Event]:

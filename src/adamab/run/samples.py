@@ -104,7 +104,14 @@ class TrainingSet:
         given: bool,
         texts: Sequence[str] = (),
     ) -> None:
-        """Append samples, with their texts if the set has some."""
+        """Append samples.
+
+        Args:
+            class_index: the class of each.
+            views: their vectors by view, rows in the same order.
+            given: whether the user gave them; otherwise they are synthetic.
+            texts: their texts, where the set has texts.
+        """
         if self.has_texts:
             self.texts += texts
             self.keys.update(normalised_text(text) for text in texts)

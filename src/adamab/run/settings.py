@@ -230,7 +230,13 @@ def within_budget(recipe: Recipe, budget: Budget) -> Recipe:
 
 
 def store_settings(journal: Journal, run_dir: Path, settings: FitSettings) -> None:
-    """Write down how the run was started, unless that is there already; see `stored_settings`."""
+    """Write down how the run was started, unless that is there already; see `stored_settings`.
+
+    Args:
+        journal: the run's journal.
+        run_dir: the run's directory; the way from there to the working directory is kept as well.
+        settings: what is written; embedders and generators only where they have a name to open them by.
+    """
     embedder, generator, holdout = settings.embedder, settings.generator, settings.holdout
     data = {
         # Objects have no name to open them by, but for an embedder that was given one.

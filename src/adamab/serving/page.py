@@ -63,7 +63,12 @@ class ReviewRequest(BaseModel):
 
 
 def page_router(reader: RunReader, service: Service) -> APIRouter:
-    """The page at `/`, its files, and what it asks for under `/v1/run` and `/v1/explain`."""
+    """The page at `/`, its files, and what it asks for under `/v1/run` and `/v1/explain`.
+
+    Args:
+        reader: The run that the page shows.
+        service: Has the model whose answers it explains.
+    """
     router = APIRouter(include_in_schema=False)
 
     @router.get("/web/{name}")

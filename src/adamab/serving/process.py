@@ -67,7 +67,14 @@ def address_of(bound: socket.socket) -> str:
 def server_of(
     app: FastAPI, limits: Limits, *, ready: Callable[[], None], log: Callable[[str], None]
 ) -> uvicorn.Server:
-    """Its `run` serves until a signal says to stop; `ready` is called when requests are accepted."""
+    """A server that runs until a signal says to stop.
+
+    Args:
+        app: What answers the requests.
+        limits: How many connections it takes, and how long answers have when it stops.
+        ready: Called when requests are accepted.
+        log: Takes lines for whoever runs the server.
+    """
     config = uvicorn.Config(
         app,
         http="h11",

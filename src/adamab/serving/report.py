@@ -43,7 +43,16 @@ class Written:
 
 
 def write_report(run: Path, file: Path, *, samples: bool = True) -> Written:
-    """Write the report of a run; only an earlier report of the same run is ever replaced."""
+    """Write the report of a run; only an earlier report of the same run is ever replaced.
+
+    Args:
+        run: The run's directory.
+        file: The HTML file to write.
+        samples: Whether it shows texts and images; False for readers who may not see them.
+
+    Returns:
+        What was written.
+    """
     with RunReader(run) as reader:
         _check_place(file, run, _run_name(reader))
     page = report_html(run, samples=samples).encode()
@@ -59,7 +68,12 @@ def write_report(run: Path, file: Path, *, samples: bool = True) -> Written:
 
 
 def report_html(run: Path, *, samples: bool = True) -> str:
-    """The report as text."""
+    """The report as text.
+
+    Args:
+        run: The run's directory.
+        samples: Whether it shows texts and images, as in `write_report`.
+    """
     from jinja2 import Environment, PackageLoader, StrictUndefined, TemplateError
 
     environment = Environment(

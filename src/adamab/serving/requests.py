@@ -176,7 +176,13 @@ class Metrics:
         self.reloads = Counter("adamab_reloads", "Reloads of the model", ["outcome"], registry=registry)
 
     def request(self, path: str, status: int, seconds: float) -> None:
-        """A request was answered; `path` is the route's, so that nobody can make up new ones."""
+        """A request was answered.
+
+        Args:
+            path: The route's, not the one that was asked for, so that nobody can make up new ones.
+            status: The answer's HTTP status.
+            seconds: From the request's arrival to the end of the answer.
+        """
         self._requests.labels(path, status).inc()
         self._seconds.labels(path).observe(seconds)
 
@@ -202,7 +208,13 @@ class Access:
         return f"Access(hosts={self.hosts}, token={'set' if self.token else 'none'})"  # it is a secret
 
     def check(self, method: str, path: str, headers: dict[bytes, bytes]) -> None:
-        """Raises `Refused`."""
+        """Refuse whoever may not ask; raises `Refused`.
+
+        Args:
+            method: Of the request; one that only reads may come from a page of another site.
+            path: Of the request; `open_paths` need no token.
+            headers: Of the request, their names in lower case.
+        """
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if self.hosts is not None and without_port(host) not in self.hosts:
             # A web page whose name was made to point here would otherwise read what a browser may reach.

@@ -98,7 +98,13 @@ class ServerState:
                 self.images.discard(rows)
 
     async def answer(self, rows: Sequence[Row], options: PredictOptions, receive: Receive) -> bytes:
-        """The answer's JSON; a question whose client has gone or waited too long is withdrawn."""
+        """The answer's JSON; a question whose client has gone or waited too long is withdrawn.
+
+        Args:
+            rows: What is to be classified.
+            options: What is asked of each of them.
+            receive: The request's channel, which tells when its client has gone.
+        """
         assert self._batcher is not None
         job = self._batcher.submit(rows, options)
         gone = asyncio.ensure_future(_disconnected(receive))

@@ -315,7 +315,15 @@ class Service:
             yield number, answer_json(model.name, model.classes, answers, notes)
 
     def failure(self, model: Model, error: Exception) -> Exception:
-        """What the client gets: paths, hosts and keys are for the log."""
+        """What the client gets: paths, hosts and keys are for the log.
+
+        Args:
+            model: The one that was asked.
+            error: What it raised.
+
+        Returns:
+            The exception to answer with.
+        """
         if not isinstance(error, AdamabError):
             return error
         if model.inference.embedder is not None and not model.inference.embedder.cacheable:

@@ -46,7 +46,13 @@ class Sample:
 
     @classmethod
     def of_image(cls, image: Image, class_name: str, *, id: str | None = None) -> Sample:
-        """A given image."""
+        """A given image.
+
+        Args:
+            image: its text is then its reference.
+            class_name: the class that it is an example of; empty where that is unknown.
+            id: what precomputed vectors are looked up by.
+        """
         return cls(image.reference, class_name, id=id, image=image)
 
     def __str__(self) -> str:

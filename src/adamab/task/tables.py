@@ -165,7 +165,12 @@ def scan_rows(path: Path, handle: BinaryIO, kind: str, columns: Sequence[str] = 
 
 
 def json_object(where: str, line: str) -> dict[str, object]:
-    """The object that a line of JSONL holds."""
+    """The object that a line of JSONL holds.
+
+    Args:
+        where: `file:line`, for messages.
+        line: its text.
+    """
     try:
         value = json.loads(line, object_pairs_hook=_unique, parse_constant=_no_constant)
     except TaskError as exc:
@@ -271,7 +276,13 @@ class _CsvLines:
 
 
 def table_header(where: str, cells: list[str], columns: Sequence[str]) -> list[str]:
-    """The names of a table's columns, one of `columns` among them."""
+    """The names of a table's columns.
+
+    Args:
+        where: `file:line` of the header, for messages.
+        cells: its cells as they were read.
+        columns: names of which the header must have at least one.
+    """
     header = [cell.strip() for cell in cells]
     if not set(columns) & set(header):
         raise TaskError(
@@ -337,7 +348,13 @@ def placed_samples(path: Path, class_names: Collection[str] | None) -> Iterator[
 
 
 def unknown_class(where: str, class_name: str, known: Collection[str]) -> TaskError:
-    """The error for an example of a class that the task does not list."""
+    """The error for an example of a class that the task does not list.
+
+    Args:
+        where: the example's place, for the message.
+        class_name: the class that it names.
+        known: the task's classes; one that is spelled alike is suggested.
+    """
     return TaskError(
         f"{where}: example of unknown class {short(class_name)}; {suggestion(class_name, known)}"
     )

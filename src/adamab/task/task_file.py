@@ -237,7 +237,12 @@ class Node:
         return place(self.path, self.line)
 
     def text(self, what: str, *, stripped: bool = True) -> str:
-        """The node as a text that is not empty, or as it stands."""
+        """The node as a text.
+
+        Args:
+            what: what the text is, for messages.
+            stripped: refuse an empty text and drop white space around it; else the text comes as it stands.
+        """
         if self.kind == "null" or not isinstance(self.value, str):
             self.refuse(what, "fill it in or remove it" if self.kind == "null" else "write a text")
         if self.kind != "text":
@@ -250,7 +255,13 @@ class Node:
         return self.value if isinstance(self.value, list) else self.refuse(what, "write a list")
 
     def fields(self, what: str, allowed: Collection[str] | None = None, noun: str = "") -> dict[str, Node]:
-        """The node as a mapping, of `allowed` keys only, which messages call `noun`."""
+        """The node as a mapping.
+
+        Args:
+            what: what the mapping is, for messages.
+            allowed: the keys that it may have; None allows any.
+            noun: what messages call a key.
+        """
         if not isinstance(self.value, dict):
             self.refuse(what, "write a mapping")
         for key, node in self.value.items():
@@ -259,7 +270,12 @@ class Node:
         return self.value
 
     def refuse(self, what: str, remedy: str) -> NoReturn:
-        """Say what the node is and what it should be."""
+        """Say what the node is and what it should be.
+
+        Args:
+            what: what should stand there, for the message.
+            remedy: what the user is to do, which ends the message.
+        """
         kind = "empty" if self.kind == "null" else f"a {self.kind}"
         raise TaskError(f"{self.place}: {what} is {kind}; {remedy}")
 

@@ -106,7 +106,12 @@ class NewSamples:
         return len(self.texts) - before
 
     def batch(self, *, closed: str | None = None, refused: bool = False) -> Batch:
-        """What the generator answers."""
+        """What the generator answers.
+
+        Args:
+            closed: why the class can give no more; None if it can.
+            refused: whether the generator declined to write some of it.
+        """
         return Batch(tuple(self.texts), closed=closed, refused=refused, rejected=dict(self.rejected))
 
 

@@ -101,7 +101,15 @@ class LearnedDialect:
     async def ask(
         self, body_of: Callable[[Dialect], dict[str, Any]], send: Callable[[dict[str, Any]], Awaitable[Any]]
     ) -> Any:
-        """The answer to `body_of(dialect)` in the first dialect in which `send` is understood."""
+        """The answer to a request in the first dialect that the server understands.
+
+        Args:
+            body_of: writes the request in a dialect.
+            send: sends it; an `ApiError` that is `unsupported` means that another dialect should be tried.
+
+        Returns:
+            What `send` returned; the dialect is remembered.
+        """
         tried: list[dict[str, Any]] = []
         failures: list[ApiError] = []
         for dialect in self._to_try():
@@ -138,6 +146,10 @@ class Size:
         """What to try after a request that was too large, without saying in what.
 
         Less room for the answer, since that is a mere allowance; if it is not that, a shorter prompt.
+
+        Args:
+            limit: tokens that an answer would have without any limit of the server's.
+            texts: how many texts a prompt would show without one.
         """
         allowed = min(limit, self.output)
         room = [max(allowed >> halvings, _LEAST_OUTPUT) for halvings in range(1, 1 + _HALVINGS)]

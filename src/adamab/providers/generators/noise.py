@@ -53,7 +53,12 @@ class NoiseGenerator(Generator):
 
 
 def from_spec(rest: str, *, seed: int = 0) -> NoiseGenerator:
-    """What the registry calls for `noise`."""
+    """What the registry calls for `noise`.
+
+    Args:
+        rest: what follows `noise:` in the spec; must be empty.
+        seed: decides the noise.
+    """
     if rest:
         raise GeneratorError(f"noise:{rest}: 'noise' takes no argument")
     return NoiseGenerator(seed=seed)

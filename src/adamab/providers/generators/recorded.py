@@ -87,7 +87,12 @@ class PoolGenerator(ReplayGenerator):
 
 
 def pool_from_spec(rest: str, *, seed: int | None = None) -> Generator:
-    """What the registry calls for `pool`: a pool of images, or of texts where the file has them."""
+    """What the registry calls for `pool`: a pool of images, or of texts where the file has them.
+
+    Args:
+        rest: path of the file or of the folder of images.
+        seed: shuffles every class on its own; None keeps the order of the file.
+    """
     if not os.path.exists(os.path.expanduser(rest)):
         raise GeneratorError(f"pool:{rest}: no such file or folder; check the path")
     if os.path.isdir(os.path.expanduser(rest)) or _names_images(rest):

@@ -98,7 +98,14 @@ class TransformGenerator(ImageGenerator):
 def from_spec(
     rest: str, *, seed: int | None = None, strength: float = 0.5, flip: str = "yes"
 ) -> TransformGenerator:
-    """What the registry calls for `transform`."""
+    """What the registry calls for `transform`.
+
+    Args:
+        rest: what follows `transform:` in the spec; must be empty.
+        seed: decides the variants; None takes the run's.
+        strength: how far a variant may be from its original, above 0 and at most 1.
+        flip: `yes` or `no`, whether left and right may be swapped.
+    """
     if rest:
         raise GeneratorError(f"transform:{rest}: 'transform' takes no argument, only options after '?'")
     if flip not in _SWITCH:

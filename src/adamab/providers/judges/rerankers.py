@@ -85,7 +85,13 @@ class Reranker(ABC):
         return expected, self._bound(sent, documents)
 
     async def ask(self, query: Query, documents: Sequence[str], *, keep: Keep) -> Reply:
-        """A score for each document, in their order; `scores_of` reads them from the reply."""
+        """A score for each document, in their order; `scores_of` reads them from the reply.
+
+        Args:
+            query: the text or image that the documents are compared with.
+            documents: at most `batch` texts.
+            keep: stores the reply before this returns, since it is paid for.
+        """
         sent = self._sent(query)
         documents = [sendable(document) for document in documents]
         if isinstance(sent, str):
