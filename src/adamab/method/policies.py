@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from adamab.errors import RecipeError
 
 FIRST_BLOCK = 4
+ORDER = 1  # purpose of random numbers: the order of classes of equal counts
 
 
 class Shift(Protocol):
@@ -59,8 +60,8 @@ class Policy(ABC):
     """Chooses one open class per round; deterministic given the state and `rng`.
 
     Classes without any sample come first, lowest index first, under every policy: there is no
-    gradient to judge them by. Ties go to the lowest index. An implementation writes `_choose` and
-    says in `needs_shift` whether it wants δ² computed.
+    gradient to judge them by. Ties go to the lowest index, but under round-robin. An implementation
+    writes `_choose` and says in `needs_shift` whether it wants δ² computed.
     """
 
     name: ClassVar[str]
@@ -121,15 +122,28 @@ class Random(Policy):
         return Choice(int(rng.choice(np.flatnonzero(arms.open))))
 
 
+@dataclass(frozen=True)
 class RoundRobin(Policy):
-    """The open class with the fewest samples: the balanced baseline for every claim about the bandit."""
+    """The open class with the fewest samples: the balanced baseline for every claim about the bandit.
 
-    name = "round-robin"
+    Classes of equal counts come in an order that is drawn once from the seed: by index, the first classes
+    alone would be served when the budget does not go round.
+
+    Example:
+        >>> arms = Arms(counts=np.array([2, 1, 1, 1]), open=np.ones(4, dtype=bool), batch=5)
+        >>> {RoundRobin(seed).choose(arms, rng=np.random.default_rng(0)).arm for seed in range(20)}
+        {1, 2, 3}
+    """
+
+    seed: int = 0
+    name: ClassVar[str] = "round-robin"
 
     def _choose(
         self, arms: Arms, *, rng: np.random.Generator, shift: Shift | None, all_exact: bool
     ) -> Choice:
-        return Choice(int(np.argmin(np.where(arms.open, arms.counts, np.iinfo(np.int64).max))))
+        order = np.random.default_rng([self.seed, ORDER]).permutation(len(arms.counts))
+        counts = np.where(arms.open, arms.counts, np.iinfo(np.int64).max)
+        return Choice(int(order[np.argmin(counts[order])]))
 
 
 @dataclass(frozen=True)
@@ -259,7 +273,7 @@ POLICIES: tuple[str, ...] = ("adamab", "tight", "greedy", "random", "round-robin
 
 
 def make_policy(
-    name: str, *, alpha: float, relative: bool, max_batches_ahead: int | None = None
+    name: str, *, alpha: float, relative: bool, max_batches_ahead: int | None = None, seed: int = 0
 ) -> Policy | None:
     """The policy of that name; None for `none`, which never generates.
 
@@ -268,6 +282,7 @@ def make_policy(
         alpha: weight of exploration.
         relative: whether δ² is divided by the scale of the round.
         max_batches_ahead: limit on how far a class may run ahead; None is none.
+        seed: of the run, for the order of round-robin.
     """
     match name:
         case "adamab":
@@ -279,7 +294,7 @@ def make_policy(
         case "random":
             return Random()
         case "round-robin":
-            return RoundRobin()
+            return RoundRobin(seed)
         case "none":
             return None
     raise RecipeError(f"unknown policy {name!r}; choose one of: {', '.join(POLICIES)}")
