@@ -25,7 +25,20 @@ def test_the_paper_trains_where_nothing_is_generated(name):
     assert Recipe.preset(name).with_options(augmentation_rounds=0).n_rounds(64) >= 30
 
 
-@pytest.mark.parametrize("name", ["papr", "paper:imagenet", ""])
+@pytest.mark.parametrize("data_set", ["", *(f":{name}" for name in PAPER_SETTINGS)])
+def test_the_calibrator_preset_is_the_papers_but_for_four_values(data_set):
+    paper = Recipe.preset(f"paper{data_set}").model_dump()
+    own = Recipe.preset(f"calibrator{data_set}").model_dump()
+    assert {key: value for key, value in own.items() if value != paper[key]} == {
+        "name": f"calibrator{data_set}",
+        "logit_scale": 16.0,
+        "zero_last": True,
+        "centre": True,
+        "learning_rate": 1e-3,
+    }
+
+
+@pytest.mark.parametrize("name", ["papr", "paper:imagenet", "calibrator:imagenet", "paper:", ""])
 def test_unknown_presets(name):
     with pytest.raises(RecipeError, match="unknown recipe"):
         Recipe.preset(name)

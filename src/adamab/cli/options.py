@@ -44,7 +44,10 @@ Generator = Annotated[
         "images: openai-image:MODEL, diffusers:PATH-or-id, pool:DIR or transform.",
     ),
 ]
-RecipeName = Annotated[str, typer.Option("--recipe", metavar="NAME", help="default, paper or paper:SET.")]
+RecipeName = Annotated[
+    str,
+    typer.Option("--recipe", metavar="NAME", help="default, paper, calibrator, paper:SET or calibrator:SET."),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="An option of the recipe, such as dropout=0.3; repeat."),
@@ -85,7 +88,7 @@ def settings_of(options: Mapping[str, Any], **others: Any) -> FitSettings:
     from adamab.run.settings import FitSettings
     from adamab.task.recipe import Recipe
 
-    plain = ("generator", "policy", "seed", "prefetch", "device", "holdout", "all_scores", "overwrite")
+    plain = ("generator", "policy", "seed", "prefetch", "holdout", "all_scores", "overwrite")
     recipe, budget = Recipe.preset(options["recipe"]), options.get("budget")
     return FitSettings(
         embedder=embedder_name(options["embedder"], options.get("long_texts")),

@@ -1,4 +1,4 @@
-"""Every hyperparameter, exactly once; presets `default` and `paper`.
+"""Every hyperparameter, exactly once; presets `default`, `paper` and `calibrator`.
 
 How each value was found is in results/recipe-history.md.
 """
@@ -44,6 +44,14 @@ _PAPER: dict[str, Any] = {
     "refit": False,
     "discriminants": False,
     "folds": 0,
+}
+# The paper's networks and bandit with the fewest changes that make them work on ordinary embedders.
+_CALIBRATOR: dict[str, Any] = {
+    **_PAPER,
+    "logit_scale": 16.0,
+    "zero_last": True,
+    "centre": True,
+    "learning_rate": 1e-3,
 }
 
 
@@ -221,22 +229,27 @@ class Recipe(BaseModel):
 
     @classmethod
     def preset(cls, name: str) -> Recipe:
-        """`default`, `paper`, or `paper:SET` with the settings of one of the paper's data sets."""
+        """`default`, `paper`, `calibrator`, or one of the last two with `:SET`, a data set of the paper's.
+
+        Args:
+            name: of the preset; `paper:trec` has the paper's settings for TREC.
+        """
         if name == "default":
             return cls()
-        family, _, data_set = name.partition(":")
-        if name == "paper":
+        family, colon, data_set = name.partition(":")
+        families = {"paper": _PAPER, "calibrator": _CALIBRATOR}
+        if family in families and not colon:
             # Rounds as for TREC and Pets: with those that generate alone, nothing would be trained where
             # nothing is generated.
             settings = {"batch_size": 32, "rounds": 100, "batch": 5, "rounds_per_class": 3, "alpha": 100.0}
-        elif family == "paper" and data_set in PAPER_SETTINGS:
+        elif family in families and data_set in PAPER_SETTINGS:
             settings = PAPER_SETTINGS[data_set]
         else:
             raise RecipeError(
-                f"unknown recipe {name!r}; choose default, paper or paper:SET with SET one of: "
-                + ", ".join(PAPER_SETTINGS)
+                f"unknown recipe {name!r}; choose default, paper, calibrator, paper:SET or calibrator:SET "
+                "with SET one of: " + ", ".join(PAPER_SETTINGS)
             )
-        return cls().with_options(name=name, **_PAPER, **settings)
+        return cls().with_options(name=name, **families[family], **settings)
 
     def with_options(self, **options: Any) -> Recipe:
         """The same recipe with some values changed, all checked again."""
