@@ -11,17 +11,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy import stats
-from torch import Tensor
-from torch.func import functional_call
-from torch.nn import functional
 
 from adamab.errors import TaskError, short, suggestion
 from adamab.method.calibrator import Calibrator
 from adamab.method.gradient_shift import GradientShift, ViewTerms
-from adamab.method.numerics import START, seeded
+from adamab.method.numerics import START, cross_entropy, random_stream
 from adamab.method.policies import Arms, Policy, make_policy
 from adamab.providers.async_bridge import run_sync
 from adamab.providers.embedders.base import Embedder, Kind
@@ -108,6 +104,7 @@ POLICIES = ("oracle", "adamab", "product", "tight", "greedy", "round-robin", "ra
 DRAWS, CHOICES = 11, 12  # purposes of random numbers, besides those of training
 EXTREMES = ("gradient_bound", "gradient_norm", "curvature")  # G, B and a lower bound of β
 BLOCK = 4_000_000  # numbers of a block of single samples' gradients
+DIFFERENCE = 1e-4  # length of a step whose change of the gradient shows the curvature along it
 
 
 @dataclass(frozen=True)
@@ -173,79 +170,82 @@ def descend(population: Population, policy: str, *, seed: int, setting: Setting)
 
 def gradients(
     model: Calibrator,
-    queries: Tensor,  # (B, m, d)
-    class_index: Tensor,  # (B, m)
-    classes: Tensor,  # (K, d)
-) -> tuple[Tensor, Tensor]:
+    queries: Floats,  # (B, m, d)
+    class_index: NDArray[np.int64],  # (B, m)
+    classes: Floats,  # (K, d)
+) -> tuple[Floats, Floats]:
     """Mean loss (B,) and its gradient (B, P) of each of B groups of samples, in one pass."""
     groups, size, _ = queries.shape
-    copies = {
-        name: p.detach().expand(groups, *p.shape).clone().requires_grad_()
-        for name, p in model.named_parameters()
-    }
-    logits = functional_call(model, copies, (queries, classes.expand(groups, *classes.shape)))
-    losses = functional.cross_entropy(logits.flatten(0, 1), class_index.flatten(), reduction="none")
-    means = losses.view(groups, size).mean(1)
-    parts = torch.autograd.grad(means.sum(), list(copies.values()))
-    return means.detach(), torch.cat([part.flatten(1) for part in parts], dim=1)
+    passed = model.run(queries, classes)
+    residual = passed.logits()  # (B, m, K)
+    losses = cross_entropy(residual.reshape(groups * size, -1), class_index.ravel())
+    residual /= size
+    of_vectors = passed.factor * (residual.mT @ passed.query.output)  # (B, K, d)
+    towers = ((passed.query, residual @ passed.vectors), (passed.class_, of_vectors))
+    parts = [
+        upstream.mT @ inputs
+        for tower, of_output in towers
+        for upstream, inputs in zip(tower.upstream(of_output), tower.inputs, strict=True)
+    ]
+    parts += [of_vectors] if passed.has_free else []
+    return losses.reshape(groups, size).mean(1), np.concatenate([p.reshape(groups, -1) for p in parts], 1)
 
 
 def start_model(population: Population, setting: Setting, *, seed: int) -> Calibrator:
     """The preset's calibrator before any training, as smooth as the theorem asks.
 
     So GELU takes the place of ReLU, and there is no dropout: the theorem's gradient is that of one function.
+    In double precision, in which differences of gradients show the curvature.
     """
     recipe = Recipe.preset(setting.calibrator).with_options(activation="gelu", dropout=0.0)
-    with seeded(seed, START) as generator:
-        model = Calibrator(
-            population.queries.shape[2], len(population.class_names), recipe, generator=generator
-        )
-    return model.eval()
+    width, n_classes = population.queries.shape[2], len(population.class_names)
+    return Calibrator(width, n_classes, recipe, rng=random_stream(seed, START), dtype=np.float64)
 
 
 def extremes(model: Calibrator, population: Population, *, texts: int = 10) -> tuple[float, float]:
     """The largest entry and norm of single samples' gradients, over this many texts per class: G and B."""
-    some = torch.from_numpy(population.queries)[:, :texts]
-    n_classes, size, _ = some.shape
-    queries = some.flatten(0, 1)[:, None]
-    own = torch.arange(n_classes).repeat_interleave(size)[:, None]
-    classes = torch.from_numpy(population.classes)
-    rows = max(1, BLOCK // sum(p.numel() for p in model.parameters()))
+    some = population.queries[:, :texts].astype(np.float64)
+    n_classes, size, width = some.shape
+    queries, own = some.reshape(-1, 1, width), np.repeat(np.arange(n_classes), size)[:, None]
+    classes = population.classes.astype(np.float64)
+    rows = max(1, BLOCK // len(model.parameters))
     entry = norm = 0.0
-    for q, y in zip(torch.split(queries, rows), torch.split(own, rows), strict=True):
-        _, by_sample = gradients(model, q, y, classes)
-        entry = max(entry, float(by_sample.abs().max()))
-        norm = max(norm, float(torch.linalg.vector_norm(by_sample, dim=1).max()))
+    for start in range(0, len(queries), rows):
+        block = slice(start, start + rows)
+        _, by_sample = gradients(model, queries[block], own[block], classes)
+        entry = max(entry, float(np.abs(by_sample).max()))
+        norm = max(norm, float(np.linalg.norm(by_sample, axis=1).max()))
     return entry, norm
 
 
-def _shifts(of_class: Tensor, rest: Tensor, u: float) -> Floats:
+def _shifts(of_class: Floats, rest: Floats, u: float) -> Floats:
     """‖u g_C + rest‖² of every class, without another matrix of the size of all class gradients."""
-    squares = torch.linalg.vector_norm(of_class, dim=1).double().square()
-    norms = u**2 * squares + 2 * u * (of_class @ rest).double() + rest.double().square().sum()
-    return np.asarray(norms)
+    squares = np.linalg.norm(of_class, axis=1) ** 2
+    return np.asarray(u**2 * squares + 2 * u * (of_class @ rest) + rest @ rest)
 
 
 def curvature(model: Calibrator, population: Population, *, steps: int = 15) -> float:
     """The largest curvature of L in absolute value here, by power iteration: β is at least that."""
-    parameters = list(model.parameters())
-    n_classes, size, _ = population.queries.shape
-    logits = model(
-        torch.from_numpy(population.queries).flatten(0, 1),
-        torch.from_numpy(population.classes),
-    )
-    loss = functional.cross_entropy(logits, torch.arange(n_classes).repeat_interleave(size))
-    slope = torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters, create_graph=True)])
-    vector = torch.randn(slope.shape, generator=torch.Generator().manual_seed(0), dtype=slope.dtype)
-    norm = 0.0
+    n_classes, size, width = population.queries.shape
+    queries = population.queries.reshape(1, -1, width).astype(np.float64)
+    own, classes = np.repeat(np.arange(n_classes), size)[None], population.classes.astype(np.float64)
+    start = model.parameters.copy()
+
+    def slope_at(parameters: Floats) -> Floats:
+        model.parameters[:] = parameters
+        (gradient,) = gradients(model, queries, own, classes)[1]
+        return np.asarray(gradient)
+
+    vector, norm = np.random.default_rng(0).standard_normal(len(start)), 0.0
     for _ in range(steps):
-        turned = torch.autograd.grad(slope @ (vector / vector.norm()), parameters, retain_graph=True)
-        vector = torch.cat([g.flatten() for g in turned])
-        norm = float(vector.norm())
+        step = DIFFERENCE / np.linalg.norm(vector) * vector
+        vector = (slope_at(start + step) - slope_at(start - step)) / (2 * DIFFERENCE)
+        norm = float(np.linalg.norm(vector))
+    model.parameters[:] = start
     return norm
 
 
-def _chooser(policy: str, setting: Setting) -> Policy | None:
+def _chooser(policy: str, setting: Setting, seed: int) -> Policy | None:
     if policy == ORACLE:
         return None
     if policy == PRODUCT:
@@ -256,20 +256,20 @@ def _chooser(policy: str, setting: Setting) -> Policy | None:
             relative=usual.relative_shift,
             max_batches_ahead=usual.max_batches_ahead,
         )
-    return make_policy(policy, alpha=setting.alpha, relative=False)
+    return make_policy(policy, alpha=setting.alpha, relative=False, seed=seed)
 
 
 class _Descent:
     def __init__(self, population: Population, policy: str, seed: int, setting: Setting) -> None:
         self._population, self._policy, self._seed, self._setting = population, policy, seed, setting
-        self._chooser = _chooser(policy, setting)
+        self._chooser = _chooser(policy, setting, seed)
         self._scale = float("nan")
         self._rng = np.random.default_rng([seed, CHOICES])
         self._model = start_model(population, setting, seed=seed)
-        self._everything = torch.from_numpy(population.queries)  # (K, m, d)
-        self._classes = torch.from_numpy(population.classes)
+        self._everything = population.queries.astype(np.float64)  # (K, m, d)
+        self._classes = population.classes.astype(np.float64)
         n_classes, size, _ = self._everything.shape
-        self._own = torch.arange(n_classes)[:, None].expand(n_classes, size)
+        self._own = np.repeat(np.arange(n_classes)[:, None], size, axis=1)
         most = setting.given + setting.rounds  # enough for a policy that chooses one class in every round
         self._queue = np.stack(
             [np.random.default_rng([seed, DRAWS, c]).integers(size, size=most) for c in range(n_classes)]
@@ -308,21 +308,21 @@ class _Descent:
         shifts = _shifts(of_class, n / (n + 1) * current[0] - true, 1 / (n + 1))  # δ_t²(C)
         c, counts = self._choose(shifts, queries, class_index), self._counts.copy()
         self._draw(c)
-        _, new = gradients(self._model, self._last(), torch.tensor([[c]]), self._classes)
+        _, new = gradients(self._model, self._last(), np.array([[c]]), self._classes)
         step = ((n * current + new) / (n + 1))[0]
-        self._move(step)
+        self._model.parameters -= self._setting.rate * step
         return {
             "chosen": c,
             "counts": counts,
-            "shift": float((step - true).square().sum()),
+            "shift": float(((step - true) ** 2).sum()),
             "expected": shifts[c],
             "best": shifts.min(),
-            "slope": float(true.square().sum()),
+            "slope": float((true**2).sum()),
             "loss": float(losses.mean()),
             "scale": self._scale,
         }
 
-    def _choose(self, shifts: Floats, queries: Tensor, class_index: Tensor) -> int:
+    def _choose(self, shifts: Floats, queries: Floats, class_index: NDArray[np.int64]) -> int:
         if self._chooser is None:
             return int(np.argmin(shifts))
         arms = Arms(self._counts, np.ones(len(self._counts), dtype=np.bool_), batch=1)
@@ -337,20 +337,13 @@ class _Descent:
         self._drawn.append((c, int(self._queue[c, self._counts[c]])))
         self._counts[c] += 1
 
-    def _samples(self) -> tuple[Tensor, Tensor]:
-        class_index, rows = torch.tensor(self._drawn).T
+    def _samples(self) -> tuple[Floats, NDArray[np.int64]]:
+        class_index, rows = np.array(self._drawn).T
         return self._everything[class_index, rows], class_index
 
-    def _last(self) -> Tensor:
+    def _last(self) -> Floats:
         c, row = self._drawn[-1]
-        return self._everything[c, row][None, None]
-
-    @torch.no_grad()
-    def _move(self, step: Tensor) -> None:
-        start = 0
-        for p in self._model.parameters():
-            p.sub_(self._setting.rate * step[start : start + p.numel()].view_as(p))
-            start += p.numel()
+        return np.asarray(self._everything[c, row][None, None])
 
 
 ROUND_ROBIN, ADAMAB = "round-robin", "adamab"
@@ -500,7 +493,7 @@ def _constants(
     traces = by_policy[ADAMAB]
     most = {key: max(t.extremes[key] for t in traces) for key in traces[0].extremes}
     setting, n_classes = problem.setting, len(population.class_names)
-    dimension = sum(p.numel() for p in model.parameters())
+    dimension = len(model.parameters)
     analysis = Analysis(setting.rounds, dimension, most["gradient_bound"])
     return Constants(
         analysis=analysis,

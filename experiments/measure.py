@@ -197,7 +197,7 @@ def measure(cell: Cell, materials: Materials, call_context: CallContext | None =
 def _calibrator(
     cell: Cell, materials: Materials, task: Task, scored: Sequence[Sample], call_context: CallContext | None
 ) -> Measured:
-    from adamab.run.fit import fit_task  # torch: only processes that fit pay for it
+    from adamab.run.fit import fit_task
 
     vectors = materials.vectors[cell.set]
     started = time.perf_counter()

@@ -1,6 +1,6 @@
 """ADAMAB: few-shot classifiers on frozen embeddings.
 
-Public names are loaded when they are first used: `import adamab` imports neither torch nor a
+Public names are loaded when they are first used: `import adamab` imports neither NumPy nor a
 provider.
 """
 
@@ -48,10 +48,7 @@ __all__ = ["__version__", *_PLACES]
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module 'adamab' has no attribute {name!r}")
-    from adamab.run import torch_required as torch_required
-
-    with torch_required():
-        return getattr(import_module(_PLACES[name]), name)
+    return getattr(import_module(_PLACES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -205,6 +205,6 @@ def _run_in_task(work: Work, boxed: Sequence[Any], item: Any) -> Any:
 
     name = boxed[0].hex()
     if _in_task is None or _in_task[0] != name:
-        threadpool_limits(1)  # of torch's threads Ray itself takes care
+        threadpool_limits(1)
         _in_task = name, ray.get(boxed[0])
     return work(item, _in_task[1])

@@ -30,7 +30,6 @@ from adamab.providers.embedders.base import Embedder
 from adamab.providers.generators.base import Generator
 from adamab.providers.metering import Budget
 from adamab.providers.registry import open_embedder
-from adamab.run import torch_required
 from adamab.run.add_class import extended
 from adamab.run.directory import HISTORY, SUMMARY, SYNTHETIC, read_summary, spending
 from adamab.run.records import History, RoundRecord
@@ -304,7 +303,6 @@ class ADAMABClassifier(LabelsMixin, PersistenceMixin):
         number of samples to the recipe and caps nothing
     prices : your prices by model, in usd a million tokens, such as {"my-model": "0.15/0.60"}
     prefetch : batches to fetch from an API before the policy asks for them
-    device : where torch trains and scores: "auto" (a graphics card if there is one), "cpu", "cuda", "mps"
     modality : "text", or "image" where X holds paths of images
     random_state : seed of everything random
     cache : keep vectors and answers on disk, so that nothing is bought twice
@@ -341,7 +339,6 @@ class ADAMABClassifier(LabelsMixin, PersistenceMixin):
         budget: Budget | int | str | None = None,
         prices: Mapping[str, str] | None = None,
         prefetch: int = 4,
-        device: str = "auto",
         modality: Modality = "text",
         random_state: int | None = None,
         cache: bool = True,
@@ -355,7 +352,6 @@ class ADAMABClassifier(LabelsMixin, PersistenceMixin):
         self.budget = budget
         self.prices = prices
         self.prefetch = prefetch
-        self.device = device
         self.modality = modality
         self.random_state = random_state
         self.cache = cache
@@ -379,9 +375,9 @@ class ADAMABClassifier(LabelsMixin, PersistenceMixin):
         Returns:
             The estimator itself.
         """
-        with torch_required():
-            from adamab.run.fit import build_classifier, resume_run
-            from adamab.run.settings import FitSettings, set_up
+        from adamab.run.fit import build_classifier, resume_run
+        from adamab.run.settings import FitSettings, set_up
+
         rows, labels = samples_of(X, self.modality), np.asarray(y)
         if len(rows) != len(labels):
             raise TaskError(f"{len(rows)} {self.modality}s and {len(labels)} labels; give one label each")
@@ -509,7 +505,6 @@ class EmbeddingCalibrator(LabelsMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     recipe : a preset's name or a `Recipe`; its views and words do not matter here
     policy, generator, budget : as in `ADAMABClassifier`; only generators of vectors such as "noise"
-    device : as in `ADAMABClassifier`
     random_state : seed of everything random
 
     Attributes
@@ -533,14 +528,12 @@ class EmbeddingCalibrator(LabelsMixin, BaseEstimator):  # type: ignore[misc]
         policy: str = "adamab",
         generator: str | Generator | None = None,
         budget: int | str | None = None,
-        device: str = "auto",
         random_state: int | None = None,
     ) -> None:
         self.recipe = recipe
         self.policy = policy
         self.generator = generator
         self.budget = budget
-        self.device = device
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike, *, class_vectors: ArrayLike | None = None) -> Self:
@@ -554,8 +547,8 @@ class EmbeddingCalibrator(LabelsMixin, BaseEstimator):  # type: ignore[misc]
         Returns:
             The estimator itself.
         """
-        with torch_required():
-            from adamab.run.fit import fit_vectors
+        from adamab.run.fit import fit_vectors
+
         vectors, labels = validate_data(self, X, y, dtype=np.float32)
         most = float(np.abs(vectors).max(initial=0))
         if most > LARGEST or 0 < most < 1 / LARGEST:
@@ -581,7 +574,6 @@ class EmbeddingCalibrator(LabelsMixin, BaseEstimator):  # type: ignore[misc]
             recipe=self.recipe,
             budget=self.budget,
             seed=seed_of(self.random_state),
-            device=self.device,
         )
         self.classifier_ = result.classifier
         self.new_class_ = result.new_class

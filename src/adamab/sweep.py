@@ -411,7 +411,7 @@ def score(cell: Cell, search: Search) -> FoldScores:
     Returns:
         Hits and losses of the held-out samples.
     """
-    from adamab.run.fit import fit_task  # torch: only processes that fit pay for it
+    from adamab.run.fit import fit_task
 
     rest, held_out = split(search.task, search.folds(cell.seed) == cell.fold)
     recipe = search.recipe.with_options(**json.loads(cell.options))

@@ -7,7 +7,6 @@ import pytest
 
 from adamab.compare.bench import Bench, compare
 from adamab.compare.methods import Method
-from adamab.errors import RecipeError
 from adamab.run.gate import Holdout
 from adamab.run.settings import FitSettings, set_up
 from adamab.task import Sample, Task
@@ -40,12 +39,6 @@ def test_samples_of_the_settings_holdout_stay_out(settings):
     setup = set_up(TASK, FitSettings(**settings, holdout=Holdout(["What a joy!"])))
     (row,) = compare(setup, TEST, [Method("calibrator", "round-robin")]).rows
     assert row.samples == 7
-
-
-def test_the_settings_device_is_used(settings):
-    setup = set_up(TASK, FitSettings(**settings, device="cuda:99"))
-    with pytest.raises(RecipeError, match="no device 'cuda:99'"):
-        compare(setup, TEST, [Method("calibrator")])
 
 
 def test_all_scores_and_prefetch_reach_the_fit(settings, monkeypatch):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.numpy import save_file
 
 from adamab.run._loop_model import JointModel
 from adamab.run.resume import CHECKPOINT as FILE_NAME
@@ -63,7 +63,7 @@ def _flip(path):
 
 def _rewrite(change):
     def act(path):
-        with safe_open(path, "pt") as file:
+        with safe_open(path, "np") as file:
             about = json.loads(file.metadata()["checkpoint"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         change(about)

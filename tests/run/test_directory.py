@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adamab.errors import MissingExtraError, RunError
+from adamab.errors import RunError
 from adamab.model import Classifier, Head
 from adamab.model.new_class import NewClassModel, Scatter
 from adamab.providers.metering import Spend
-from adamab.run import directory, run_log, torch_required
+from adamab.run import directory, run_log
 from adamab.run.directory import SampleVectors
 from adamab.run.fit import FitResult
 from adamab.run.records import ClassScores, History, RoundRecord, Seconds
@@ -129,13 +129,6 @@ def test_a_link_stays_a_link(tmp_path, result):
     directory.write_results(tmp_path / "link", TASK, result, SUMMARY)
     assert (tmp_path / "link").is_symlink()
     assert directory.is_run(tmp_path / "real")
-
-
-def test_missing_torch_names_its_pip_line():
-    with pytest.raises(MissingExtraError, match=r"adamab\[train\]"), torch_required():
-        raise ModuleNotFoundError("No module named 'torch'", name="torch")
-    with pytest.raises(ModuleNotFoundError, match="foo"), torch_required():
-        raise ModuleNotFoundError("No module named 'foo'", name="foo")
 
 
 def test_repeats_do_not_change_the_digest():

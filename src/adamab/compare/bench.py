@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib import import_module
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +35,6 @@ from adamab.providers.cache import CachedEmbedder
 from adamab.providers.embedders.api import ApiEmbedder
 from adamab.providers.metering import Budget, CallContext, check_prices
 from adamab.providers.registry import embedder_key
-from adamab.run import torch_required
 from adamab.run.gate import Holdout
 from adamab.run.plan import Party, Plan, plan_fit, remote_party
 from adamab.run.samples import TaskEmbedder
@@ -94,12 +91,6 @@ class Bench:
         self.setup, self.test, self.calls, task = setup, test, calls, setup.task
         self._holdout, self._on_api = holdout, on_api
         self.notes: list[str] = []
-        # Import torch now, so that its seconds are not counted for the first method that needs it.
-        with suppress(ModuleNotFoundError):  # a method that cannot do without will say so
-            import torch
-
-            import_module("adamab.run.fit")
-            torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))]).step()  # imports a good deal more
         self._fits: dict[str, tuple[FitResult, float] | AdamabError] = {}
         index = {name: number for number, name in enumerate(task.class_names)}
         self._truth = np.array([index[sample.class_name] for sample in test], np.int64)
@@ -181,8 +172,7 @@ class Bench:
         return fit
 
     def _fit_now(self, policy: str) -> tuple[FitResult, float]:
-        with torch_required():
-            from adamab.run.fit import build_classifier
+        from adamab.run.fit import build_classifier
 
         started = time.perf_counter()
         changes = {"embedder": self.setup.embedder, "policy": policy, "holdout": self._holdout}

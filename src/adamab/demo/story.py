@@ -135,7 +135,7 @@ def run_job(job: Job, materials: Materials) -> list[Measurement]:
         The recipe first; the probe where a policy spreads samples evenly; zero-shot where nothing is
         generated.
     """
-    from adamab.run.fit import fit_task  # torch: only processes that fit pay for it
+    from adamab.run.fit import fit_task
 
     task = materials.task
     started = time.perf_counter()

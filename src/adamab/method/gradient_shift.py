@@ -29,20 +29,22 @@ large as that.
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from scipy.linalg import solve_triangular
 
-from adamab.method.calibrator import Calibrator, FixedLogits, Tower
-from adamab.method.numerics import sum_float64, to_float64
+from adamab.method.calibrator import Calibrator, CalibratorPass, FixedLogits
+from adamab.method.numerics import Array, cross_entropy
 
 # Sums within classes, for classes of any and very different sizes.
 
+Ints = NDArray[np.intp]
 BLOCK_NUMBERS = 4_000_000  # numbers in one block of class matrices: 16 MB in float32
 
 
@@ -53,34 +55,37 @@ class ClassGroups:
     is a view (classes, size, width) of the samples: nothing is gathered and nothing padded. Every
     method takes arrays that are already in this order.
 
-    What has one number per sample or class (weights, sums) is in double precision and on the processor;
-    `order` and `class_index` are where the samples are.
+    What has one number per sample or class (weights, sums) is in double precision.
     """
 
-    def __init__(self, class_index: Tensor, weight: Tensor, n_classes: int) -> None:
-        device, class_index = class_index.device, class_index.cpu()
-        counts = torch.bincount(class_index, minlength=n_classes)
-        by_class = torch.argsort(class_index, stable=True)
-        order = by_class[torch.argsort(counts[class_index[by_class]], stable=True)]
-        self._class_index = class_index[order]
-        self.order, self.class_index = order.to(device), self._class_index.to(device)
-        self.weight = weight[order]  # (n,) float64
-        self.totals = torch.zeros(n_classes, dtype=torch.float64)
-        self.totals.index_add_(0, self._class_index, self.weight)
+    def __init__(self, class_index: Ints, weight: Array, n_classes: int) -> None:
+        counts = np.bincount(class_index, minlength=n_classes)
+        by_class = np.argsort(class_index, kind="stable")
+        self.order = by_class[np.argsort(counts[class_index[by_class]], kind="stable")]
+        self.class_index = class_index[self.order]
+        self.weight = weight[self.order].astype(np.float64)  # (n,)
+        self.totals = np.bincount(self.class_index, self.weight, n_classes)
         self.present = self.totals > 0
         self.n_present = int(self.present.sum())
-        self.of_own_class = self.totals[self._class_index]
+        self.of_own_class = self.totals[self.class_index]
         self.share = self.weight / self.of_own_class  # weight within the mean of its class
         self._counts = counts
-        sorted_classes = torch.argsort(counts, stable=True)
-        ends = torch.cumsum(counts[sorted_classes], 0)
-        self._starts = torch.empty_like(ends)
+        sorted_classes = np.argsort(counts, kind="stable")
+        ends = np.cumsum(counts[sorted_classes])
+        self._starts = np.empty_like(ends)
         self._starts[sorted_classes] = ends - counts[sorted_classes]
         self._sorted_classes = sorted_classes[counts[sorted_classes] > 0]
 
-    def mean(self, values: Tensor) -> Tensor:  # (n,) float64 -> (K,)
+    def mean(self, values: Array) -> NDArray[np.float64]:  # (n,) -> (K,)
         """Mean of one number per sample, by class; 0 where a class has no sample."""
-        return torch.zeros_like(self.totals).index_add_(0, self._class_index, self.share * values)
+        return np.asarray(np.bincount(self.class_index, self.share * values, len(self.totals)), np.float64)
+
+    def mean_rows(self, rows: Array) -> Array:  # (n, r) -> (K, r)
+        """The same of rows."""
+        means = np.zeros((len(self.totals), rows.shape[1]), rows.dtype)
+        shared = rows * self.share.astype(rows.dtype)[:, None]
+        means[self._sorted_classes] = np.add.reduceat(shared, self._starts[self._sorted_classes])
+        return means
 
     def spans(self, most: int) -> Iterator[slice]:
         """All samples in slices of whole classes, of `most` samples where a class has not more."""
@@ -94,60 +99,68 @@ class ClassGroups:
         if last > start:
             yield slice(start, last)
 
-    def _blocks(self, numbers_a_sample: int, within: slice) -> Iterator[tuple[Tensor, slice, int]]:
+    def _blocks(self, numbers_a_sample: int, within: slice) -> Iterator[tuple[Ints, slice, int]]:
         """(classes, their samples, samples per class) for classes of one size, memory bounded."""
         starts = self._starts[self._sorted_classes]
         inside = self._sorted_classes[(starts >= within.start) & (starts < within.stop)]
-        sizes, runs = torch.unique_consecutive(self._counts[inside], return_counts=True)
-        for size, alike in zip(sizes.tolist(), torch.split(inside, runs.tolist()), strict=True):
-            for classes in torch.split(alike, max(1, BLOCK_NUMBERS // (size * numbers_a_sample))):
+        sizes, firsts = np.unique(self._counts[inside], return_index=True)  # in rising order already
+        for size, alike in zip(sizes.tolist(), np.split(inside, firsts[1:]), strict=True):
+            most = max(1, BLOCK_NUMBERS // (size * numbers_a_sample))
+            for first in range(0, len(alike), most):
+                classes = alike[first : first + most]
                 start = int(self._starts[classes[0]])
                 yield classes, slice(start, start + size * len(classes)), size
 
-    def outer_norms(self, pairs: Sequence[tuple[Tensor, Tensor]], within: slice | None = None) -> Tensor:
+    def outer_norms(self, pairs: Sequence[tuple[Array, Array]], within: slice | None = None) -> Array:
         """(K,) Σ over pairs of ‖ mean over the class of b_i a_iᵀ ‖², in float64.
 
         With `within`, one of `spans`, the pairs have the rows of its samples only; other classes get 0.
         """
-        norms = torch.zeros_like(self.totals)
-        within = slice(0, len(self._class_index)) if within is None else within
+        norms = np.zeros_like(self.totals)
+        within = slice(0, len(self.class_index)) if within is None else within
         for a, b in pairs:
             for classes, samples, size in self._blocks(a.shape[1] + b.shape[1], within):
                 shape = (len(classes), size, -1)
-                share = self.share[samples].view(shape).to(a.dtype).to(a.device)
+                share = self.share[samples].reshape(shape).astype(a.dtype)
                 rows = slice(samples.start - within.start, samples.stop - within.start)
-                norms[classes] += _outer_norms(a[rows].view(shape), b[rows].view(shape), share)
+                norms[classes] += _outer_norms(a[rows].reshape(shape), b[rows].reshape(shape), share)
         return norms
 
-    def mean_outer(self, a: Callable[[Tensor], Tensor], b: Tensor, classes: NDArray[np.intp]) -> Tensor:
+    def mean_outer(self, a: Callable[[Ints], Array], b: Array, classes: Ints) -> Array:
         """(c, a's width, b's width): mean over each class of a_i b_iᵀ; `a` gives rows by their numbers."""
-        chosen = torch.from_numpy(classes)
-        counts = self._counts[chosen]
-        sizes = torch.unique(counts).tolist()
+        counts = self._counts[classes]
+        sizes = np.unique(counts).tolist()
         if len(sizes) <= 1:  # balanced data: nothing to put together
-            return self._mean_outer(a, b, chosen, sizes[0] if sizes else 0)
-        parts = [torch.nonzero(counts == size).flatten() for size in sizes]
-        outer = [self._mean_outer(a, b, chosen[p], s) for p, s in zip(parts, sizes, strict=True)]
-        order = torch.argsort(torch.cat(parts)).to(b.device)
-        return torch.cat(outer)[order]
+            return self._mean_outer(a, b, classes, sizes[0] if sizes else 0)
+        parts = [np.flatnonzero(counts == size) for size in sizes]
+        outer = [self._mean_outer(a, b, classes[p], s) for p, s in zip(parts, sizes, strict=True)]
+        return np.concatenate(outer)[np.argsort(np.concatenate(parts))]
 
-    def _mean_outer(self, a: Callable[[Tensor], Tensor], b: Tensor, classes: Tensor, size: int) -> Tensor:
-        samples = self._starts[classes][:, None] + torch.arange(size)  # (c, size)
-        share = self.share[samples].to(b.dtype).to(b.device)
-        samples = samples.to(b.device)
-        return a(samples).mT @ (b[samples] * share[..., None])
+    def _mean_outer(self, a: Callable[[Ints], Array], b: Array, classes: Ints, size: int) -> Array:
+        samples = self._starts[classes][:, None] + np.arange(size)  # (c, size)
+        share = self.share[samples].astype(b.dtype)
+        outer: Array = a(samples).mT @ (b[samples] * share[..., None])
+        return outer
 
 
-def _outer_norms(a: Tensor, b: Tensor, share: Tensor) -> Tensor:
+def _outer_norms(a: Array, b: Array, share: Array) -> Array:
     """(c,) ‖ Σ_i share_i b_i a_iᵀ ‖²: by Gram matrices for small classes, formed for large ones."""
     size, width, other = a.shape[1], a.shape[2], b.shape[2]
     if size * (width + other) <= width * other:
-        product = (a @ a.mT) * (b @ b.mT) * share * share.mT
-        return sum_float64(product, (1, 2))
-    return sum_float64(((b * share).mT @ a).square(), (1, 2))
+        product = a @ a.mT
+        product *= b @ b.mT
+        product *= share
+        product *= share.mT
+        return np.asarray(product.sum(axis=(1, 2), dtype=np.float64))
+    return _squares((b * share).mT @ a)
 
 
-TINY = 1e-15
+def _squares(x: Array) -> NDArray[np.float64]:  # (c, ...) -> (c,)
+    """Sums of squares, each by one product of BLAS, which sums in parts."""
+    rows = x.reshape(len(x), 1, math.prod(x.shape[1:]))
+    return (rows @ rows.mT)[:, 0, 0].astype(np.float64)
+
+
 BELOW_ROUNDING = 0.999  # keeps a lower bound that may be tight below the rounded exact value
 MOST_RESIDUALS = 50_000_000  # held at once: 200 MB
 INNER_NUMBERS = 1_000_000  # numbers of a block of inner gradients: it should stay in the processor's cache
@@ -158,14 +171,9 @@ class ViewTerms:
     """One trained view as the shift sees it."""
 
     calibrator: Calibrator
-    queries: Tensor  # (n, width)
-    classes: Tensor  # (K, width)
+    queries: Array  # (n, width)
+    classes: Array  # (K, width)
     weight: float = 1.0
-
-    def logits(self, rows: Tensor, classes: Tensor | None = None) -> Tensor:
-        """(m, K) of some samples, (m, g) for some of the classes; without the weight."""
-        logits: Tensor = self.calibrator(self.queries[rows], self.classes, classes)
-        return logits
 
 
 class GradientShift:
@@ -187,37 +195,36 @@ class GradientShift:
 
     Example:
         >>> from adamab.task.recipe import Recipe
-        >>> model = Calibrator(8, 3, Recipe(), generator=torch.Generator().manual_seed(0))
-        >>> view = ViewTerms(model, torch.eye(6, 8), torch.eye(3, 8))
-        >>> shift = GradientShift([view], torch.tensor([0, 0, 0, 1, 1, 2]), n_classes=3, batch=5)
+        >>> model = Calibrator(8, 3, Recipe(), rng=np.random.default_rng(0))
+        >>> view = ViewTerms(model, np.eye(6, 8), np.eye(3, 8))
+        >>> shift = GradientShift([view], np.array([0, 0, 0, 1, 1, 2]), n_classes=3, batch=5)
         >>> bool((shift.exact(np.arange(3)) >= shift.lower).all())
         True
     """
 
-    @torch.no_grad()
     def __init__(
         self,
         views: Sequence[ViewTerms],
-        class_index: Tensor,  # (n,)
+        class_index: Ints,  # (n,)
         *,
         n_classes: int,
         batch: float,
-        sample_weight: Tensor | None = None,
+        sample_weight: Array | None = None,
         fixed_logits: FixedLogits | None = None,
     ) -> None:
-        weight = torch.ones(len(class_index)) if sample_weight is None else sample_weight
-        groups = ClassGroups(class_index, to_float64(weight), n_classes)
+        weight = np.ones(len(class_index)) if sample_weight is None else sample_weight
+        groups = ClassGroups(class_index, weight, n_classes)
         total = float(weight.sum())
         h_weight = groups.weight * (1 / (total + batch) - 1 / (groups.n_present * groups.of_own_class))
         self._u = batch / (total + batch)
         residuals = _Residuals(views, groups, fixed_logits)
         self._views = [_ViewPass(view, groups, residuals, h_weight) for view in residuals.views]
         h2 = 0.0
-        norms, query_norms = torch.zeros_like(groups.totals), torch.zeros_like(groups.totals)
+        norms, query_norms = np.zeros_like(groups.totals), np.zeros_like(groups.totals)
         for samples, residual in residuals.blocks():
             for view in self._views:
                 norms += view.backward(samples, residual)
-        inner = torch.zeros(len(class_index), dtype=torch.float64)
+        inner = np.zeros(len(class_index))
         for view in self._views:
             view_h2, per_sample = view.along_h()
             h2 += view_h2
@@ -227,15 +234,14 @@ class GradientShift:
             for view in self._views:
                 inner[samples] += view.along_class_h(samples, residual)
         delta2 = self._u**2 * (norms + query_norms) + 2 * self._u * groups.mean(inner) + h2
-        self.present = groups.present.numpy()
-        self.lower = torch.where(groups.present, delta2, 0.0).numpy()
+        self.present = groups.present
+        self.lower = np.where(groups.present, delta2, 0.0)
         self.scale = self._u**2 * float(query_norms.sum()) / groups.n_present
 
     def exact(self, classes: NDArray[np.intp]) -> NDArray[np.float64]:
         """δ² of `classes` (each must be present), with every trainable parameter counted."""
         return self.refine(classes, np.full(len(classes), np.inf))[0]
 
-    @torch.no_grad()
     def refine(
         self,
         classes: NDArray[np.intp],  # (c,)
@@ -262,33 +268,16 @@ class GradientShift:
         return values, exact
 
 
-class _ViewLogits:
-    """One view's forward pass over all samples and classes, up to the product of the two."""
-
-    def __init__(self, view: ViewTerms, groups: ClassGroups) -> None:
-        calibrator = view.calibrator
-        self.factor = view.weight * calibrator.scale
-        self.query = _TowerPass(calibrator.query_tower, view.queries[groups.order])
-        self.class_ = _TowerPass(calibrator.class_tower, view.classes)
-        self.has_free = calibrator.free is not None
-        vectors = self.class_.output if calibrator.free is None else self.class_.output + calibrator.free
-        self.vectors = self.factor * vectors
-
-    def of(self, samples: slice | Tensor) -> Tensor:
-        """(m, K) weighted logits."""
-        return self.query.output[samples] @ self.vectors.mT
-
-
 class _Residuals:
     """Softmax less one for the own class, (n, K): held if small enough, else worked out when it is needed."""
 
     def __init__(self, views: Sequence[ViewTerms], groups: ClassGroups, fixed: FixedLogits | None) -> None:
-        self.views = [_ViewLogits(view, groups) for view in views]
+        self.views = [v.calibrator.run(v.queries[groups.order], v.classes, weight=v.weight) for v in views]
         self._groups, self._fixed = groups, fixed
         n, n_classes = len(groups.class_index), len(groups.totals)
         self._held = self._worked_out(slice(0, n)) if n * n_classes <= MOST_RESIDUALS else None
 
-    def blocks(self) -> Iterator[tuple[slice, Tensor]]:
+    def blocks(self) -> Iterator[tuple[slice, Array]]:
         """Samples of whole classes, and their residuals (m, K)."""
         if self._held is not None:
             yield slice(0, len(self._held)), self._held
@@ -296,116 +285,74 @@ class _Residuals:
         for samples in self._groups.spans(MOST_RESIDUALS // 4 // len(self._groups.totals)):
             yield samples, self._worked_out(samples)
 
-    def of(self, samples: Tensor) -> Tensor:
+    def of(self, samples: Ints) -> Array:
         """(..., K) of samples (...)."""
         if self._held is not None:
             return self._held[samples]
-        rows = samples.flatten()
-        residual = self._worked_out(rows) if len(rows) else self.views[0].of(rows)
-        return residual.view(*samples.shape, len(self._groups.totals))
+        return self._worked_out(samples.ravel()).reshape(*samples.shape, len(self._groups.totals))
 
-    def _worked_out(self, samples: slice | Tensor) -> Tensor:
-        logits = self.views[0].of(samples)
+    def _worked_out(self, samples: slice | Ints) -> Array:
+        logits = self.views[0].logits(samples)
         for view in self.views[1:]:
-            logits += view.of(samples)
+            logits += view.logits(samples)
         if self._fixed is not None:
-            logits += self._fixed(self._groups.order[samples]).to(logits.dtype)
-        return _residual(logits, self._groups.class_index[samples])
+            logits += self._fixed(self._groups.order[samples])
+        cross_entropy(logits, self._groups.class_index[samples])
+        return logits
 
 
-def _residual(logits: Tensor, class_index: Tensor) -> Tensor:
-    residual = logits.sub_(logits.amax(1, keepdim=True)).exp_()  # in place: new memory costs more than exp
-    residual /= residual.sum(1, keepdim=True)
-    own = class_index[:, None]
-    residual.scatter_(1, own, 0)
-    # A trained softmax is full of numbers like 1e-40, on which processors are ten times slower. What
-    # is 1e-15 of the largest entry is far below the rounding of every sum it enters.
-    torch.threshold_(residual, TINY * float(residual.max()), 0.0)
-    # probability − 1 would lose all digits where the class is certain
-    return residual.scatter_(1, own, -residual.sum(1, keepdim=True))
-
-
-def _square(x: Tensor) -> float:
-    flat = x.flatten()
+def _square(x: Array) -> float:
+    flat = x.ravel()
     return float(flat @ flat)
 
 
-def _weighted_outer(a: Tensor, weight: Tensor, b: Tensor) -> Tensor:
+def _weighted_outer(a: Array, weight: Array, b: Array) -> Array:
     """Σ_i weight_i a_i b_iᵀ, scaling the narrower factor."""
     column = weight[:, None]
-    return (column * a).mT @ b if a.shape[1] < b.shape[1] else a.mT @ (column * b)
+    outer: Array = (column * a).T @ b if a.shape[1] < b.shape[1] else a.T @ (column * b)
+    return outer
 
 
-def _forms(a: Tensor, matrix: Tensor, b: Tensor) -> Tensor:
+def _forms(a: Array, matrix: Array, b: Array) -> NDArray[np.float64]:
     """a_iᵀ M b_i of every row, multiplied on the side that leaves the narrower product."""
-    narrow, other = (b @ matrix.mT, a) if a.shape[1] < b.shape[1] else (a @ matrix, b)
-    return to_float64(narrow.mul_(other).sum(1))
-
-
-class _TowerPass:
-    """Activations of a tower and the slopes of its activation function."""
-
-    def __init__(self, tower: Tower, x: Tensor) -> None:
-        self.weights: list[Tensor] = [w.detach() for w in tower.weights]
-        self.inputs = [x]  # a_i of each layer
-        self.slopes: list[Tensor] = []  # φ' before each layer but the first
-        for weight in self.weights[:-1]:
-            with torch.enable_grad():
-                before = (self.inputs[-1] @ weight.mT).requires_grad_()
-                after = tower.activation(before)
-                (slope,) = torch.autograd.grad(after.sum(), before)
-            self.inputs.append(after.detach())
-            self.slopes.append(slope)
-        self.output = torch.addmm(x, self.inputs[-1], self.weights[-1].mT)
-
-    def upstream(self, of_output: Tensor) -> list[Tensor]:
-        """Gradient at the output of each layer, first layer first."""
-        result = [of_output]
-        for weight, slope in zip(reversed(self.weights[1:]), reversed(self.slopes), strict=True):
-            result.append((result[-1] @ weight) * slope)
-        return result[::-1]
-
-    def tangent(self, directions: Sequence[Tensor]) -> Tensor:
-        """Change of the output when each layer's weight moves along its direction (a JVP)."""
-        moved = self.inputs[0] @ directions[0].mT
-        for i, slope in enumerate(self.slopes, 1):
-            moved = (moved * slope) @ self.weights[i].mT + self.inputs[i] @ directions[i].mT
-        return moved
+    narrow, other = (b @ matrix.T, a) if a.shape[1] < b.shape[1] else (a @ matrix, b)
+    narrow *= other
+    return np.asarray(narrow.sum(axis=1), dtype=np.float64)
 
 
 class _ViewPass:
     """One view's share: `backward` block by block, `along_h`, then `along_class_h` block by block."""
 
     def __init__(
-        self, forward: _ViewLogits, groups: ClassGroups, residuals: _Residuals, h_weight: Tensor
+        self, forward: CalibratorPass, groups: ClassGroups, residuals: _Residuals, h_weight: Array
     ) -> None:
         self._groups, self._residuals, self._vectors = groups, residuals, forward.vectors
         self.factor, self.has_free = forward.factor, forward.has_free
         self.query, self.class_ = forward.query, forward.class_
         output = self.query.output
-        self._h_weight = h_weight.to(output.dtype).to(output.device)  # (n,)
-        self._of_output = torch.empty_like(output)  # (n, d) gradient of the own loss at the query's output
-        self._of_vectors = torch.zeros_like(self.class_.output)  # (K, d) that of h at the class vectors
-        self._own = output.new_empty(len(output))  # (n,) residual of the own class
+        self._h_weight = h_weight.astype(output.dtype)  # (n,)
+        self._of_output = np.empty_like(output)  # (n, d) gradient of the own loss at the query's output
+        self._of_vectors = np.zeros_like(self.class_.output)  # (K, d) that of h at the class vectors
+        self._own = np.empty(len(output), output.dtype)  # (n,) residual of the own class
 
-    def backward(self, samples: slice, residual: Tensor) -> Tensor:
+    def backward(self, samples: slice, residual: Array) -> Array:
         """Take residuals (m, K) of whole classes back to the activations.
 
         Returns (K,) their ‖g_C‖² in the class tower's last layer and the free vectors.
         """
         output = self.query.output[samples]
-        self._of_output[samples] = residual @ self._vectors
+        np.matmul(residual, self._vectors, out=self._of_output[samples])
         self._of_vectors += _weighted_outer(residual, self.factor * self._h_weight[samples], output)
-        self._own[samples] = residual.gather(1, self._groups.class_index[samples][:, None])[:, 0]
+        self._own[samples] = residual[np.arange(len(residual)), self._groups.class_index[samples]]
         # Both share one factor.
         mixed = residual @ (self.factor * self.class_.inputs[-1])
         if self.has_free:
-            mixed = torch.cat([mixed, self.factor * residual], dim=1)
+            mixed = np.concatenate([mixed, self.factor * residual], axis=1)
         return self._groups.outer_norms([(mixed, output)], samples)
 
-    def along_h(self) -> tuple[float, Tensor]:
+    def along_h(self) -> tuple[float, Array]:
         """‖h‖² for this view's parameters, and ⟨∇l_i, h⟩ of every sample for those of the query tower."""
-        h2, inner = 0.0, torch.zeros(len(self._own), dtype=torch.float64)
+        h2, inner = 0.0, np.zeros(len(self._own))
         for a, b in self.query_pairs():
             direction = _weighted_outer(b, self._h_weight, a)  # (out, in)
             h2 += _square(direction)
@@ -420,26 +367,25 @@ class _ViewPass:
         self._moved = self.factor * moved
         return h2, inner
 
-    def along_class_h(self, samples: slice, residual: Tensor) -> Tensor:
+    def along_class_h(self, samples: slice, residual: Array) -> Array:
         """⟨∇l_i, h⟩ of some samples for the parameters of the class side; after `along_h`."""
         return _forms(residual, self._moved, self.query.output[samples])
 
     @cached_property
-    def _query_upstream(self) -> list[Tensor]:
+    def _query_upstream(self) -> list[Array]:
         return self.query.upstream(self._of_output)
 
-    def query_pairs(self) -> list[tuple[Tensor, Tensor]]:
+    def query_pairs(self) -> list[tuple[Array, Array]]:
         """Factors (a_i, b_i) of the query tower's per-sample gradients."""
         return list(zip(self.query.inputs, self._query_upstream, strict=True))
 
     @property
     def classes_per_block(self) -> int:
         """How many classes' inner gradients fit into one block of memory."""
-        n_classes, hidden = self.class_.inputs[-1].shape
-        return max(1, INNER_NUMBERS // (n_classes * hidden))
+        return max(1, INNER_NUMBERS // self.class_.inputs[-1].size)
 
     @cached_property
-    def _back_one_layer(self) -> Tensor:
+    def _back_one_layer(self) -> Array:
         """(n, hidden): queries pulled back through the class tower's last layer."""
         return self.query.output @ (self.factor * self.class_.weights[-1])
 
@@ -450,16 +396,11 @@ class _ViewPass:
     @cached_property
     def _own_row_bounds(self) -> NDArray[np.float64]:
         """(inner layers, K): what each layer's ‖g_C‖² is at least, judged by the class's own row."""
-        groups = self._groups
-        own = self._own[:, None] * self._back_one_layer
-        means = torch.zeros_like(self.class_.inputs[-1])  # (K, hidden)
-        share = groups.share.to(own.dtype).to(own.device)
-        means.index_add_(0, groups.class_index, own * share[:, None])
+        means = self._groups.mean_rows(self._own[:, None] * self._back_one_layer)  # (K, hidden)
         bounds = []
         for i in reversed(range(len(self.class_.slopes))):
             upstream = means * self.class_.slopes[i]
-            squares = sum_float64(upstream.square(), (1,))
-            bounds.append((self._inner_layers[i].own_share * squares).numpy())
+            bounds.append(self._inner_layers[i].own_share * _squares(upstream))
             means = upstream @ self.class_.weights[i]
         return np.stack(bounds[::-1])
 
@@ -479,8 +420,9 @@ class _ViewPass:
             if upstream is None:  # (c, K, hidden)
                 upstream = self._groups.mean_outer(self._residuals.of, self._back_one_layer, classes[open_])
             else:
-                kept = upstream if keep.all() else upstream[torch.from_numpy(keep).to(upstream.device)]
-                upstream = kept @ self.class_.weights[i + 1]
+                kept, weight = upstream if keep.all() else upstream[keep], self.class_.weights[i + 1]
+                rows = kept.reshape(-1, kept.shape[-1]) @ weight  # one product instead of one per class
+                upstream = rows.reshape(*kept.shape[:-1], rows.shape[1])
             upstream *= self.class_.slopes[i]
             done[open_] += self._inner_layers[i].norms(upstream)
             bounds[i, open_] = 0
@@ -498,25 +440,23 @@ class _InnerLayer:
     `own_share`[C] ‖u_C‖², where `own_share` is 1 / ‖x‖², one over the diagonal of the inverse.
     """
 
-    def __init__(self, inputs: Tensor) -> None:  # (K, in)
-        self._factor = inputs.mT
-        self._cholesky: Tensor | None = None
+    def __init__(self, inputs: Array) -> None:  # (K, in)
+        self._factor = inputs.T
+        self._cholesky: Array | None = None
         self._n_classes, width = inputs.shape
         if self._n_classes < width:
-            exact = to_float64(inputs)
-            cholesky, failed = torch.linalg.cholesky_ex(exact @ exact.mT)
-            if not failed:
-                factor = cholesky.mT.to(inputs.dtype)
-                self._cholesky, self._factor = cholesky, factor.to(inputs.device)
+            exact = inputs.astype(np.float64)
+            with contextlib.suppress(np.linalg.LinAlgError):
+                cholesky = np.linalg.cholesky(exact @ exact.T)
+                self._cholesky, self._factor = cholesky, cholesky.T.astype(inputs.dtype)
 
     @cached_property
-    def own_share(self) -> Tensor:
+    def own_share(self) -> NDArray[np.float64]:
         if self._cholesky is None:
-            return torch.zeros(self._n_classes, dtype=torch.float64)
-        return BELOW_ROUNDING / torch.cholesky_inverse(self._cholesky).diagonal()
+            return np.zeros(self._n_classes)
+        inverse = solve_triangular(self._cholesky, np.eye(self._n_classes), lower=True, check_finite=False)
+        return np.asarray(BELOW_ROUNDING / np.square(inverse).sum(axis=0))
 
-    def norms(self, upstream: Tensor) -> NDArray[np.float64]:
+    def norms(self, upstream: Array) -> NDArray[np.float64]:
         """(c,) from (c, K, out)."""
-        flat = (self._factor @ upstream).flatten(1)
-        squares: NDArray[np.float64] = to_float64(torch.linalg.vector_norm(flat, dim=1)).square().numpy()
-        return squares
+        return _squares(self._factor @ upstream)

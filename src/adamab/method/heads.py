@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from types import EllipsisType
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from adamab.method.calibrator import Calibrator
 from adamab.method.cross_validation import CrossValidatedView, FitSamples, without_misleading_descriptions
 from adamab.method.discriminant import LinearState, discriminants, one_shot_discriminant
-from adamab.method.numerics import as_array, as_tensor, flush_denormals
+from adamab.method.numerics import Array
 from adamab.method.stacking import Component, HeldOut, Kind, Share, best_scale, choose_shares, honest_logits
 from adamab.method.training import train_heads
 from adamab.method.views import PreparedView, View
@@ -35,7 +34,7 @@ class HeadState:
     free: Floats | None  # (K, width) trained vectors beside the class tower
 
     @classmethod
-    def of(cls, model: Calibrator, classes: torch.Tensor, member: int | EllipsisType = ...) -> HeadState:
+    def of(cls, model: Calibrator, classes: Array, member: int | EllipsisType = ...) -> HeadState:
         """A copy of one member's arrays; by default of a calibrator without members.
 
         Args:
@@ -44,10 +43,10 @@ class HeadState:
             member: which of its members.
         """
         return cls(
-            tuple(as_array(w[member]).copy() for w in model.query_tower.weights),
-            as_array(model.scale * model.class_vectors(classes)[member]),
-            tuple(as_array(w[member]).copy() for w in model.class_tower.weights),
-            None if model.free is None else as_array(model.free[member]).copy(),
+            tuple(w[member].astype(np.float32) for w in model.query_tower.weights),
+            model.class_vectors(classes)[member].astype(np.float32),
+            tuple(w[member].astype(np.float32) for w in model.class_tower.weights),
+            None if model.free is None else model.free[member].astype(np.float32),
         )
 
 
@@ -95,7 +94,6 @@ class FittedViews:
         return {share.view: share.weight for share in self.shares if share.kind == kind}
 
 
-@flush_denormals()
 def fit_views(views: Sequence[View], samples: FitSamples, recipe: Recipe, *, seed: int) -> FittedViews:
     """Train every view's heads and weigh them by out-of-fold evidence.
 
@@ -158,19 +156,19 @@ def _calibrator(
     # Members of unlike width are one batch: the narrower ones get columns of zeros.
     widths = [m.queries.shape[1] for m in members]
     padding = [((0, 0), (0, max(widths) - width)) for width in widths]
-    queries = as_tensor(np.stack([np.pad(m.queries, p) for m, p in zip(members, padding, strict=True)]))
-    classes = as_tensor(np.stack([np.pad(m.classes, p) for m, p in zip(members, padding, strict=True)]))
+    queries = np.stack([np.pad(m.queries, p) for m, p in zip(members, padding, strict=True)])
+    classes = np.stack([np.pad(m.classes, p) for m, p in zip(members, padding, strict=True)])
     # (M, m, 1) what each member holds out, filled up with the first sample; the last holds out none.
     rows = np.zeros((len(members), max(map(len, samples.scored_rows), default=0), 1), np.int64)
     for of_member, scored in zip(rows, samples.scored_rows, strict=False):
         of_member[: len(scored), 0] = scored
-    held_out = queries.gather(1, as_tensor(rows).expand(-1, -1, queries.shape[2]))
+    held_out = np.take_along_axis(queries, rows, axis=1)
     at_checkpoints: list[Floats] = []
     losses: list[float] = []
 
     def at_checkpoint(step: int, model: Calibrator) -> bool:
         head.states[step] = HeadState.of(model, classes, -1)
-        at_checkpoints.append(_out_of_fold(as_array(model(held_out, classes)), samples))
+        at_checkpoints.append(_out_of_fold(model(held_out, classes), samples))
         if samples.scored_rows:
             losses.append(best_scale(at_checkpoints[-1], samples.evaluation)[0])
             if len(losses) - int(np.argmin(losses)) > recipe.patience:
@@ -180,8 +178,8 @@ def _calibrator(
     train_heads(
         queries,
         classes,
-        as_tensor(samples.class_index),
-        as_tensor(samples.weights),
+        samples.class_index,
+        samples.weights,
         recipe,
         seed=seed,
         at_checkpoint=at_checkpoint,

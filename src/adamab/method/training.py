@@ -6,51 +6,53 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-from torch.nn import functional
+import numpy as np
+from numpy.typing import NDArray
 
 from adamab.method.calibrator import Calibrator, FixedLogits
 from adamab.method.gradient_shift import ViewTerms
-from adamab.method.numerics import HEADS, current_device, flush_denormals, seeded, threads_for
+from adamab.method.numerics import HEADS, Array, cross_entropy, random_stream, threads_for
 from adamab.task.recipe import Recipe
 
-MOST_LOGITS = 50_000_000  # held at once, of all members together: 200 MB, and as much for the gradient
+MOST_LOGITS = 50_000_000  # held at once, of all members together: 200 MB
+BETAS, EPSILON = (
+    (0.9, 0.999),
+    1e-8,
+)  # of Adam (Kingma and Ba, Adam: a method for stochastic optimization, 2015)
+BLOCK = 32_768  # parameters of which all that a step reads and writes stays in the processor's cache
 
 
 @dataclass(frozen=True)
 class Group:
     """Some classes and their samples, or a part of these; or all of both."""
 
-    rows: Tensor | slice  # (m,) the samples
-    own: Tensor  # (m,) the place of each sample's class in the group
-    classes: Tensor | None = None  # (g,) None: all
+    rows: NDArray[np.intp] | slice  # (m,) the samples
+    own: NDArray[np.intp]  # (m,) the place of each sample's class in the group
+    classes: NDArray[np.intp] | None = None  # (g,) None: all
     others: float = 0.0  # log of the number of classes that each other class stands for
 
-    def losses(self, logits: Tensor) -> Tensor:  # (*members, m, g) -> (*members, m)
-        """Cross-entropy of each sample."""
-        own = self.own.expand(logits.shape[:-1])
-        if self.others:
-            taken_back = torch.full_like(logits[..., :1], -self.others)
-            logits = (logits + self.others).scatter_add(-1, own[..., None], taken_back)
-        losses = functional.cross_entropy(logits.flatten(0, -2), own.flatten(), reduction="none")
-        return losses.view(own.shape)
+    def losses(self, logits: Array) -> Array:  # (*members, m, g) -> (*members, m)
+        """Cross-entropy of each sample; `logits` become its derivatives."""
+        shape = logits.shape[:-1]
+        own, rows = np.broadcast_to(self.own, shape).ravel(), logits.reshape(-1, logits.shape[-1])
+        if self.others:  # as much less of the own class as more of the others
+            rows[np.arange(len(rows)), own] -= self.others
+        return cross_entropy(rows, own).reshape(shape)
 
 
 def class_groups(
-    class_index: Tensor,  # (n,)
+    class_index: NDArray[np.intp],  # (n,)
     n_classes: int,
-    generator: torch.Generator,
+    rng: np.random.Generator,
     *,
     members: int = 1,
 ) -> list[Group]:
     """Random groups of classes of like size; one of all where their logits are few enough to be held.
 
-    A softmax over K classes takes n x K numbers, and as many again for its gradient. Beyond `MOST_LOGITS` it
-    is a sampled softmax (Bengio and Senécal, Adaptive importance sampling to accelerate training of a neural
-    probabilistic language model, IEEE TNN 2008), uniformly: at every step the classes are shuffled into
-    groups. A sample meets the classes of its own group, and each of the g - 1 others there stands for
-    (K - 1) / (g - 1) classes:
+    A softmax over K classes takes n x K numbers. Beyond `MOST_LOGITS` it is a sampled softmax (Bengio and
+    Senécal, Adaptive importance sampling to accelerate training of a neural probabilistic language model,
+    IEEE TNN 2008), uniformly: at every step the classes are shuffled into groups. A sample meets the classes
+    of its own group, and each of the g - 1 others there stands for (K - 1) / (g - 1) classes:
 
         loss = log( exp(z_own) + (K - 1)/(g - 1) Σ_{k in group, k ≠ own} exp(z_k) ) - z_own
 
@@ -60,44 +62,107 @@ def class_groups(
     Args:
         class_index: (n,) class of each sample.
         n_classes: K.
-        generator: shuffles the classes.
+        rng: shuffles the classes.
         members: heads that train as one batch.
     """
     n = len(class_index)
-    numbers = members * n * n_classes
-    if numbers <= MOST_LOGITS:
+    if members * n * n_classes <= MOST_LOGITS:
         return [Group(slice(None), class_index)]
     # m x g numbers per group, where m is about n g / K
     most = max(2, int(math.sqrt(MOST_LOGITS * n_classes / (members * n))))
     parts = min(math.ceil(n_classes / most), n_classes // 2)  # two classes per group at least
-    shuffled = torch.randperm(n_classes, generator=generator).to(class_index.device)
-    place = torch.full_like(shuffled, -1)
     groups = []
-    for classes in torch.tensor_split(shuffled, parts):
-        place.fill_(-1)
-        place[classes] = torch.arange(len(classes), device=classes.device)
-        rows = torch.nonzero(place[class_index] >= 0).flatten()
+    for classes in np.array_split(rng.permutation(n_classes), parts):
+        place = np.full(n_classes, -1)
+        place[classes] = np.arange(len(classes))
+        rows = np.flatnonzero(place[class_index] >= 0)
         others = math.log((n_classes - 1) / (len(classes) - 1))
         # Classes with many samples make a group of many rows, which goes through in parts.
-        for part in torch.split(rows, max(1, MOST_LOGITS // (members * len(classes)))):
-            if len(part):
-                groups.append(Group(part, place[class_index[part]], classes, others))
+        for part in _split(rows, max(1, MOST_LOGITS // (members * len(classes)))):
+            groups.append(Group(part, place[class_index[part]], classes, others))
     return groups
 
 
-def joint_logits(
-    views: Sequence[ViewTerms], fixed: FixedLogits | None, rows: Tensor, classes: Tensor | None = None
-) -> Tensor:
-    """(m, K) weighted sum of the views' logits and of the fixed ones; (m, g) for some of the classes.
+def _split(rows: NDArray[np.intp], size: int) -> list[NDArray[np.intp]]:
+    return [rows[start : start + size] for start in range(0, len(rows), size)]
+
+
+class Optimiser:
+    """Adam, AdamW or plain gradient descent on a row of parameters, in place.
+
+    Adam adds the decay to the gradient, AdamW takes it off the weights themselves (Loshchilov and Hutter,
+    Decoupled weight decay regularization, 2019).
 
     Args:
-        views: the trained views.
-        fixed: logits without parameters, if there are any.
-        rows: (m,) numbers of samples.
-        classes: (g,) numbers of some classes; None for all.
+        parameters: (P,) changed by each step.
+        decay: weight decay.
+        decoupled: AdamW.
+        plain: gradient descent without a memory.
+        epsilon: added to the root mean square of gradients.
+
+    Attributes:
+        gradient: (P,) to be filled before `step`, which overwrites it.
     """
-    terms = [view.weight * view.logits(rows, classes) for view in views]
-    return torch.stack(terms).sum(0) if fixed is None else torch.stack(terms).sum(0) + fixed(rows, classes)
+
+    def __init__(
+        self,
+        parameters: Array,
+        *,
+        decay: float = 0.0,
+        decoupled: bool = False,
+        plain: bool = False,
+        epsilon: float = EPSILON,
+    ) -> None:
+        self._parameters, self._decay, self._epsilon = parameters, decay, epsilon
+        self._decoupled, self._plain = decoupled, plain
+        self.gradient = np.zeros_like(self._parameters)
+        moments = 0 if self._plain else len(self._parameters)
+        # Sums of past gradients and of their squares that fade by `BETAS`: the moments but for a factor.
+        self._first, self._second = np.zeros((2, moments), self._parameters.dtype)
+        self._steps = 0
+
+    def step(self, rate: float) -> None:
+        """One step along the gradient."""
+        self._steps += 1
+        if self._plain:
+            self.gradient += self._decay * self._parameters
+            self.gradient *= rate
+            self._parameters -= self.gradient
+            return
+        beta1, beta2 = BETAS
+        root = math.sqrt((1 - beta2) / (1 - beta2**self._steps))  # from √second to the root mean square
+        length = rate * (1 - beta1) / (1 - beta1**self._steps) / root
+        scratch = np.empty(min(BLOCK, len(self._parameters)), self._parameters.dtype)
+        for start in range(0, len(self._parameters), BLOCK):
+            block = slice(start, start + BLOCK)
+            p, g, first, second = (
+                row[block] for row in (self._parameters, self.gradient, self._first, self._second)
+            )
+            s = scratch[: len(p)]
+            if self._decoupled:
+                p *= 1 - rate * self._decay
+            elif self._decay:
+                np.multiply(p, self._decay, out=s)
+                g += s
+            first *= beta1
+            first += g
+            g *= g
+            second *= beta2
+            second += g
+            np.sqrt(second, out=s)
+            s += self._epsilon / root
+            np.divide(first, s, out=s)
+            s *= length
+            p -= s
+
+    def state(self) -> dict[str, Array]:
+        """Its memory."""
+        return {"first": self._first.copy(), "second": self._second.copy(), "steps": np.array(self._steps)}
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Take back what `state` gave."""
+        self._first[:], self._second[:] = arrays["first"], arrays["second"]
+        self._steps = int(arrays["steps"])
 
 
 @dataclass(frozen=True)
@@ -109,86 +174,103 @@ class EpochReport:
 
 
 class RoundTrainer:
-    """Adam over all views' parameters; its state is kept over rounds, the rate annealed by rounds."""
+    """Trains all views' calibrators together; the optimisers' memory is kept, the rate annealed by rounds."""
 
     def __init__(self, calibrators: Sequence[Calibrator], recipe: Recipe, rounds: int) -> None:
         self._recipe = recipe
-        parameters = [p for calibrator in calibrators for p in calibrator.parameters()]
-        self._optimiser: torch.optim.Optimizer = (
-            torch.optim.SGD(parameters, lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
-            if recipe.full_gradient
-            else _optimiser(parameters, recipe)
-        )
+        self._optimisers = [_optimiser(c, recipe, plain=recipe.full_gradient) for c in calibrators]
         self._rounds = max(rounds, 1)
         self._round = 0
 
-    @flush_denormals()
     def epoch(
         self,
         views: Sequence[ViewTerms],
-        class_index: Tensor,  # (n,)
-        weight: Tensor,  # (n,)
+        class_index: NDArray[np.intp],  # (n,)
+        weight: Array,  # (n,)
         fixed: FixedLogits | None,
-        generator: torch.Generator,
+        rng: np.random.Generator,
     ) -> EpochReport:
-        """One pass over the samples in mini-batches, in an order drawn from `generator`.
+        """One pass over the samples in mini-batches, in an order drawn from `rng`.
 
         The rate falls as a cosine towards `final_rate` of the first, one step per round. A batch of very many
         logits is held against random groups of classes (see `class_groups`).
 
         Args:
-            views: the trained views.
+            views: the trained views, in the order of the calibrators.
             class_index: (n,) class of each sample.
             weight: (n,) of each sample in the loss.
             fixed: logits without parameters, if there are any.
-            generator: draws the order.
+            rng: draws the order, and dropout.
         """
         rate = self._recipe.learning_rate
         if not self._recipe.full_gradient:  # the theorem's setting has a constant rate
             last = rate * self._recipe.final_rate
             progress = min(self._round / self._rounds, 1.0)
             rate = last + (rate - last) * (1 + math.cos(math.pi * progress)) / 2
-        for group in self._optimiser.param_groups:
-            group["lr"] = rate
         n = len(class_index)
         size = n if self._recipe.full_gradient else min(self._recipe.batch_size or n, n)
         total = 0.0
-        for rows in torch.split(torch.randperm(n, generator=generator).to(class_index.device), size):
-            self._optimiser.zero_grad()
-            total_weight = weight[rows].sum()
-            for part in class_groups(class_index[rows], len(views[0].classes), generator):
-                chosen = rows[part.rows]
-                losses = part.losses(joint_logits(views, fixed, chosen, part.classes))
-                loss = (losses * weight[chosen]).sum() / total_weight
-                loss.backward()  # type: ignore[no-untyped-call]
-                total += float(loss.detach()) * len(rows)
-            self._optimiser.step()
+        for rows in _split(rng.permutation(n), size):
+            share = weight[rows] / weight[rows].sum()
+            for i, group in enumerate(class_groups(class_index[rows], len(views[0].classes), rng)):
+                total += self._backward(views, fixed, rows, share, group, rng, add=i > 0) * len(rows)
+            for optimiser in self._optimisers:
+                optimiser.step(rate)
         self._round += 1
         return EpochReport(total / n, rate)
 
-    def state(self) -> dict[str, Tensor]:
-        """The optimiser's memory and the number of rounds so far."""
-        memory: dict[int, dict[str, Tensor]] = self._optimiser.state_dict()["state"]
-        tensors = {f"{i}.{name}": tensor for i, values in memory.items() for name, tensor in values.items()}
-        return {key: tensor.cpu() for key, tensor in tensors.items()} | {"round": torch.tensor(self._round)}
+    def _backward(
+        self,
+        views: Sequence[ViewTerms],
+        fixed: FixedLogits | None,
+        rows: NDArray[np.intp],
+        share: Array,
+        group: Group,
+        rng: np.random.Generator,
+        *,
+        add: bool,
+    ) -> float:
+        """The loss of a group, whose gradients the optimisers get."""
+        chosen = rows[group.rows]
+        passes = [
+            v.calibrator.run(v.queries[chosen], v.classes, group.classes, weight=v.weight, rng=rng)
+            for v in views
+        ]
+        logits = passes[0].logits()
+        for other in passes[1:]:
+            logits += other.logits()
+        if fixed is not None:
+            logits += fixed(chosen, group.classes)
+        weight = share[group.rows].astype(logits.dtype, copy=False)
+        loss = float(group.losses(logits) @ weight)
+        logits *= weight[:, None]
+        for of_view, optimiser in zip(passes, self._optimisers, strict=True):
+            of_view.backward(logits, optimiser.gradient, add=add)
+        return loss
 
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+    def state(self) -> dict[str, Array]:
+        """The optimisers' memory and the number of rounds so far."""
+        states = enumerate(optimiser.state() for optimiser in self._optimisers)
+        arrays = {f"{i}.{name}": array for i, state in states for name, array in state.items()}
+        return {**arrays, "round": np.array(self._round)}
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
         """Take back what `state` gave."""
-        memory: dict[int, dict[str, Tensor]] = {}
-        for key, tensor in tensors.items():
-            index, _, name = key.partition(".")
-            if name:
-                memory.setdefault(int(index), {})[name] = tensor.clone()
-        groups = self._optimiser.state_dict()["param_groups"]
-        self._optimiser.load_state_dict({"state": memory, "param_groups": groups})
-        self._round = int(tensors["round"])
+        for i, optimiser in enumerate(self._optimisers):
+            optimiser.restore({name: arrays[f"{i}.{name}"] for name in ("first", "second", "steps")})
+        self._round = int(arrays["round"])
+
+
+def _optimiser(calibrator: Calibrator, recipe: Recipe, *, plain: bool = False) -> Optimiser:
+    decoupled = recipe.optimiser == "adamw"
+    return Optimiser(calibrator.parameters, decay=recipe.weight_decay, decoupled=decoupled, plain=plain)
 
 
 def train_heads(
-    queries: Tensor,  # (M, n, r)
-    classes: Tensor,  # (M, K, r)
-    class_index: Tensor,  # (n,)
-    weight: Tensor,  # (M, n): 0 holds a sample out of a member
+    queries: Array,  # (M, n, r)
+    classes: Array,  # (M, K, r)
+    class_index: NDArray[np.intp],  # (n,)
+    weight: Array,  # (M, n): 0 holds a sample out of a member
     recipe: Recipe,
     *,
     seed: int,
@@ -208,29 +290,18 @@ def train_heads(
         at_checkpoint: sees the model at each checkpoint and says whether to go on.
     """
     members, n, width = queries.shape
-    share = weight / weight.sum(1, keepdim=True).clamp_min(1e-12)
-    with (
-        seeded(seed, HEADS) as generator,
-        threads_for(members * n, width, max(width // recipe.bottleneck, classes.shape[1])),
-    ):
-        model = Calibrator(width, classes.shape[1], recipe, members=(members,), generator=generator)
-        model.to(current_device())
-        optimiser = _optimiser(list(model.parameters()), recipe)
+    share = weight / np.maximum(weight.sum(axis=1, keepdims=True), 1e-12)
+    rng = random_stream(seed, HEADS)
+    with threads_for(members * n, width, max(width // recipe.bottleneck, classes.shape[1])):
+        model = Calibrator(width, classes.shape[1], recipe, members=(members,), rng=rng)
+        optimiser = _optimiser(model, recipe)
         for step in range(max(recipe.checkpoints) + 1):
-            if step in recipe.checkpoints:
-                with torch.no_grad():
-                    go_on = at_checkpoint(step, model.eval())
-                if not go_on:
-                    return
-                model.train()
-            optimiser.zero_grad()
-            for group in class_groups(class_index, classes.shape[1], generator, members=members):
-                losses = group.losses(model(queries[:, group.rows], classes, group.classes))
-                loss = (losses * share[:, group.rows]).sum()
-                loss.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-
-
-def _optimiser(parameters: list[torch.nn.Parameter], recipe: Recipe) -> torch.optim.Optimizer:
-    kind = torch.optim.AdamW if recipe.optimiser == "adamw" else torch.optim.Adam
-    return kind(parameters, lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True)
+            if step in recipe.checkpoints and not at_checkpoint(step, model):
+                return
+            for i, group in enumerate(class_groups(class_index, classes.shape[1], rng, members=members)):
+                passed = model.run(queries[:, group.rows], classes, group.classes, rng=rng)
+                logits = passed.logits()
+                group.losses(logits)
+                logits *= share[:, group.rows, None]
+                passed.backward(logits, optimiser.gradient, add=i > 0)
+            optimiser.step(recipe.learning_rate)

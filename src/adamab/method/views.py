@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
+from adamab.method.numerics import one_thread
 from adamab.task.recipe import Recipe
 
 Floats: TypeAlias = NDArray[np.float32]
@@ -25,8 +24,6 @@ TINY = 1e-30  # less is nothing
 SHORTEST = 1e-12  # rows are divided by no shorter length
 SPAN_ROWS = 1000  # rows that a span is learned from: with more, its strongest directions hardly change
 SMALL = 1000  # samples of a fit, and columns of a decomposition, up to which one thread is best
-
-_thread_pools = cache(ThreadpoolController)  # looking for them takes longer than a small decomposition
 
 
 @dataclass(frozen=True)
@@ -251,10 +248,7 @@ def one_thread_if_small(size: int) -> AbstractContextManager[Any]:
     that it sees and spins until the last is done: on two busy cores a decomposition of 512 columns took 75
     times as long as with one thread. On a quiet machine threads gain little at this size.
     """
-    limited: AbstractContextManager[Any] = nullcontext()
-    if size <= SMALL:
-        limited = _thread_pools().limit(limits=1, user_api="blas")
-    return limited
+    return one_thread() if size <= SMALL else nullcontext()
 
 
 def eigen(symmetric: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:  # (r, r) -> (r,), (r, r)

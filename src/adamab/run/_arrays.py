@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from adamab.errors import TaskError
 from adamab.method.cross_validation import originals_of, split_samples
 from adamab.method.heads import FittedViews, HeadState, fit_views
-from adamab.method.numerics import as_tensor
 from adamab.method.policies import make_policy
 from adamab.method.stacking import HeldOut
 from adamab.method.views import PreparedView, one_thread_if_small
@@ -217,7 +216,11 @@ def fit_arrays(
     difficulty of the classes; with one given sample per class there is none of these.
     """
     chooser = make_policy(
-        policy, alpha=recipe.alpha, relative=recipe.relative_shift, max_batches_ahead=recipe.max_batches_ahead
+        policy,
+        alpha=recipe.alpha,
+        relative=recipe.relative_shift,
+        max_batches_ahead=recipe.max_batches_ahead,
+        seed=seed,
     )
     generating = source is not None and chooser is not None
     given = samples.only_given() if recipe.refit and run_log.resume.before else None
@@ -262,7 +265,7 @@ def fit_arrays(
         vocabulary, inference_heads = models.loop.vocabulary, ()
         for name, calibrator in models.loop.calibrators.items():  # each with weight one
             prepared = models.loop.prepared(name)
-            state = HeadState.of(calibrator, as_tensor(prepared.classes))
+            state = HeadState.of(calibrator, prepared.classes)
             inference_heads += (_head(name, prepared, recipe, state, 1.0, 0.0),)
         class_index = samples.class_index
     heads, class_heads, queries = zip(*inference_heads, strict=True)

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from adamab.method.calibrator import Calibrator, FixedLogits
 from adamab.method.gradient_shift import GradientShift, ViewTerms
 from adamab.method.heads import FittedViews
-from adamab.method.numerics import ROUNDS, START, as_array, as_tensor, current_device, seeded, threads_for
+from adamab.method.numerics import ROUNDS, START, Array, random_stream, threads_for
 from adamab.method.stacking import HeldOut
 from adamab.method.training import EpochReport, RoundTrainer
 from adamab.method.views import (
@@ -71,14 +70,12 @@ class JointModel:
             prepared = prepare(x, described, samples.class_index, learned, samples.n_classes, recipe, basis)
             self._prepared[view.name], self._queries[view.name] = prepared, prepared.queries
         self._seed = seed
-        with seeded(seed, START) as generator:
-            self.calibrators = {
-                name: Calibrator(p.queries.shape[1], samples.n_classes, recipe, generator=generator).to(
-                    current_device()
-                )
-                for name, p in self._prepared.items()
-                if fitted is None or self._weights.get(name)
-            }
+        rng = random_stream(seed, START)
+        self.calibrators = {
+            name: Calibrator(p.queries.shape[1], samples.n_classes, recipe, rng=rng)
+            for name, p in self._prepared.items()
+            if fitted is None or self._weights.get(name)
+        }
         self._trainer = RoundTrainer(list(self.calibrators.values()), recipe, rounds)
 
     def follow(self) -> None:
@@ -99,10 +96,10 @@ class JointModel:
         weight = self._sample_weight()
         if more is not None:
             counts = np.maximum(self._samples.counts(), 1)
-            weight = weight * torch.from_numpy((1 + more / counts)[self._samples.class_index])
+            weight = weight * (1 + more / counts)[self._samples.class_index]
         return GradientShift(
             self._terms(),
-            as_tensor(self._samples.class_index),
+            self._samples.class_index,
             n_classes=self._samples.n_classes,
             batch=batch * self._recipe.synthetic_weight,
             sample_weight=weight,
@@ -111,63 +108,53 @@ class JointModel:
 
     def epoch(self, round_: int) -> EpochReport:
         """One round of training; `round_` seeds its order and dropout."""
-        for calibrator in self.calibrators.values():
-            calibrator.train()
-        with seeded(self._seed, ROUNDS, round_) as order, self.threads():
-            report = self._trainer.epoch(
+        with self.threads():
+            return self._trainer.epoch(
                 self._terms(),
-                as_tensor(self._samples.class_index),
-                self._sample_weight().float().to(current_device()),
+                self._samples.class_index,
+                self._sample_weight(),
                 self._fixed(self._queries),
-                order,
+                random_stream(self._seed, ROUNDS, round_),
             )
-        for calibrator in self.calibrators.values():
-            calibrator.eval()
-        return report
 
     def logits(self, views: Mapping[str, Floats], texts: Sequence[str]) -> Floats:
         """(m, K) what the model says of new samples."""
         queries = {
             name: view.transform(self._rows(name, views, texts)) for name, view in self._prepared.items()
         }
-        with torch.no_grad():
-            terms = [
-                self._weights.get(name, 1.0)
-                * calibrator(as_tensor(queries[name]), as_tensor(self._class_inputs(name)))
-                for name, calibrator in self.calibrators.items()
-            ]
+        terms = [
+            self._weights.get(name, 1.0) * calibrator(queries[name], self._class_inputs(name))
+            for name, calibrator in self.calibrators.items()
+        ]
         fixed = self._fixed(queries)
         if fixed is not None:
-            terms.append(fixed(torch.arange(len(texts), device=current_device())))
-        return as_array(torch.stack(terms).sum(0))
+            terms.append(fixed(slice(None)))
+        return np.asarray(np.sum(terms, axis=0))
 
     def _rows(self, name: str, views: Mapping[str, Floats], texts: Sequence[str]) -> Rows:
         if name == WORDS and self.vocabulary is not None:
             return self.vocabulary.transform(texts)
         return views[name]
 
-    def state(self) -> dict[str, Tensor]:
-        """Everything that training has changed, as tensors by name."""
-        tensors = {
-            f"{view}/{name}": tensor.cpu()
-            for view, calibrator in self.calibrators.items()
-            for name, tensor in calibrator.state_dict().items()
-        }
-        return tensors | {f"trainer/{name}": tensor for name, tensor in self._trainer.state().items()}
+    def state(self) -> dict[str, Array]:
+        """Everything that training has changed, as arrays by name."""
+        parameters = {f"view/{name}": c.parameters.copy() for name, c in self.calibrators.items()}
+        return parameters | {f"trainer/{name}": array for name, array in self._trainer.state().items()}
 
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+    def restore(self, arrays: Mapping[str, Array]) -> None:
         """Take back what `state` gave."""
-        for view, calibrator in self.calibrators.items():
-            calibrator.load_state_dict(_below(tensors, view))
-            calibrator.eval()
-        self._trainer.restore(_below(tensors, "trainer"))
+        for name, calibrator in self.calibrators.items():
+            calibrator.parameters[:] = arrays[f"view/{name}"]
+        prefix = "trainer/"
+        of_trainer = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
+        self._trainer.restore(of_trainer)
 
     def prepared(self, name: str) -> PreparedView:
         """The view as it is now, class inputs included."""
         start = self._prepared[name]
         return replace(start, queries=self._queries[name], classes=self._class_inputs(name))
 
-    def threads(self) -> AbstractContextManager[None]:
+    def threads(self) -> AbstractContextManager[Any]:
         """As many threads as the work of a round is worth."""
         width = max(queries.shape[1] for queries in self._queries.values())
         n, n_classes = len(self._samples), self._samples.n_classes
@@ -177,8 +164,8 @@ class JointModel:
         return [
             ViewTerms(
                 calibrator,
-                as_tensor(self._queries[name]),
-                as_tensor(self._class_inputs(name)),
+                self._queries[name],
+                self._class_inputs(name),
                 self._weights.get(name, 1.0),
             )
             for name, calibrator in self.calibrators.items()
@@ -194,8 +181,8 @@ class JointModel:
         means = class_means(queries, of_class, everything, self._samples.n_classes)
         return class_inputs(means, described, self._recipe.class_input)
 
-    def _sample_weight(self) -> Tensor:
-        return torch.from_numpy(np.where(self._samples.given, 1.0, self._recipe.synthetic_weight))
+    def _sample_weight(self) -> NDArray[np.float64]:
+        return np.where(self._samples.given, 1.0, self._recipe.synthetic_weight)
 
     def _fixed(self, queries: Mapping[str, Floats]) -> FixedLogits | None:
         """Weighted logits of the views without parameters."""
@@ -204,12 +191,8 @@ class JointModel:
             weight = self._similarity.get(name)
             if weight and view.described is not None:
                 scaled = np.float32(weight * self._recipe.similarity_scale) * view.described
-                matches.append((as_tensor(queries[name]), as_tensor(scaled)))
+                matches.append((queries[name], scaled))
         return FixedLogits(tuple(matches)) if matches else None
-
-
-def _below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {key[len(prefix) + 1 :]: t for key, t in tensors.items() if key.startswith(f"{prefix}/")}
 
 
 def _weights(fitted: FittedViews | None, trainable: Sequence[str]) -> dict[str, float]:

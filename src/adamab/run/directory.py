@@ -226,7 +226,7 @@ _LOCKS = tuple(LOCK + end for end in _ENDS)  # all that a run killed before its 
 FILES = (*RESULTS, TASK, REVIEWS, IMAGES, *ASIDE, *ASIDE.values(), *_LOCKS)
 FORMAT = "adamab-run"
 VERSION = 1
-_PACKAGES = ("numpy", "scipy", "torch", "sentence-transformers")
+_PACKAGES = ("numpy", "scipy", "sentence-transformers")
 
 
 def summarise(setup: FitSetup, result: FitResult, *, seconds: float) -> dict[str, Any]:

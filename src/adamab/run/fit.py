@@ -23,7 +23,6 @@ from adamab.errors import (
     place,
     short,
 )
-from adamab.method.numerics import on_device
 from adamab.method.stacking import Estimate, HeldOut
 from adamab.model import Classifier, load
 from adamab.model.new_class import NewClassModel
@@ -50,7 +49,7 @@ from adamab.version import __version__
 
 Floats = NDArray[np.float32]
 POOLED = "pooled"
-_OF_VECTORS = {"generator", "policy", "recipe", "budget", "seed", "all_scores", "device"}  # settings
+_OF_VECTORS = {"generator", "policy", "recipe", "budget", "seed", "all_scores"}  # settings
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ def build_classifier(
     if generator is not None:
         generator.check(task.class_names)
     try:
-        with on_device(settings.device), call_context.connected(setup.embedder, generator):
+        with call_context.connected(setup.embedder, generator):
             texts = TaskEmbedder(task, setup.embedder, recipe, setup.images)
             samples = texts.training_set(generator)
             if generator is None:
@@ -210,8 +209,8 @@ def fit_vectors(
         class_index: the class of each.
         classes: their names.
         class_vectors: embedded descriptions, if there are any.
-        settings: generator, policy, recipe, budget, seed, all_scores and device of `FitSettings`; another
-            raises `RecipeError`.
+        settings: generator, policy, recipe, budget, seed and all_scores of `FitSettings`; another raises
+            `RecipeError`.
 
     Returns:
         The classifier and what happened on the way to it.
@@ -229,10 +228,9 @@ def fit_vectors(
         if not generator.yields_vectors:
             raise RecipeError("arrays need a generator of vectors, such as noise; this one writes texts")
         source = sample_source(generator, classes, samples, recipe, CallContext(budget))
-    with on_device(chosen.device):
-        outcome = fit_arrays(
-            samples, recipe, source, chosen.policy, seed=chosen.seed, all_scores=chosen.all_scores
-        )
+    outcome = fit_arrays(
+        samples, recipe, source, chosen.policy, seed=chosen.seed, all_scores=chosen.all_scores
+    )
     classifier = Classifier(
         classes=tuple(spec.name for spec in classes),
         heads=outcome.heads,

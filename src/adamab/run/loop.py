@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adamab.errors import RecipeError
-from adamab.method.numerics import flush_denormals
 from adamab.method.policies import Arms, Choice, Policy
 from adamab.method.training import EpochReport
 from adamab.run._intake import Clock, RoundIntake, SampleSource
@@ -83,7 +82,7 @@ class Loop:
             self._make_model_again()
             self.rng.bit_generator.state = dict(state.checkpoint.rng)
             if self.model is not None:
-                self.model.restore(state.checkpoint.tensors)
+                self.model.restore(state.checkpoint.arrays)
         elif len(self.samples):
             self._make_model()
             if self.model is not None and self._is_consulted():
@@ -103,8 +102,8 @@ class Loop:
 
     def _checkpoint(self) -> Checkpoint:
         """The state after the round that has just ended."""
-        tensors = {} if self.model is None else self.model.state()
-        return Checkpoint(self.done, self.n_model, tensors, dict(self.rng.bit_generator.state))
+        arrays = {} if self.model is None else self.model.state()
+        return Checkpoint(self.done, self.n_model, arrays, dict(self.rng.bit_generator.state))
 
     def _is_consulted(self) -> bool:
         """Whether anything depends on the model: where heads are trained afterwards, only δ² and the gate."""
@@ -214,7 +213,7 @@ class Loop:
         forced = bool((arms.open & (arms.counts == 0)).any())
         if forced or self.model is None or not policy.needs_shift:
             return policy.choose(arms, rng=self.rng)
-        with self.model.threads(), flush_denormals():
+        with self.model.threads():
             return policy.choose(
                 arms, rng=self.rng, shift=self.model.shift(arms.batch), all_exact=self.all_scores
             )

@@ -22,8 +22,7 @@ from adamab.task.words import normalised_text
 from adamab.version import __version__
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
+    from adamab.method.numerics import Array
     from adamab.run.settings import FitSetup
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -69,7 +68,7 @@ class Checkpoint:
 
     round: int
     n_model: int  # samples that the model was made from; 0 if there was none yet
-    tensors: Mapping[str, Tensor]
+    arrays: Mapping[str, Array]
     rng: Mapping[str, Any]
 
 
@@ -141,21 +140,20 @@ def save_checkpoint(directory: Path, state: Checkpoint, outcome: RoundOutcome, s
         segment: number of the run's segment that the round belongs to.
     """
     from safetensors import SafetensorError
-    from safetensors.torch import save_file
+    from safetensors.numpy import save_file
 
-    tensors = {name: tensor.contiguous() for name, tensor in state.tensors.items()}
     about = {
         "adamab": __version__,
         "segment": segment,
         "round": state.round,
         "after": json_digest(outcome_to_json(outcome)),  # which says how long everything took
-        "tensors": _sum(tensors),
+        "arrays": _sum(state.arrays),
         "n_model": state.n_model,
         "rng": dict(state.rng),
     }
     new = directory / f".{CHECKPOINT}.new"
     with contextlib.suppress(OSError, SafetensorError):
-        save_file(tensors, new, {"checkpoint": json.dumps(about)})
+        save_file(dict(state.arrays), new, {"checkpoint": json.dumps(about)})
         os.replace(new, directory / CHECKPOINT)
     with contextlib.suppress(OSError):
         new.unlink(missing_ok=True)
@@ -175,24 +173,24 @@ def load_checkpoint(directory: Path, segment: int, rounds: Sequence[RoundOutcome
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(directory / CHECKPOINT, "pt") as file:
+        with safe_open(directory / CHECKPOINT, "np") as file:
             about = json.loads((file.metadata() or {})["checkpoint"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
         after = {json_digest(outcome_to_json(r)) for r in rounds if r.record.round == about["round"]}
         known = (__version__, segment) == (about["adamab"], about["segment"]) and about["after"] in after
-        if known and about["tensors"] == _sum(tensors):
-            return Checkpoint(about["round"], about["n_model"], tensors, about["rng"])
+        if known and about["arrays"] == _sum(arrays):
+            return Checkpoint(about["round"], about["n_model"], arrays, about["rng"])
     except (OSError, SafetensorError, ValueError, KeyError, TypeError):
         pass
     return None
 
 
-def _sum(tensors: Mapping[str, Tensor]) -> str:
+def _sum(arrays: Mapping[str, Array]) -> str:
     """safetensors itself does not notice a changed byte."""
     digest = hashlib.sha256()
-    for name in sorted(tensors):
-        digest.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
-        digest.update(tensors[name].numpy().tobytes())
+    for name in sorted(arrays):
+        digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
+        digest.update(arrays[name].tobytes())
     return digest.hexdigest()
 
 

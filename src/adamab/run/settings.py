@@ -27,7 +27,6 @@ from adamab.task.image_folders import read_references
 from adamab.task.recipe import Recipe
 from adamab.task.spec import Task, join_spec, split_spec
 from adamab.task.tables import read_texts
-from adamab.torch_device import AUTO
 
 if TYPE_CHECKING:
     from adamab.providers.cache import Replies
@@ -49,7 +48,6 @@ class FitSettings(BaseModel):
         seed: of everything random.
         all_scores: compute the exact score of every class in each round.
         prefetch: batches to fetch before the policy asks for them, so that waiting overlaps.
-        device: where torch trains and scores: cpu, cuda, mps; `auto` is a graphics card if there is one.
         holdout: samples that must not be among the synthetic ones, or the file that has them.
         reject: synthetic samples of the run to train without, or the file that has them.
         cache: use vectors, answers and generated images of other runs, and leave them some.
@@ -69,7 +67,6 @@ class FitSettings(BaseModel):
     seed: int = 0
     all_scores: bool = False
     prefetch: int = 0
-    device: str = AUTO
     holdout: str | Holdout | None = None
     reject: Path | tuple[str, ...] = ()
     cache: bool = False
