@@ -61,7 +61,6 @@ def raising(error: BaseException):
         (TaskError("bad\nfile"), 2, "adamab: bad\\nfile\n"),
         (FileNotFoundError(2, "No such file or directory", "x.csv"), 2, "adamab: x.csv: No such file"),
         (OSError(28, "No space left on device"), 2, "adamab: No space left on device\n"),
-        (ModuleNotFoundError("no torch", name="torch.nn"), 2, "adamab: PyTorch, which training needs,"),
         (KeyboardInterrupt(), 130, "adamab: stopped\n"),
         (typer.Abort(), 130, "adamab: stopped\n"),
         (typer.Exit(3), 3, ""),

@@ -16,17 +16,16 @@ def without(monkeypatch):
     return hide
 
 
-@pytest.mark.parametrize("options", [(), ("--embedder", "st:model"), ("--long-texts", "average")])
-def test_fit_without_torch_names_one_line(refused, folder, without, options):
+@pytest.mark.parametrize(("embedder", "extra"), [("st:model", "local"), ("clip:model", "clip")])
+def test_a_model_that_runs_in_torch_names_the_line_that_brings_it(refused, folder, without, embedder, extra):
     without("torch")
-    message = refused("fit", "task.yaml", "--run", "run", *options)
-    assert message.endswith("is not installed; run: pip install 'adamab[local]'\n")
-    extras.need_torch_for("npz:vectors.npz")  # needs it for training alone
+    message = refused("fit", "task.yaml", "--run", "run", "--embedder", embedder)
+    assert message.endswith(f"is not installed; run: pip install 'adamab[{extra}]'\n")
+    extras.need_torch_for("npz:vectors.npz")
 
 
-@pytest.mark.parametrize("module", ["torch", "sentence_transformers", "matplotlib"])
-def test_the_demo_names_all_that_it_needs(refused, folder, without, module):
-    without(module)
+def test_the_demo_names_all_that_it_needs(refused, folder, without):
+    without("matplotlib")
     assert "pip install 'adamab[local,plots]'" in refused("demo", "--output", "out")
     assert not (folder / "out").exists()
 

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from adamab.errors import EmbedderError, MissingExtraError
 from adamab.providers.embedders.base import Embedded, Embedder, Item, Kind
+from adamab.providers.torch_device import find_device
 from adamab.task.images import Image, decoded
-from adamab.torch_device import find_device
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PILImage

@@ -22,9 +22,9 @@ from typing import Any
 from adamab.errors import EmbedderError, GeneratorError, MissingExtraError, one_line, place, short
 from adamab.providers.embedders.local_models import hash_directory, quiet
 from adamab.providers.generators.base import Batch, ImageGenerator, NewSamples, Request, Settings, own_seed
+from adamab.providers.torch_device import find_device
 from adamab.task.prompts import SCENES
 from adamab.task.spec import ClassSpec
-from adamab.torch_device import find_device
 
 # Models cut what is too long: the scene stands before the description, which may have many words.
 CAPTION = "a photo of {name}, {scene}, {description}"
