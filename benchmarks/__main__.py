@@ -12,6 +12,7 @@ import time
 from benchmarks.report import figures_table, write
 
 GROUPS = (
+    "against_torch",
     "bulk",
     "choosing",
     "growth",

@@ -666,13 +666,14 @@ class TorchJointModel(JointModel):
             for name, calibrator in self._torch.items()
         ]
 
-    def _torch_threads(self) -> AbstractContextManager[None]:
+    def threads(self) -> AbstractContextManager[None]:
+        """As many threads of torch's as the work of a round is worth."""
         width = max(queries.shape[1] for queries in self._queries.values())
         n, n_classes = len(self._samples), self._samples.n_classes
         return torch_threads_for(n, width, max(width // self._recipe.bottleneck, n_classes))
 
     def shift(self, batch: int, more: NDArray[np.int64] | None = None) -> TorchShift:  # type: ignore[override]
-        with self._torch_threads(), flush_denormals():
+        with flush_denormals():
             return TorchShift(
                 self._torch_terms(),
                 torch.from_numpy(self._samples.class_index),
@@ -684,7 +685,7 @@ class TorchJointModel(JointModel):
     def epoch(self, round_: int) -> EpochReport:
         weight = torch.from_numpy(self._sample_weight())
         terms = self._torch_terms()
-        with self._torch_threads():
+        with self.threads():
             report = self._torch_trainer.epoch(
                 terms,
                 torch.from_numpy(self._samples.class_index),

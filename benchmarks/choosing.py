@@ -1,18 +1,18 @@
-"""What it costs to choose a class, in full-batch gradients.
+"""What it costs to choose a class, in full-batch gradients; and what a saturated softmax costs.
 
-A full-batch gradient is one forward and backward pass of the mean cross-entropy by autograd. Choosing is all
-that a round adds: building the gradient shift and the lazy, exact argmax. Counts are balanced, so δ² decides.
+A full-batch gradient is one forward and backward pass of the mean cross-entropy. Choosing is all that a round
+adds: building the gradient shift and the lazy, exact argmax. Counts are balanced, so δ² decides.
 """
 
 from __future__ import annotations
 
 import numpy as np
-import torch
-from torch.nn import functional
 
 from adamab.method.calibrator import Calibrator
 from adamab.method.gradient_shift import GradientShift, ViewTerms
+from adamab.method.numerics import cross_entropy
 from adamab.method.policies import Arms, Choice, GradientShiftUCB
+from adamab.method.training import RoundTrainer
 from adamab.task.recipe import Recipe
 from benchmarks.memory import peak_extra_megabytes
 from benchmarks.report import Figure, Group, Table, alternating, seconds
@@ -25,72 +25,78 @@ GROWTH = (
     *((200, 384, n) for n in (400, 1600, 6400)),
     *((200, d, 1200) for d in (192, 384, 768, 1536)),
 )
-DENORMAL = "gradient after training is slowed by denormal numbers; to the one at the start: {:.2f}"
+SATURATED = 1000.0  # factor of the logit scale
 
 
 class Setting:
     """A calibrator with the paper's start unless `recipe` says otherwise, unit vectors around their class."""
 
     def __init__(self, n_classes: int, width: int, n: int, recipe: Recipe | None = None) -> None:
-        self.generator = torch.Generator().manual_seed(0)
+        self.rng = np.random.default_rng(0)
         self.n_classes = n_classes
-        recipe = recipe or Recipe.preset("paper")
-        self.model = Calibrator(width, n_classes, recipe, generator=self.generator)
-        self.classes = self._unit(torch.randn(n_classes, width, generator=self.generator))
-        self.y = torch.arange(n) % n_classes
-        noise = self._unit(torch.randn(n, width, generator=self.generator))
+        recipe = recipe or Recipe.preset("paper").with_options(batch_size=256, final_rate=1.0)
+        self.model = Calibrator(width, n_classes, recipe, rng=self.rng)
+        self.classes = self._unit(self.rng.standard_normal((n_classes, width), np.float32))
+        self.y = np.arange(n) % n_classes
+        noise = self._unit(self.rng.standard_normal((n, width), np.float32))
         self.queries = self._unit(noise + self.classes[self.y])
-        counts = np.bincount(self.y.numpy(), minlength=n_classes)
+        self.views = [ViewTerms(self.model, self.queries, self.classes)]
+        self.trainer = RoundTrainer([self.model], recipe, rounds=100)
+        self.of_loss = np.zeros_like(self.model.parameters)
+        counts = np.bincount(self.y, minlength=n_classes)
         self.arms = Arms(counts, np.ones(n_classes, dtype=np.bool_), batch=2)
         self.policy = GradientShiftUCB(alpha=100)
 
     @staticmethod
-    def _unit(x: torch.Tensor) -> torch.Tensor:
-        return functional.normalize(x, dim=1)
+    def _unit(x: np.ndarray) -> np.ndarray:
+        return x / np.linalg.norm(x, axis=1, keepdims=True)
 
     def train(self, epochs: int) -> None:
-        """The paper's optimiser, with its state from the first of these epochs."""
-        optimizer = torch.optim.Adam(self.model.parameters(), lr=0.005, weight_decay=1e-4)
+        """The paper's optimiser, or that of the recipe."""
         for _ in range(epochs):
-            for batch in torch.randperm(len(self.y), generator=self.generator).split(256):
-                optimizer.zero_grad()
-                self._loss(batch).backward()
-                optimizer.step()
+            self.trainer.epoch(self.views, self.y, np.ones(len(self.y)), None, self.rng)
 
-    def _loss(self, rows: torch.Tensor) -> torch.Tensor:
-        return functional.cross_entropy(self.model(self.queries[rows], self.classes), self.y[rows])
-
-    def gradient(self) -> None:
+    def gradient(self, rows: slice = slice(None)) -> None:
         """One full-batch gradient."""
-        self.model.zero_grad()
-        functional.cross_entropy(self.model(self.queries, self.classes), self.y).backward()
+        passed = self.model.run(self.queries[rows], self.classes)
+        residual = passed.logits()
+        cross_entropy(residual, self.y[rows])
+        residual /= len(residual)
+        passed.backward(residual, self.of_loss)
 
     def tiny_gradient(self) -> None:
         """A gradient of eight samples: starts the threads, uses no memory to speak of."""
-        self._loss(torch.arange(8)).backward()
+        self.gradient(slice(8))
+
+    def saturate(self) -> None:
+        """Make the softmax certain, of right and of wrong classes, as long training does."""
+        self.model.scale *= SATURATED
 
     def class_passes(self) -> None:
         """The plain way: one forward pass, then one backward pass a class over all parameters."""
-        parameters = list(self.model.parameters())
-        logits = self.model(self.queries, self.classes)
-        losses = functional.cross_entropy(logits, self.y, reduction="none")
+        passed = self.model.run(self.queries, self.classes)
+        residual = passed.logits()
+        cross_entropy(residual, self.y)
         for c in range(self.n_classes):
-            torch.autograd.grad(losses[self.y == c].mean(), parameters, retain_graph=True)
+            passed.backward(residual * (self.y == c)[:, None], self.of_loss)
 
-    def slow_shift(self) -> torch.Tensor:
+    def slow_shift(self) -> np.ndarray:
         """A thriftier slow way: each class's own samples only, the K x P matrix, then the formula."""
-        parameters, rows = list(self.model.parameters()), []
+        gradients = np.empty((self.n_classes, len(self.of_loss)), np.float32)
         for c in range(self.n_classes):
-            loss = self._loss(torch.nonzero(self.y == c).flatten())
-            rows.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)]))
-        gradients = torch.stack(rows)
+            passed = self.model.run(self.queries[self.y == c], self.classes)
+            residual = passed.logits()
+            cross_entropy(residual, self.y[self.y == c])
+            residual /= len(residual)
+            passed.backward(residual, gradients[c])
         u = self.arms.batch / (len(self.y) + self.arms.batch)
-        return gradients.sub_(gradients.mean(0)).mul_(u).square_().sum(1)  # balanced: g_D = g_B
+        gradients -= gradients.mean(0)  # balanced: g_D = g_B
+        gradients *= u
+        return np.square(gradients).sum(1)
 
     def shift(self) -> GradientShift:
-        """The gradient shift, built again."""
-        view = ViewTerms(self.model, self.queries, self.classes)
-        return GradientShift([view], self.y, n_classes=self.n_classes, batch=self.arms.batch)
+        """δ² of all classes as it is now."""
+        return GradientShift(self.views, self.y, n_classes=self.n_classes, batch=self.arms.batch)
 
     def choose(self, *, all_exact: bool = False) -> Choice:
         """Choose a class as a round does."""
@@ -120,7 +126,7 @@ def run() -> Group:
                     f"choosing, K={n_classes} d={width} n={n}, {epochs} epochs, in gradients",
                     choose / gradient,
                     2 if epochs else 5,
-                    note=DENORMAL.format(choose / at_start) if epochs else "random start",
+                    note="" if epochs else "random start",
                 )
             )
             rows.append(
@@ -136,6 +142,7 @@ def run() -> Group:
             )
             if (n_classes, epochs) == (200, 0):
                 figures.append(_against_class_gradients(setting))
+    figures.append(_saturated())
     extra, gradient_extra = peak_extra_megabytes(*SHAPES[0])
     note = f"rise of the peak; the gradient before it had raised it by {gradient_extra:.0f} MB"
     figures.append(Figure("choosing, peak extra memory at K=200, MB", extra + gradient_extra, 250, note=note))
@@ -152,6 +159,18 @@ def run() -> Group:
         "in gradients at the start",
     ]
     return Group(figures, [Table("Choosing and all exact scores", header, rows), _growth()])
+
+
+def _saturated() -> Figure:
+    start, saturated = Setting(*SHAPES[0]), Setting(*SHAPES[0])
+    saturated.saturate()
+    at_start, then = alternating([start.gradient, saturated.gradient], REPEAT)
+    residual = saturated.model(saturated.queries, saturated.classes)
+    residual -= residual.max(1, keepdims=True)
+    tiny = np.finfo(np.float32)
+    share = ((residual < np.log(tiny.tiny)) & (residual > np.log(tiny.smallest_subnormal))).mean()
+    note = f"{100 * share:.0f} % of the probabilities would be denormal numbers"
+    return Figure("gradient of a saturated softmax to one at the start", then / at_start, 1.3, note=note)
 
 
 def _against_class_gradients(setting: Setting) -> Figure:

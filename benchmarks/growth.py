@@ -17,10 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
-from adamab.method.gradient_shift import ViewTerms
-from adamab.method.training import RoundTrainer
 from adamab.model import Classifier, Head, PredictOptions
 from adamab.task.recipe import Recipe
 from benchmarks.choosing import Setting
@@ -110,15 +107,11 @@ def _scoring(setting: Setting) -> Callable[[], object]:
     train = _epoch(setting)
     for _ in range(2):
         train()
-    setting.model.eval()
     return setting.choose
 
 
 def _epoch(setting: Setting) -> Callable[[], object]:
-    trainer = RoundTrainer([setting.model], Recipe(), rounds=10)
-    views = [ViewTerms(setting.model, setting.queries, setting.classes)]
-    weight = torch.ones(len(setting.y))
-    return lambda: trainer.epoch(views, setting.y, weight, None, setting.generator)
+    return lambda: setting.train(1)
 
 
 def _prediction(setting: Setting) -> Callable[[], object]:
@@ -138,16 +131,15 @@ def _prediction(setting: Setting) -> Callable[[], object]:
         hidden=layer(setting.n_classes, hidden),
     )
     classifier = Classifier(classes=tuple(f"c{i}" for i in range(setting.n_classes)), heads=(head,))
-    queries = setting.queries.numpy()
-    return lambda: classifier.answers({"pooled": queries}, None, PredictOptions())
+    return lambda: classifier.answers({"pooled": setting.queries}, None, PredictOptions())
 
 
 def _bare(setting: Setting) -> Callable[[], object]:
     rows = max(1, BLOCK // setting.n_classes)
 
     def product() -> None:
-        for block in torch.split(setting.queries, rows):
-            block @ setting.classes.mT
+        for start in range(0, len(setting.queries), rows):
+            setting.queries[start : start + rows] @ setting.classes.T
 
     return product
 

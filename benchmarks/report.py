@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import torch
+from threadpoolctl import threadpool_info
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 
@@ -144,7 +144,8 @@ def _write_markdown(path: Path, name: str, group: Group) -> None:
 
 
 def _machine() -> str:
+    threads = max((pool["num_threads"] for pool in threadpool_info()), default=1)
     return (
-        f"Python {platform.python_version()}, torch {torch.__version__}, NumPy {np.__version__}, "
-        f"{torch.get_num_threads()} threads on {os.cpu_count()} cores ({platform.machine()})."
+        f"Python {platform.python_version()}, NumPy {np.__version__}, "
+        f"{threads} threads on {os.cpu_count()} cores ({platform.machine()})."
     )
