@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from adamab.method.calibrator import Calibrator, CalibratorPass, FixedLogits
-from adamab.method.numerics import Array, cross_entropy
+from adamab.method.numerics import Array, cross_entropy, overflow_allowed
 
 # Sums within classes, for classes of any and very different sizes.
 
@@ -202,6 +202,7 @@ class GradientShift:
         True
     """
 
+    @overflow_allowed()
     def __init__(
         self,
         views: Sequence[ViewTerms],
@@ -242,6 +243,7 @@ class GradientShift:
         """δ² of `classes` (each must be present), with every trainable parameter counted."""
         return self.refine(classes, np.full(len(classes), np.inf))[0]
 
+    @overflow_allowed()
     def refine(
         self,
         classes: NDArray[np.intp],  # (c,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,6 +16,9 @@ SMALL_PRODUCT = 100_000_000  # floating point operations; one thread does this i
 NEGLIGIBLE = 1e-15  # share of the largest residual that is far below the rounding of every sum it enters
 LEAST_RESIDUAL = 1e-19  # its square is still a normal number in float32
 LEAST_LOGIT = -75.0  # below the largest: exp of it, divided by the sum, is far below the least residual
+
+# A training that diverges ends with a loss that is not finite, which is reported; no warning is needed.
+overflow_allowed = partial(np.errstate, over="ignore", invalid="ignore")
 
 _thread_pools = cache(ThreadpoolController)  # looking for them takes longer than a small decomposition
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from adamab.method.calibrator import Calibrator, FixedLogits
 from adamab.method.gradient_shift import ViewTerms
-from adamab.method.numerics import HEADS, Array, cross_entropy, random_stream, threads_for
+from adamab.method.numerics import HEADS, Array, cross_entropy, overflow_allowed, random_stream, threads_for
 from adamab.task.recipe import Recipe
 
 MOST_LOGITS = 50_000_000  # held at once, of all members together: 200 MB
@@ -182,6 +182,7 @@ class RoundTrainer:
         self._rounds = max(rounds, 1)
         self._round = 0
 
+    @overflow_allowed()
     def epoch(
         self,
         views: Sequence[ViewTerms],
