@@ -60,22 +60,22 @@ def loop_model(kind: type[JointModel]) -> Iterator[None]:
         _arrays.JointModel = before  # type: ignore[misc]
 
 
-def one_fit(shape: Shape, policy: str = "adamab", seed: int = 0) -> tuple[float, float]:
+def one_fit(shape: Shape, *, seed: int = 0, noise: float = 1.0) -> tuple[float, float]:
     """Seconds of a fit, and its accuracy on new vectors."""
     rng = np.random.default_rng(seed)
     classes = unit(rng.standard_normal((shape.n_classes, shape.width))).astype(np.float32)
     described = DescribedClasses((), {"pooled": classes})
     samples = TrainingSet(shape.n_classes, lambda _: described, has_texts=False)
     y = np.repeat(np.arange(shape.n_classes), shape.given)
-    samples.add(y.tolist(), {"pooled": stored(classes[y], rng)}, given=True)
+    samples.add(y.tolist(), {"pooled": stored(classes[y], rng, noise)}, given=True)
     recipe = Recipe.preset(shape.recipe)
     specs = [ClassSpec(str(c)) for c in range(shape.n_classes)]
-    source = sample_source(Around(classes), specs, samples, recipe, CallContext())
+    source = sample_source(Around(classes, noise), specs, samples, recipe, CallContext())
     start = time.perf_counter()
-    outcome = fit_arrays(samples, recipe, source, policy, seed=seed)
+    outcome = fit_arrays(samples, recipe, source, "adamab", seed=seed)
     seconds = time.perf_counter() - start
     new = np.repeat(np.arange(shape.n_classes), 20)
-    logits = outcome.heads[0].logits(stored(classes[new], rng))
+    logits = outcome.heads[0].logits(stored(classes[new], rng, noise))
     return seconds, float((logits.argmax(1) == new).mean())
 
 

@@ -26,21 +26,25 @@ class Around(Generator):
     fingerprint = "around"
     yields_vectors = True
 
-    def __init__(self, classes: np.ndarray) -> None:
-        self._classes = classes
+    def __init__(self, classes: np.ndarray, noise: float = 1.0) -> None:
+        self._classes, self._noise = classes, noise
         self._rng = np.random.default_rng(1)
 
     async def generate(self, request: Request) -> Batch:
         """As many as asked for."""
-        return Batch(vectors=stored(self._classes[[request.class_index] * request.count], self._rng))
+        return Batch(
+            vectors=stored(self._classes[[request.class_index] * request.count], self._rng, self._noise)
+        )
 
 
-def stored(centres: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    vectors = centres + unit(rng.standard_normal(centres.shape))
+def stored(centres: np.ndarray, rng: np.random.Generator, noise: float = 1.0) -> np.ndarray:
+    """Unit vectors around unit vectors; the larger the noise, the farther away."""
+    vectors = centres + noise * unit(rng.standard_normal(centres.shape))
     return unit(vectors).astype(np.float32)
 
 
 def unit(x: np.ndarray) -> np.ndarray:
+    """Rows of length one."""
     return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
