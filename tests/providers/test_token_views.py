@@ -6,11 +6,8 @@ import numpy as np
 import pytest
 
 from adamab.errors import EmbedderError
-from adamab.providers.embedders.sentence_transformers import (
-    VIEWS,
-    split,
-    token_views,
-)
+from adamab.providers.embedders.local_models import VIEWS, Piece, split
+from adamab.providers.embedders.sentence_transformers import _spans, token_views
 
 torch = pytest.importorskip("torch")
 
@@ -57,23 +54,19 @@ def test_rounding_to_half_stays_finite() -> None:
     assert rounded.tolist() == [65504, -65504, np.float16(1 / 3)]
 
 
-class Characters:
-    """A tokenizer whose tokens are the characters other than spaces."""
-
-    is_fast = True
-
-    def __call__(self, text: str, **options: object) -> dict[str, object]:
-        return {"offset_mapping": [(n, n + 1) for n, c in enumerate(text) if c != " "]}
+def pieces(text: str, room: int, row: int = 0) -> list[Piece]:
+    """Of tokens that are the characters other than spaces."""
+    return split(text, row, [(n, n + 1) for n, c in enumerate(text) if c != " "], room, "st:x")
 
 
 def test_texts_are_cut_between_words_where_possible() -> None:
-    assert [p.text for p in split("abc de fgh", 0, Characters(), 6, "x")] == ["abc de", "fgh"]
-    assert [p.text for p in split("abcdefgh", 0, Characters(), 3, "x")] == ["abc", "def", "gh"]
-    assert [(p.row, p.tokens) for p in split("abcd", 5, Characters(), 3, "x")] == [(5, 3), (5, 1)]
+    assert [p.text for p in pieces("abc de fgh", 6)] == ["abc de", "fgh"]
+    assert [p.text for p in pieces("abcdefgh", 3)] == ["abc", "def", "gh"]
+    assert [(p.row, p.tokens) for p in pieces("abcd", 3, row=5)] == [(5, 3), (5, 1)]
 
 
 def test_what_cannot_be_split() -> None:
     with pytest.raises(EmbedderError, match="leaves no room"):
-        split("abc", 0, Characters(), 0, "st:x")
+        pieces("abc", 0)
     with pytest.raises(EmbedderError, match="use long_texts='cut'"):
-        split("abc", 0, object(), 5, "st:x")
+        _spans(object(), "abc", "st:x")

@@ -118,7 +118,7 @@ def test_the_class_is_among_the_most_probable(k, expected):
 def embed():
     pytest.importorskip("sentence_transformers", reason="the extra 'local' is not installed")
     from adamab.providers.async_bridge import run_sync
-    from adamab.providers.embedders.sentence_transformers import LocalEmbedder
+    from adamab.providers.embedders.local import LocalEmbedder
 
     embedder = LocalEmbedder()
     return lambda texts: run_sync(embedder.embed(texts, views=("pooled",))).views["pooled"]

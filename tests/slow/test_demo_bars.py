@@ -9,7 +9,7 @@ import pytest
 from adamab.demo.task import demo_generator, load_demo
 from adamab.providers.async_bridge import run_sync
 from adamab.providers.cache import CachedEmbedder, VectorCache
-from adamab.providers.embedders.sentence_transformers import LocalEmbedder
+from adamab.providers.embedders.local import LocalEmbedder
 from adamab.run.fit import fit_task
 from adamab.task.recipe import Recipe
 

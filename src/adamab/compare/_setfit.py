@@ -125,9 +125,9 @@ def _path(model: str) -> str:
         if not Path(model).expanduser().is_dir():
             raise TaskError(f"{SetFit.name}: {short(model)} is no folder; name that of a model, or local")
         return model
-    from adamab.providers.embedders.sentence_transformers import LocalEmbedder
+    from adamab.providers.embedders.local import LocalEmbedder
 
-    return LocalEmbedder().path_or_id
+    return str(LocalEmbedder().directory)
 
 
 @contextmanager

@@ -107,11 +107,12 @@ def expand(spec: str, kind: Kind) -> str:
 
 
 EMBEDDERS = {
-    "local": "adamab.providers.embedders.sentence_transformers:LocalEmbedder",
+    "local": "adamab.providers.embedders.local:LocalEmbedder",
     "st": "adamab.providers.embedders.sentence_transformers:SentenceTransformerEmbedder",
     "npz": "adamab.providers.embedders.stored:NpzEmbedder",
     "clip": "adamab.providers.embedders.clip:ClipEmbedder",
     "onnx": "adamab.providers.embedders.onnx:OnnxEmbedder",
+    "onnx-text": "adamab.providers.embedders.text_encoders:OnnxTextEmbedder",
     "timm": "adamab.providers.embedders.timm:TimmEmbedder",
     "openai": "adamab.providers.embedders.api:OpenAIEmbedder",
     "voyage": "adamab.providers.embedders.api:VoyageEmbedder",

