@@ -15,6 +15,7 @@ GROUPS = (
     "against_torch",
     "bulk",
     "choosing",
+    "embedding",
     "growth",
     "image_memory",
     "long_run",

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "adamab"
-OTHER_NAMES = {"local", "unknown"}  # of an embedder and of an answer
+OTHER_NAMES = {"unknown"}  # of an answer
 
 
 def rooms() -> dict[str, set[str]]:
