@@ -21,7 +21,10 @@ from adamab.compare import (
 from adamab.compare.methods import METHODS, method_name
 from adamab.errors import TaskError
 
-LEARNING = ("class-mean", "linear-probe", "linear-svm", "knn", "cache-adapter")
+LEARNING = (
+    "class-mean", "described-mean", "linear-probe", "linear-svm", "knn", "cache-adapter",
+    "joint-regression", "soft-vote",
+)  # fmt: skip
 ON_VECTORS = ("zero-shot", "centred", *LEARNING)
 
 

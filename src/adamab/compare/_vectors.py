@@ -157,6 +157,36 @@ class CentredSimilarity(Similarity):
         self.vectors_ = unit(classes - classes.mean(axis=0))
 
 
+class DescribedMean(CentredSimilarity):
+    """Cosine with the mean of each class's samples plus its wording, both sides centred.
+
+    Both count alike, as unit vectors. A class without samples has its wording alone, and where wordings have
+    no vectors a class has its mean.
+
+    Example:
+        >>> baseline = DescribedMean().fit([[0.0, 1.0], [0.2, 1.0], [1.0, 0.0]], ["up", "up", "right"])
+        >>> baseline.predict([[0.9, 0.2]])
+        ['right']
+    """
+
+    name = "described mean"
+
+    def _fit(self, data: TrainingData) -> None:
+        _, index = samples_of(data, self.view, self.name)
+        rows, n_classes = np.asarray(data.views[self.view], dtype=np.float64), len(data.classes)
+        self.centre_ = rows.mean(axis=0)
+        sums = np.zeros((n_classes, rows.shape[1]))
+        np.add.at(sums, index, unit(rows - self.centre_))
+        described = data.class_views.get(self.view)
+        self.known_ = True
+        if described is None:
+            self.vectors_ = unit(sums)
+            self.known_ = np.bincount(index, minlength=n_classes) > 0
+        else:
+            classes = np.asarray(described, dtype=np.float64)
+            self.vectors_ = unit(unit(sums) + unit(classes - classes.mean(axis=0)))
+
+
 @dataclass(kw_only=True, eq=False)
 class Linear(Baseline):
     """A linear model on one view. An implementation writes `_trained`, which fits one of a strength C.

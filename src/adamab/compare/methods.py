@@ -20,10 +20,14 @@ METHODS = {
     "zero-shot": ("vectors", "Similarity"),
     "centred": ("vectors", "CentredSimilarity"),
     "class-mean": ("vectors", "ClassMean"),
+    "described-mean": ("vectors", "DescribedMean"),
     "linear-probe": ("vectors", "LinearProbe"),
     "linear-svm": ("vectors", "LinearSVM"),
     "knn": ("vectors", "NearestNeighbours"),
     "cache-adapter": ("vectors", "CacheAdapter"),
+    # On all views, the words and the descriptions.
+    "joint-regression": ("views", "JointRegression"),
+    "soft-vote": ("views", "SoftVote"),
     "setfit": ("setfit", "SetFit"),
     # On the samples themselves: callables that take what follows the colon, and options by name.
     "chat": ("chat", "from_spec"),
@@ -93,7 +97,8 @@ def make_baseline(name: str, *, seed: int = 0, view: str | None = None, **option
 CALIBRATOR, NONE = "calibrator", "none"
 POLICIES = ("random", "round-robin", "adamab", "tight", "greedy")
 ON_GIVEN = (
-    "zero-shot", "centred", "class-mean", "linear-probe", "linear-svm", "knn", "cache-adapter", CALIBRATOR
+    "zero-shot", "centred", "class-mean", "described-mean", "linear-probe", "linear-svm", "knn",
+    "cache-adapter", "joint-regression", CALIBRATOR
 )  # fmt: skip
 WITH_GENERATOR = (
     "linear-probe+round-robin", "calibrator+random", "calibrator+round-robin", "calibrator+adamab"
