@@ -21,20 +21,21 @@ from adamab.errors import TaskError
 from adamab.providers.metering import Budget, CallContext, Ledger, Price
 from adamab.providers.registry import shared_replies
 from experiments import check_rows, class_studies, convergence, probabilities
-from experiments.datasets.base import data_directory, load_data_set
+from experiments.datasets.base import SCORED_ONCE, data_directory, load_data_set
 from experiments.definition import built_in, load_experiment
 from experiments.estimate import Estimate, estimate
 from experiments.findings import headline, in_short, notes
 from experiments.quality import Yardstick
-from experiments.quality_plan import SETS, TITLES, plan
-from experiments.quality_report import Report, bar_table, set_table
+from experiments.quality_plan import NAMES as QUALITY
+from experiments.quality_plan import ONCE, SETS, TITLES, plan
+from experiments.quality_report import Report, bar_table, lead_table
 from experiments.quality_report import write_report as write_quality_report
 from experiments.quality_summary import in_words
 from experiments.report import tables, write_report
 from experiments.runner import Runner
 from experiments.summary import Summary, summarise
 
-CONVERGENCE, QUALITY = "convergence", ("quality", "quality-full")
+CONVERGENCE = "convergence"
 _ABOUT_CONVERGENCE = "The theory: gradient shift and regret by policy, and the bound of the first theorem"
 # Studies with options of their own, and what they are about.
 STUDIES: dict[str, tuple[Callable[[list[str]], object], str]] = {
@@ -43,7 +44,7 @@ STUDIES: dict[str, tuple[Callable[[list[str]], object], str]] = {
     "added-classes": (class_studies.added, "A class that is added after the fit"),
     "check-rows": (check_rows.main, "Published rows of the yardstick, measured again"),
 }
-_NARROW = 7  # columns of the yardstick's table of sets that a terminal has room for; the rest are ranks
+_NARROW = 8  # columns of the yardstick's table of sets that a terminal has room for; the rest are log losses
 
 Name = Annotated[
     str | None,
@@ -60,6 +61,10 @@ Work = Annotated[
 Sets = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME", help="Only these sets, with commas between them; or repeat it."),
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(metavar="METHOD", help="Measure these methods of the yardstick alone, and write no page."),
 ]
 Seeds = Annotated[int | None, typer.Option(min=1, max=100, metavar="N", help="So many seeds.")]
 EmbedderSpec = Annotated[str | None, typer.Option(metavar="SPEC", help="Another embedder, as in adamab fit.")]
@@ -142,6 +147,7 @@ def reproduce(
     generator: GeneratorSpecs = None,
     split: Split = None,
     part: Part = None,
+    only: Only = None,
     budget: BudgetText = None,
     price: Prices = None,
     dry_run: Annotated[
@@ -163,9 +169,13 @@ def reproduce(
         return
     if experiment is None:
         raise TaskError("which experiment? See python -m experiments --list")
-    names = [name.strip() for text in sets or () for name in text.split(",") if name.strip()] or None
+    names, methods = _listed(sets), _listed(only)
     changes = {"sets": names, "seeds": seeds, "embedder": embedder, "split": split, "part": part}
     changes["generators"] = generator or None
+    if experiment in QUALITY:
+        changes["only"] = methods
+    elif methods:
+        raise TaskError(f"{experiment} takes no --only; leave it out")
     chosen = engine_of(engine, address, jobs)
     request = Request(experiment, data, output, work or output, changes, chosen, as_json, quiet)
     paid = {"generator": generator, "split": split, "budget": budget, "price": price}
@@ -180,6 +190,11 @@ def reproduce(
         _experiment(request, Budget.parse(budget), price or [], dry_run=dry_run)
 
 
+def _listed(texts: list[str] | None) -> list[str] | None:
+    """Names with commas between them, or repeated."""
+    return [name.strip() for text in texts or () for name in text.split(",") if name.strip()] or None
+
+
 def _refuse(experiment: str, **options: object) -> None:
     for name, value in options.items():
         if value:
@@ -189,7 +204,7 @@ def _refuse(experiment: str, **options: object) -> None:
 def _list(*, as_json: bool) -> None:
     listed = [(e.name, ", ".join(e.sets), e.title) for e in built_in()]
     listed.append((CONVERGENCE, "hwu64-office, hwu64-home", _ABOUT_CONVERGENCE))
-    listed += [(name, ", ".join(SETS), TITLES[name]) for name in QUALITY]
+    listed += [(name, ", ".join(SCORED_ONCE if name == ONCE else SETS), TITLES[name]) for name in QUALITY]
     listed += [(name, "see --help", about) for name, (_, about) in STUDIES.items()]
     if as_json:
         print_json([{"name": name, "sets": sets, "title": title} for name, sets, title in listed])
@@ -312,20 +327,24 @@ def _convergence(request: Request) -> None:
 
 
 def _quality(request: Request, *, dry_run: bool) -> None:
-    options = {name: request.changes[name] for name in ("part", "sets", "seeds", "embedder")}
-    cells = plan(request.experiment, **options)  # type: ignore[arg-type]  # one of the two names
+    options = {name: request.changes[name] for name in ("part", "sets", "seeds", "embedder", "only")}
+    cells = plan(request.experiment, **options)  # type: ignore[arg-type]  # one of the names
     if not dry_run:
         need_torch_for(cells.embedder)
         check_matplotlib()
         request.make_folders()
-    folder = request.folder_of(cells.grid)
-    sets = {name: load_data_set(name, folder) for name in cells.grid}
+    folder = request.folder_of(cells.shapes)
+    sets = {name: load_data_set(name, folder) for name in cells.shapes}
     yardstick = Yardstick(cells, sets, request.work)
     if dry_run:
         _count(yardstick, as_json=request.as_json)
         return
     with progress("reading", quiet=request.quiet) as bar, stop_gently([]), request.engine.ready():
         scores = yardstick.run(engine=request.engine, on_cell=_on_cell(bar, request.quiet))
+    if cells.only:
+        if not request.quiet:
+            echo(f"{counted(yardstick.cells, 'cell')} measured; without --only there is a page")
+        return
     report = write_quality_report(yardstick, scores, request.output, command=request.command)
     if request.as_json:
         print_json(report.to_json())
@@ -348,7 +367,7 @@ def _count(yardstick: Yardstick, *, as_json: bool) -> None:
 
 
 def _print_quality(yardstick: Yardstick, report: Report, output: Path) -> None:
-    leads, checked = set_table(report.summary), bar_table(report.bars)
+    leads, checked = lead_table("Set by set", report.summary.tallies), bar_table(report.bars)
     print_table(leads.header[:_NARROW], [row[:_NARROW] for row in leads.rows], title=leads.title)
     print_table(checked.header, checked.rows, title=checked.title)
     for line in (in_words(report.bars), *(f"left out: {cell}" for cell in yardstick.left_out)):

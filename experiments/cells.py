@@ -25,6 +25,7 @@ from experiments.definition import (
     recipe_of,
     rounds_of,
 )
+from experiments.shapes import EVEN, Shape
 
 DEFINITION = 3  # of what a cell measures; raise it when that changes
 # Options of the recipe that came after DEFINITION.
@@ -59,6 +60,8 @@ FORMER = {
     "max_label_rank": "consistent",
     "rounds_per_class": "passes",
 }
+# Round-robin serves classes of equal counts in an order drawn from the seed; it went by index before.
+SERVED = "order by seed"
 BOTH = "both"  # the setting of methods that read no wording, so that both settings have the same figures
 RECORDED, POOL = "recorded", "pool"
 _EXPLORING = ("adamab", "tight")  # policies that α means something to
@@ -87,6 +90,7 @@ class Cell:
     options: str  # JSON: of the recipe or the baseline
     seed: int
     scored: str = TEST  # or `folds`: cross-validation on the given samples, test samples untouched
+    shape: Shape = EVEN
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -102,7 +106,7 @@ class Cell:
     @property
     def draw(self) -> DrawKey:
         """Which draw it uses."""
-        return DrawKey(self.set, self.generator, self.given, self.seed)
+        return DrawKey(self.set, self.generator, self.given, self.seed, self.shape)
 
     def full_recipe(self) -> Recipe:
         """Every option of a calibrator's fit."""
@@ -111,11 +115,13 @@ class Cell:
 
     def key(self, draw: Draw, fingerprint: str, version: int) -> str:
         """A hash of all that its figures depend on; nothing is loaded or asked to work it out."""
-        task = draw.task
+        task, cell = draw.task, {**asdict(self), "options": _json(_former(self.settings))}
+        if self.shape == EVEN:
+            del cell["shape"]  # rows from before there were others stay what they are
         parts = [
             DEFINITION,
             version,
-            {**asdict(self), "options": _json(_former(self.settings))},
+            cell,
             self._recipe_said() if self.method == CALIBRATOR else None,
             fingerprint,
             self._others(),
@@ -134,7 +140,7 @@ class Cell:
 
     def _others(self) -> list[Any]:
         """The models besides the embedder, by identity: a named one may change, and so may a preset."""
-        parts: list[Any] = []
+        parts: list[Any] = [SERVED] if self.policy == EVENLY else []
         if self.method != CALIBRATOR:
             baseline = make_baseline(self.method, seed=self.seed, **self.settings)
             parts += [baseline.version, baseline.fingerprint]
@@ -152,6 +158,7 @@ class DrawKey:
     generator: str
     given: int
     seed: int
+    shape: Shape = EVEN
 
     @property
     def source(self) -> str:
@@ -204,6 +211,7 @@ class Expansion:
                             recipe=method.recipe if method.method == CALIBRATOR else "",
                             options=_json(method.options),
                             seed=seed,
+                            shape=self.experiment.shape,
                         )
                         yield from self._of_method(first, method, amounts)
 

@@ -19,6 +19,7 @@ from adamab.task.recipe import PAPER_SETTINGS, Recipe
 from adamab.task.spec import split_spec
 from adamab.task.task_file import Node, read_tree
 from experiments.datasets.base import published_name
+from experiments.shapes import EVEN, Shape
 
 Setting = Literal["zero-shot", "few-shot"]  # descriptions of the classes without or with the given examples
 NONE, EVENLY = "none", "round-robin"
@@ -80,6 +81,7 @@ class Experiment(Strict):
     sets: tuple[str, ...] = Field(min_length=1)
     settings: tuple[Setting, ...] = Field(("zero-shot",), min_length=1)
     given: Annotated[int, Field(ge=1)] | dict[str, Annotated[int, Field(ge=1)]] = 5  # samples per class
+    shape: Shape = EVEN
     split: Literal["readme", "paper"] = "readme"
     part: Literal["test", "development"] = "test"
     generators: tuple[str, ...] = ("recorded", "pool")  # or a spec such as openai:gpt-4o-mini

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,7 @@ from adamab.task.spec import Modality
 from experiments.cells import FOLDS, POOL, RECORDED, Cell, DrawKey
 from experiments.datasets.base import DataSet, Draw
 from experiments.definition import CALIBRATOR, EVENLY, NONE, Experiment
+from experiments.shapes import shaped
 
 ZERO_SHOT, FEW_SHOT = "zero-shot", "few-shot"
 
@@ -79,17 +81,20 @@ class Materials:
 def draws_of(
     keys: Iterable[DrawKey], sets: Mapping[str, DataSet], experiment: Experiment
 ) -> dict[DrawKey, Draw]:
-    """One draw a key."""
-    return {
-        key: sets[key.set].draw(
+    """One draw a key; where nothing is added to the given samples, what could be is not kept."""
+    draws: dict[DrawKey, Draw] = {}
+    for key in dict.fromkeys(keys):
+        draw = sets[key.set].draw(
             key.seed,
             given=key.given,
             generator=key.source,  # type: ignore[arg-type]  # one of the two by construction
             part=experiment.part,
             split=experiment.split,
         )
-        for key in dict.fromkeys(keys)
-    }
+        if experiment.amounts_of(key.set) == (0,):
+            draw = replace(draw, pool={}, recorded={}, images={})
+        draws[key] = shaped(draw, key.shape)
+    return draws
 
 
 def embedder_of(data: DataSet, spec: str) -> tuple[Embedder, str | None]:
@@ -170,6 +175,7 @@ def _fill(known: MemoryEmbedder, embedder: Embedder, kind: Kind, items: Iterable
 
 
 N_FOLDS = 5
+LEAST = 1e-6  # probability that counts in a log loss: some methods rule classes out
 
 
 @dataclass(frozen=True)
@@ -182,6 +188,7 @@ class Measured:
     n_parameters: int
     synthetic: int
     answers: Mapping[str, int] = field(default_factory=dict)  # of a chat model, other than classes
+    log_loss: float | None = None  # mean of the test samples; None in rows from before it was measured
 
 
 def measure(cell: Cell, materials: Materials, call_context: CallContext | None = None) -> Measured:
@@ -215,10 +222,10 @@ def _calibrator(
     seconds = time.perf_counter() - started
     _check_finished(fit.ended, call_context)
     views, texts = _views(materials, cell, scored), [sample.text for sample in scored]
-    correct = _correct(fit.classifier.predict(views, texts), scored)
+    correct, log_loss = _judged(fit.classifier.predict_proba(views, texts), fit.classifier.classes, scored)
     samples = [*task.samples, *fit.synthetic]
     size = n_parameters(fit.classifier, cell.full_recipe())
-    return Measured(correct, _counts(task, samples), seconds, size, len(fit.synthetic))
+    return Measured(correct, _counts(task, samples), seconds, size, len(fit.synthetic), log_loss=log_loss)
 
 
 def _cross_validated(cell: Cell, materials: Materials, call_context: CallContext | None) -> Measured:
@@ -232,7 +239,7 @@ def _cross_validated(cell: Cell, materials: Materials, call_context: CallContext
         order.append(np.flatnonzero(folds == fold))
     correct = np.concatenate([m.correct for m in measured])[np.argsort(np.concatenate(order))]
     seconds = sum(m.seconds for m in measured)
-    return replace(measured[0], correct=correct, seconds=seconds)
+    return replace(measured[0], correct=correct, seconds=seconds, log_loss=None)
 
 
 def _baseline(
@@ -247,10 +254,14 @@ def _baseline(
         baseline.fit(data)
     seconds = getattr(baseline, "fit_seconds_", time.perf_counter() - started)  # without loading a model
     with metered(baseline, call_context or CallContext()):
-        correct = _correct(baseline.predict(_views(materials, cell, test), items_of(test)), test)
+        shares = baseline.predict_proba(_views(materials, cell, test), items_of(test))
+    correct, log_loss = _judged(shares, baseline.classes_, test)
+    if baseline.answered_ is not None:
+        correct &= baseline.answered_
     counts = tuple(list(data.labels).count(c) for c in data.classes)
     synthetic = len(data.labels) - len(materials.draws[cell.draw].task.samples)
-    return Measured(correct, counts, seconds, int(baseline.n_parameters_), synthetic, baseline.report())
+    size = int(baseline.n_parameters_)
+    return Measured(correct, counts, seconds, size, synthetic, baseline.report(), log_loss)
 
 
 def _training_data(cell: Cell, materials: Materials, call_context: CallContext | None) -> TrainingData:
@@ -322,8 +333,14 @@ def _views(materials: Materials, cell: Cell, samples: Sequence[Sample]) -> dict[
     return run_sync(vectors.embed([embedder_key(sample, vectors, prompts) for sample in samples])).views
 
 
-def _correct(predicted: Sequence[str], scored: Sequence[Sample]) -> NDArray[np.bool_]:
-    return np.array([p == s.class_name for p, s in zip(predicted, scored, strict=True)], dtype=np.bool_)
+def _judged(
+    shares: NDArray[np.floating[Any]], classes: Sequence[str], scored: Sequence[Sample]
+) -> tuple[NDArray[np.bool_], float]:
+    """Which samples are right, and the mean log loss; of equal probabilities the first class wins."""
+    column = {name: number for number, name in enumerate(classes)}
+    truth = np.array([column[sample.class_name] for sample in scored])
+    true = np.maximum(shares[np.arange(len(truth)), truth].astype(np.float64), LEAST)
+    return shares.argmax(axis=1) == truth, float(-np.log(true).mean())
 
 
 def _counts(task: Task, samples: Sequence[Sample]) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ import ast
 import hashlib
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,16 +20,31 @@ from typing import Any
 import adamab
 from adamab.engines import Engine
 from adamab.errors import StoppedError, TaskError, short
-from experiments.cells import POOL, Cell
+from experiments.cells import POOL, Cell, DrawKey
 from experiments.datasets.base import DataSet
-from experiments.definition import CALIBRATOR, Experiment
-from experiments.quality_plan import IMAGE_SETS, SETFIT, Place, Plan, method_of, places_of
+from experiments.definition import CALIBRATOR, NONE, Experiment
+from experiments.quality_plan import (
+    DEFAULT,
+    IMAGE_SETS,
+    OLD,
+    ONCE,
+    PRESET,
+    SEEDS,
+    SETFIT,
+    SLOW,
+    Place,
+    Plan,
+    has_preset,
+    method_of,
+    places_of,
+)
 from experiments.quality_summary import Score
-from experiments.rows import Row, Rows
+from experiments.rows import Row, Rows, read_parquet, write_parquet
 from experiments.runner import OnCell, Result, Runner
+from experiments.shapes import EVEN, Shape
 from experiments.summary import SampleName, hits_of, sample_names
 
-FITTING = ("classifier", "method", "run", "task")  # the code that our own figures depend on
+FITTING = ("method", "model", "run", "task")  # the code that our own figures depend on
 
 
 @dataclass(frozen=True)
@@ -86,8 +101,10 @@ class Yardstick:
         self.runners: list[QualityRunner] = []
         self.measured: tuple[Row, ...] = ()  # what `run` has returned the scores of
         rows = Rows(work, plan.rows_name)
-        for name in plan.grid:
+        for name in plan.shapes:
             self._add(sets[name], work, rows)
+        if plan.name == ONCE:
+            self._check_once(rows)
         self._note_methods()
 
     @property
@@ -108,7 +125,7 @@ class Yardstick:
         total, before = self.cells, 0
         if self.to_do():
             _remember_commit(self._commits)
-        results: list[Result] = []
+        results: list[Result] = list(self._kept_default())
         for runner in self.runners:
             if not runner.can_run():
                 results.append(runner.kept())
@@ -126,7 +143,30 @@ class Yardstick:
                 ) from None
             before += len(runner.cells())
         self.measured = tuple(row for result in results for row in result.rows)
-        return [score for name in self.plan.grid for score in scores_of(_of_set(results, name))]
+        return [score for name in self.plan.shapes for score in scores_of(_of_set(results, name))]
+
+    def _kept_default(self) -> Iterator[Result]:
+        """The recipe that was the default before, in cells of the plan: rows that are only kept."""
+        kept = list(read_parquet(self.work / f"{self.plan.rows_name}-0.rows.parquet"))
+        for runner in self.runners if kept else ():
+            cells = {(cell.draw, cell.amount) for cell in runner.cells() if cell.method == CALIBRATOR}
+            rows = [row for row in kept if (row.cell.draw, row.cell.amount) in cells]
+            tests = {row.cell.draw: runner.draws[row.cell.draw].test for row in rows}
+            same = [row for row in rows if len(row.measured.correct) == len(tests[row.cell.draw])]
+            # Methods with fewer seeds are experiments of their own on the same draws: each row counts once.
+            kept = [row for row in kept if row not in same]
+            yield Result(runner.experiment, tuple(same), (), {}, tests)
+
+    def _check_once(self, rows: Rows) -> None:
+        """What was scored by other code is not scored again: a second look would be a choice."""
+        wanted = {runner.key(cell): cell for runner in self._runnable() for cell in runner.cells()}
+        scored = {row.cell for key, row in rows.known.items() if key not in wanted}
+        again = [cell for key, cell in wanted.items() if key not in rows.known and cell in scored]
+        if again:
+            raise TaskError(
+                f"{self.plan.name}: {len(again)} cells were scored before, by other code or options, and are "
+                f"scored once; to publish another default, remove {self.plan.rows_name}.rows.* and say so"
+            )
 
     def commits(self) -> list[str]:
         """Of the code that measured the rows, in their order."""
@@ -155,41 +195,47 @@ class Yardstick:
             self.left_out += [
                 LeftOutCell(x.set, given, x.amount, x.generator, x.why) for x in runner.expansion.left_out
             ]
-        for given in self.plan.grid[data.name]:
-            self._note_short(data, given)
+        for shape, given in self.plan.shapes[data.name]:
+            self._note_short(data, shape, given)
 
-    def _note_short(self, data: DataSet, given: int) -> None:
+    def _note_short(self, data: DataSet, shape: Shape, given: int) -> None:
         lack = self.plan.short_classes(data, given)
-        if lack.none_has_all:
+        if lack.none_has_all and shape == EVEN:
             why = f"no class has more than {lack.most} samples to give"
             self.left_out.append(LeftOutCell(data.name, given, "all", POOL, why))
         elif lack.count:
+            cells = f"{given} given" if shape == EVEN else shape
             self._note(
-                f"{data.name}, {given} given: {lack.count} of {lack.n_classes} classes cannot give so many; "
+                f"{data.name}, {cells}: {lack.count} of {lack.n_classes} classes cannot give so many; "
                 f"they give what they have, {lack.fewest} at least."
             )
-        if len(data.generators) > 1 and given <= 5 and self.plan.source(data, given) == POOL:
-            self._note(
-                f"{data.name}: no {self.plan.part} part with the recorded generator, so synthetic samples "
-                "come from the pool."
-            )
+        recorded = self.plan.synthetic and len(data.generators) > 1 and given <= 5
+        if recorded and self.plan.source(data, given) == POOL:
+            self._note(f"{data.name}: no {self.plan.part} part with the recorded generator.")
 
     def _note(self, note: str) -> None:
         if note not in self.notes:
             self.notes.append(note)
 
     def _note_methods(self) -> None:
-        if any(name in IMAGE_SETS for name in self.plan.grid):
+        if any(name in IMAGE_SETS for name in self.plan.shapes):
             self._note(
-                "Image sets are vectors without a text side: there is no zero-shot, the mean of a class "
-                "stands in for its description, and default-api would be the same as default."
+                "Image sets are vectors of one view without a text side: there is no zero-shot, "
+                "described-mean is the centred class mean, and an API's views would be all there are."
             )
+        self._note(
+            "A class without samples: methods on samples alone (linear-probe, linear-svm, class-mean, knn) "
+            "never predict it; paper, calibrator, cache-adapter, described-mean, joint-regression and "
+            "soft-vote have its description."
+        )
+        if any(self.plan.seeds_of(name) > SEEDS for name in self.plan.shapes):
+            self._note(f"{', '.join(SLOW)} have {SEEDS} seeds, and leads over them are on those.")
+        if not has_preset():
+            self._note(f"The package has no preset {PRESET}, so it is not measured.")
         if any(not runner.can_run() for runner in self.runners):
             self._note(
                 "SetFit is not installed here (extra baselines): only rows that are already kept count."
             )
-        elif not self.plan.setfit:
-            self._note("SetFit takes too long for the subset; python -m experiments quality-full has it.")
 
 
 def _of_setfit(experiment: Experiment) -> bool:
@@ -202,7 +248,12 @@ def _of_set(results: Sequence[Result], name: str) -> list[Result]:
 
 def scores_of(results: Sequence[Result]) -> Iterator[Score]:
     """The scores of one set's experiments, on columns that all of them share."""
-    names = {draw: sample_names(tests) for result in results for draw, tests in result.tests.items()}
+    # By text alone: classes have other names where they are codes.
+    names = {
+        draw: sample_names([replace(sample, class_name="") for sample in tests])
+        for result in results
+        for draw, tests in result.tests.items()
+    }
     columns: dict[SampleName, int] = {}
     for of_draw in names.values():
         for name in of_draw:
@@ -214,22 +265,37 @@ def scores_of(results: Sequence[Result]) -> Iterator[Score]:
             seeds=tuple(row.cell.seed for row in rows),
             hits=hits_of(rows, names, columns),
             seconds=tuple(row.measured.seconds for row in rows),
+            losses=tuple(row.measured.log_loss for row in rows),
         )
 
 
 def by_place(rows: Sequence[Row]) -> dict[tuple[Place, str], list[Row]]:
     """Rows by where they count and by method, seeds in order."""
-    amounts: dict[tuple[str, int, str], set[int]] = {}
+    amounts: dict[DrawKey, set[int]] = {}
     for row in rows:
         if row.cell.method == CALIBRATOR:
-            cell = row.cell
-            amounts.setdefault((cell.set, cell.given, cell.generator), set()).add(int(cell.amount))
+            amounts.setdefault(replace(row.cell.draw, seed=0), set()).add(int(row.cell.amount))
     groups: dict[tuple[Place, str], list[Row]] = {}
     for row in sorted(rows, key=lambda row: row.cell.seed):
         cell = row.cell
-        for place in places_of(cell, sorted(amounts.get((cell.set, cell.given, cell.generator), ()))):
+        for place in places_of(cell, sorted(amounts.get(replace(cell.draw, seed=0), ()))):
             groups.setdefault((place, method_of(cell)), []).append(row)
     return groups
+
+
+def keep_default(folder: Path, name: str, kept: Path) -> int:
+    """Keep the default's rows of a file as those of the recipe that was the default before; how many.
+
+    Its choices of classes were compared with a round-robin by index, so those of other policies go. Of
+    several rows of a cell the last one counts.
+    """
+    ours = {
+        row.cell: replace(row, cell=replace(row.cell, recipe=OLD))
+        for row in Rows(folder, name).known.values()
+        if row.cell.recipe == DEFAULT and row.cell.policy in (NONE, "adamab")
+    }
+    write_parquet(ours.values(), kept)
+    return len(ours)
 
 
 @cache

@@ -1,7 +1,7 @@
-"""What the yardstick of quality measures: sets, given and synthetic samples, methods; all of it or a subset.
+"""What the yardstick of quality measures: sets, cells, methods and seeds; all of it or a subset.
 
-A plan becomes experiments, one for each set, number of given samples and source of synthetic ones, which
-the experiments' runner runs into one file of rows.
+A plan becomes experiments, one for each set, shape, number of given samples and source of synthetic ones,
+which the experiments' runner runs into one file of rows.
 """
 
 from __future__ import annotations
@@ -10,40 +10,56 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from adamab.errors import TaskError, short, suggestion
+from adamab.errors import RecipeError, TaskError, short, suggestion
+from adamab.task.recipe import Recipe
 from experiments.cells import POOL, RECORDED, Cell
-from experiments.datasets.base import DataSet, Part
+from experiments.datasets.base import SCORED_ONCE, DataSet, Part
 from experiments.definition import CALIBRATOR, NONE, Experiment
+from experiments.shapes import EVEN, MOST, Shape
 
+Name = Literal["quality", "quality-dev", "quality-full", "quality-once"]
 TEXT_SETS = ("trec", "multiwd", "forbidden", "hwu64", "demo")
 IMAGE_SETS = ("pets", "flowers102", "cub200")
 SETS = (*TEXT_SETS, *IMAGE_SETS)
-GIVEN, SYNTHETIC = (1, 2, 5, 10), (0, 5, 10, 20)  # a class; synthetic ones on average
-TEXT_SEEDS, IMAGE_SEEDS, QUICK_SEEDS = 10, 5, 3
+ALL_SETS = (*SETS, *SCORED_ONCE)
+GIVEN, SYNTHETIC = (1, 2, 5, 10), (5, 10, 20)  # a class; synthetic ones on average
+TEXT_SEEDS, SEEDS, QUICK_SEEDS = 10, 5, 3
 SETFIT, SETFIT_GIVEN, SETFIT_SEEDS = "setfit", 5, 2  # minutes a fit
 
-DEFAULT, API, PAPER = "default", "default-api", "paper"
+DEFAULT, API, PAPER, PRESET = "default", "default-api", "paper", "calibrator"
 EVENLY, RANDOM = "default-round-robin", "default-random"
+OLD = "default-0"  # the recipe that was the default before; only kept rows have it
+OLD_API = f"{OLD}-api"
 ZERO_SHOT, PROBE = "zero-shot", "linear-probe"
-RIVALS = (PAPER, ZERO_SHOT, PROBE, "linear-svm", "class-mean", "cache-adapter")  # but SetFit
-METHODS = (DEFAULT, API, EVENLY, RANDOM, *RIVALS, SETFIT)
+JOINT, VOTE, JOINT_API, VOTE_API = "joint-regression", "soft-vote", "joint-regression-api", "soft-vote-api"
+# Rivals by what they see. Each list holds the one before it: who sees more may use less.
+ON_POOLED = (
+    PAPER, PRESET, ZERO_SHOT, "centred", PROBE, "linear-svm", "class-mean", "described-mean", "knn",
+    "cache-adapter",
+)  # fmt: skip
+ON_API = (*ON_POOLED, JOINT_API, VOTE_API)
+RIVALS = (*ON_API, JOINT, VOTE)
+SAME_INPUTS = {DEFAULT: RIVALS, API: ON_API}
+METHODS = (DEFAULT, API, OLD, OLD_API, EVENLY, RANDOM, *RIVALS, SETFIT)
+# Seconds to minutes a fit on many samples of many classes: never more than five seeds.
+SLOW = (PAPER, PRESET, "linear-svm", "cache-adapter", VOTE_API, JOINT, VOTE)
+# They need vectors of the classes' wordings.
+DESCRIBED = (ZERO_SHOT, "centred")
 
-QUICK, FULL = "quality", "quality-full"
+QUICK, DEV, FULL, ONCE = "quality", "quality-dev", "quality-full", "quality-once"
+NAMES = (QUICK, DEV, FULL, ONCE)
 TITLES = {
-    QUICK: "Quality, a look in half an hour: a subset of the cells, few seeds",
-    FULL: "Quality: one default recipe against its rivals",
+    QUICK: "Quality, a first look: equal counts, few seeds, development part",
+    DEV: "Quality on development parts, where choices are made",
+    FULL: "Quality: the default recipe against rivals that see what it sees",
+    ONCE: "Quality on sets that were scored once",
 }
-Grid = Mapping[int, tuple[int, ...]]  # synthetic samples by given ones, a class
-_ALL: Grid = dict.fromkeys(GIVEN, SYNTHETIC)
-_WHOLE: dict[str, Grid] = dict.fromkeys(SETS, _ALL)
-_QUICK_TEXT: Grid = {1: (0,), 2: (0, 5), 5: (0, 10)}
-_QUICK: dict[str, Grid] = {
-    **dict.fromkeys(TEXT_SETS, _QUICK_TEXT),
-    "hwu64": {1: (0,), 2: (0, 5), 5: (0,)},
-    "pets": {1: (0, 5), 2: (0,), 5: (0, 5, 10)},
-    "flowers102": {1: (0, 5), 2: (0,), 5: (0,)},
-    "cub200": {1: (0,), 2: (0,), 5: (0,)},
-}
+Shaped = tuple[Shape, int]  # and the samples given, or drawn first
+_EVEN: tuple[Shaped, ...] = tuple((EVEN, given) for given in GIVEN)
+_COUNTS: tuple[Shaped, ...] = (("uneven", 5), ("drawn", MOST))
+_WORDS: tuple[Shaped, ...] = (("unseen", 5), ("codes", 1), ("codes", 5))  # they change what is described
+TEXT_SHAPES, IMAGE_SHAPES = (*_EVEN, *_COUNTS, *_WORDS), (*_EVEN, *_COUNTS)
+ONCE_SHAPES: tuple[Shaped, ...] = ((EVEN, 1), (EVEN, 5), (EVEN, 10))
 
 
 @dataclass(frozen=True)
@@ -51,52 +67,70 @@ class Place:
     """A cell of the yardstick: where methods meet."""
 
     set: str
-    given: int  # samples per class
+    given: int  # samples per class; of other shapes than `even` the most
     synthetic: int  # a class on average
     generator: str  # none, recorded or pool
+    shape: Shape = EVEN
+
+    @property
+    def kind(self) -> str:
+        """What cells of several sets have in common."""
+        named = str(self.given) if self.shape == EVEN else self.shape
+        if self.shape == "codes":
+            named = f"codes {self.given}"
+        return f"{named} + {self.synthetic} {self.generator}" if self.synthetic else named
 
     def __str__(self) -> str:
-        added = f" + {self.synthetic} {self.generator}" if self.synthetic else ""
-        return f"{self.set} {self.given}{added}"
+        return f"{self.set} {self.kind}"
 
 
 @dataclass(frozen=True)
 class Plan:
     """Which cells are measured, on which part."""
 
-    name: Literal["quality", "quality-full"]
+    name: Name
     part: Part
-    grid: Mapping[str, Grid]  # by set
-    seeds: int | None = None  # None: ten for texts, five for images
+    shapes: Mapping[str, tuple[Shaped, ...]]  # by set
+    synthetic: tuple[int, ...] = ()  # samples per class of a recorded generator, beside none
+    seeds: int | None = None  # None: ten for texts of the test part, else five
     embedder: str = "local"
-    setfit: bool = True
+    setfit: bool = False
+    only: tuple[str, ...] = ()  # methods; empty: all
 
     @property
     def rows_name(self) -> str:
-        """Of the file of rows; the subset and the whole share it, the parts do not."""
+        """Of the file of rows; subset and whole share it, the parts do not."""
+        if self.name == ONCE:
+            return ONCE
         return "quality" if self.part == "test" else "quality-development"
 
     @property
     def results_name(self) -> str:
         """Of page, JSON and figure: only the whole takes the place of the published ones."""
-        whole = self.seeds is None and self.grid == _WHOLE
+        whole = self.seeds is None and self.shapes == _shapes_of(self.name, None)
         suffix = "-quick" if self.name == QUICK else "" if whole else "-part"
         return f"{self.rows_name}{suffix}"
 
     def seeds_of(self, data_set: str) -> int:
-        """How many."""
-        return self.seeds or (TEXT_SEEDS if data_set in TEXT_SETS else IMAGE_SEEDS)
+        """How many seeds most methods have."""
+        many = data_set in TEXT_SETS and self.part == "test"
+        return self.seeds or (TEXT_SEEDS if many else SEEDS)
 
     def experiments(self, data: DataSet) -> list[Experiment]:
         """What the runner is given for one set; a number given that no class has is left out."""
         experiments: list[Experiment] = []
-        for given, amounts in self.grid[data.name].items():
-            if not self.short_classes(data, given).none_has_all:
-                experiments += self._of_given(data, given, amounts)
-        if self.setfit and data.name in TEXT_SETS and 0 in self.grid[data.name].get(SETFIT_GIVEN, ()):
+        for shape, given in self.shapes[data.name]:
+            if shape == EVEN and self.short_classes(data, given).none_has_all:
+                continue
+            experiments += self._of_methods(data, shape, given, POOL, (0,))
+            if shape == EVEN and self.synthetic and self.source(data, given) == RECORDED:
+                experiments += self._of_methods(data, shape, given, RECORDED, self.synthetic)
+        wanted = not self.only or SETFIT in self.only
+        if self.setfit and wanted and (EVEN, SETFIT_GIVEN) in self.shapes[data.name]:
             seeds = min(SETFIT_SEEDS, self.seeds_of(data.name))
-            of_setfit = self._experiment(data, SETFIT_GIVEN, POOL, (0,))
-            experiments.append(of_setfit.with_changes(methods=({"method": SETFIT},), seeds=seeds))
+            if data.name in TEXT_SETS:
+                methods = [{"method": SETFIT}]
+                experiments.append(self._experiment(data, EVEN, SETFIT_GIVEN, POOL, (0,), methods, seeds))
         return experiments
 
     def short_classes(self, data: DataSet, given: int) -> ShortClasses:
@@ -111,32 +145,45 @@ class Plan:
         saw = data.most_given(generator="recorded", part=self.part)
         return RECORDED if given <= max(saw.values()) else POOL
 
-    def _of_given(self, data: DataSet, given: int, amounts: Sequence[int]) -> Iterator[Experiment]:
-        source = self.source(data, given)
-        if source == POOL:
-            yield self._experiment(data, given, POOL, amounts)
-            return
-        # Without synthetic samples seeds draw other given ones, which the recorded generator did not see.
-        for generator, some in (
-            (POOL, [amount for amount in amounts if amount == 0]),
-            (RECORDED, [amount for amount in amounts if amount > 0]),
-        ):
+    def _of_methods(
+        self, data: DataSet, shape: Shape, given: int, source: str, amounts: Sequence[int]
+    ) -> Iterator[Experiment]:
+        """Slow methods are an experiment of their own where they have fewer seeds."""
+        methods = {
+            name: method
+            for name, method in _methods(data, bool(amounts[0]), self.name == ONCE).items()
+            if not self.only or name in self.only
+        }
+        seeds = self.seeds_of(data.name)
+        slow = [method for name, method in methods.items() if name in SLOW and seeds > SEEDS]
+        fast = [method for method in methods.values() if method not in slow]
+        for some, count in ((fast, seeds), (slow, SEEDS)):
             if some:
-                yield self._experiment(data, given, generator, some)
+                yield self._experiment(data, shape, given, source, amounts, some, count)
 
-    def _experiment(self, data: DataSet, given: int, source: str, amounts: Sequence[int]) -> Experiment:
+    def _experiment(
+        self,
+        data: DataSet,
+        shape: Shape,
+        given: int,
+        source: str,
+        amounts: Sequence[int],
+        methods: Sequence[Mapping[str, Any]],
+        seeds: int,
+    ) -> Experiment:
         return Experiment.model_validate(
             {
                 "name": self.rows_name,
                 "title": TITLES[self.name],
                 "sets": (data.name,),
+                "shape": shape,
                 "given": given,
                 "part": self.part,
                 "generators": (source,),
                 "amounts": tuple(amounts),
                 "embedder": self.embedder,
-                "seeds": self.seeds_of(data.name),
-                "methods": _methods(data, amounts),
+                "seeds": seeds,
+                "methods": methods,
             }
         )
 
@@ -157,58 +204,105 @@ class ShortClasses:
 
 
 def plan(
-    name: Literal["quality", "quality-full"],
+    name: Name,
     *,
     part: str | None = None,
     sets: Sequence[str] | None = None,
     seeds: int | None = None,
     embedder: str | None = None,
+    only: Sequence[str] | None = None,
 ) -> Plan:
-    """The subset, or everything; `part` is development for the one and test for the other if not given."""
-    if part not in (None, "test", "development"):
-        raise TaskError(f"unknown part {short(part)}; {suggestion(part, ('test', 'development'))}")
+    """The cells of one of the four names; each has its part, which `part` may state but not change."""
+    own: Part = "test" if name in (FULL, ONCE) else "development"
+    if part not in (None, own):
+        raise TaskError(f"{name} is about the {own} part; for the other name {DEV} or {FULL}")
+    known = SCORED_ONCE if name == ONCE else SETS
     for data_set in sets or ():
-        if data_set not in SETS:
-            raise TaskError(f"{name} has no set {short(data_set)}; {suggestion(data_set, SETS)}")
-    grid = _QUICK if name == QUICK else _WHOLE
+        if data_set not in known:
+            raise TaskError(f"{name} has no set {short(data_set)}; {suggestion(data_set, known)}")
+    for method in only or ():
+        if method not in METHODS:
+            raise TaskError(f"{name} has no method {short(method)}; {suggestion(method, METHODS)}")
     chosen = Plan(
         name,
-        "test" if part == "test" or (part is None and name == FULL) else "development",
-        {data_set: grid[data_set] for data_set in SETS if data_set in (sets or SETS)},
+        own,
+        _shapes_of(name, sets),
+        SYNTHETIC if name in (DEV, FULL) else (),
         seeds or (QUICK_SEEDS if name == QUICK else None),
         setfit=name == FULL,
+        only=tuple(only or ()),
     )
     return chosen if embedder is None else replace(chosen, embedder=embedder)
 
 
-def _methods(data: DataSet, amounts: Sequence[int]) -> list[dict[str, Any]]:
-    """Images of which only vectors are there have neither words nor descriptions in the same space."""
+def _shapes_of(name: str, sets: Sequence[str] | None) -> dict[str, tuple[Shaped, ...]]:
+    if name == ONCE:
+        shapes = dict.fromkeys(SCORED_ONCE, ONCE_SHAPES)
+    elif name == QUICK:
+        shapes = dict.fromkeys(SETS, _EVEN[:3])
+    else:
+        shapes = dict.fromkeys(TEXT_SETS, TEXT_SHAPES) | dict.fromkeys(IMAGE_SETS, IMAGE_SHAPES)
+    return {data_set: of_set for data_set, of_set in shapes.items() if data_set in (sets or shapes)}
+
+
+def has_preset() -> bool:
+    """Whether the package knows the preset `calibrator`."""
+    try:
+        Recipe.preset(PRESET)
+    except RecipeError:
+        return False
+    return True
+
+
+def _methods(data: DataSet, added: bool, once: bool) -> dict[str, dict[str, Any]]:
+    """By name. Images of which only vectors are there have neither words nor descriptions."""
     described = data.embedder() is None
-    samples = "added" if 0 not in amounts else "both" if any(amounts) else "given"
     options: dict[str, Any] = {} if described else {"words": False}
-    policies = ["adamab", "round-robin", "random"]
-    ours = [{"method": CALIBRATOR, "recipe": "default", "policies": policies, "options": options}]
+    policies = ["adamab", "round-robin", "random"] if added else [NONE]
+    samples = "added" if added else "given"
+
+    def ours(recipe: str, policies: Sequence[str], **options: Any) -> dict[str, Any]:
+        return {"method": CALIBRATOR, "recipe": recipe, "policies": policies, "options": options}
+
+    methods = {DEFAULT: ours("default", policies, **options)}
     if described:
-        views = {"views": ["pooled"]}
-        ours.append({"method": CALIBRATOR, "recipe": "default", "policies": ["adamab"], "options": views})
-    ours.append({"method": CALIBRATOR, "recipe": "paper", "policies": ["round-robin"]})  # as all rivals
-    theirs = [{"method": name, "samples": samples} for name in RIVALS if name not in (PAPER, ZERO_SHOT)]
-    untrained: list[dict[str, Any]] = [{"method": ZERO_SHOT}] if described else []
-    return [*ours, *untrained, *theirs]
+        methods[API] = ours("default", policies[:1], views=["pooled"])
+    methods[PAPER] = ours("paper", policies[1:2] or policies)  # round-robin's, as all rivals
+    if has_preset():
+        methods[PRESET] = ours(PRESET, policies[1:2] or policies)
+    untrained = {ZERO_SHOT: {"method": ZERO_SHOT}} if described else {}
+    trained = {
+        name: {"method": name, "samples": samples}
+        for name in ON_POOLED
+        if name not in (PAPER, PRESET, ZERO_SHOT) and (described or name not in DESCRIBED)
+    }
+    joint = {JOINT: {"method": JOINT, "samples": samples, "options": options}}
+    if described:
+        joint |= {
+            f"{name}{ending}": {"method": name, "samples": samples, "options": inputs}
+            for name in (JOINT, VOTE)
+            for ending, inputs in (("-api", {"inputs": "api"}), ("", {}))
+        }
+    methods |= untrained | trained | joint
+    if once:  # minutes a fit on 150 classes
+        methods = {
+            name: m for name, m in methods.items() if name not in ("linear-svm", "cache-adapter", VOTE)
+        }
+    return methods
 
 
 def method_of(cell: Cell) -> str:
     """What the rows call the method of a cell."""
     if cell.method != CALIBRATOR:
-        return cell.method
-    if cell.recipe == "paper":
-        return PAPER
+        return f"{cell.method}-api" if cell.settings.get("inputs") == "api" else cell.method
+    if cell.recipe in (PAPER, PRESET):
+        return cell.recipe
     if "views" in cell.settings:
-        return API
-    return DEFAULT if cell.policy in (NONE, "adamab") else f"{DEFAULT}-{cell.policy}"
+        return f"{cell.recipe}-api"
+    return cell.recipe if cell.policy in (NONE, "adamab") else f"{cell.recipe}-{cell.policy}"
 
 
 def places_of(cell: Cell, amounts: Sequence[int]) -> Iterator[Place]:
     """Where its row counts: similarity to descriptions learns nothing, so in all `amounts` of its draw."""
     for amount in amounts if cell.method == ZERO_SHOT else (int(cell.amount),):
-        yield Place(cell.set, cell.given, amount, cell.generator if amount else NONE)
+        yield Place(cell.set, cell.given, amount, cell.generator if amount else NONE, cell.shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -14,11 +15,16 @@ from adamab.version import __version__
 from experiments.pages import Table, as_document, save_figure
 from experiments.quality import Yardstick, plain
 from experiments.quality_plan import (
+    API,
     DEFAULT,
     EVENLY,
     FULL,
     IMAGE_SETS,
     METHODS,
+    OLD,
+    OLD_API,
+    ON_API,
+    ONCE,
     RANDOM,
     RIVALS,
     SETFIT,
@@ -35,7 +41,9 @@ from experiments.quality_summary import (
     Summary,
     Tally,
     bars,
+    far_behind,
     in_words,
+    lead_in_words,
     median_seconds,
     summarise,
 )
@@ -125,17 +133,33 @@ def _names(axes: Any, names: Sequence[str]) -> None:
     axes.tick_params(axis="y", length=0)
 
 
+OTHERS = Path(__file__).parent / "definitions" / "published-intents.json"
 STORY = "quality-story.md"  # written by hand: what was tried; a part of the published page if it is there
 _TABLE = (
-    "Accuracy in %, means over the cells of a set and over seeds. Best rival: of each cell that of {rivals} "
-    "with the highest mean accuracy, chosen afterwards, which favours the rivals. Lead: in points, with its "
-    "interval. Wins and losses: cells with a mean lead above and below zero; in brackets those that are "
-    "significant after Holm's correction. Ranks: mean over the cells, 1 is best."
+    "Accuracy in %, means over cells and seeds; seeds are the fewest of a cell. Best rival: of each cell "
+    "that of {rivals} with the highest accuracy, chosen afterwards, which favours the rivals. Lead: in "
+    "points, with its interval. Log loss: that of ours and of the best rivals, over the cells where both "
+    "were measured. Wins and losses: cells with a mean lead above and below zero; in brackets those that "
+    "are significant after Holm's correction."
 )
 _CELLS = (
     "Accuracy in %, mean over seeds; the lead is that of `default` over the best rival, in points with its "
     "interval, bold where p is below 0.05 after the correction. A cell is a set, given samples per class, "
     "and synthetic ones per class on average with their source."
+)
+_KINDS = (
+    "A number: so many samples of each class. uneven: five of three classes in ten, one of each other. "
+    "drawn: a number from 1 to 15, drawn for each class. unseen: none of a fifth of the classes, five of "
+    "the others. codes: classes called c01, c02 and so on, without descriptions."
+)
+_OLD_AND_NEW = (
+    "The default before this one, where both were measured: accuracy in %, and log loss if it is known."
+)
+_BEHIND = "Cells more than two points behind the best rival with the same inputs, in points."
+_OTHERS = (
+    "Published by others, accuracy in %: they fine-tune or pre-train encoders on conversations, and their "
+    "given samples are other draws. Collected in {source}, which says that all are the authors' "
+    "own figures."
 )
 
 
@@ -186,6 +210,13 @@ def _json(yardstick: Yardstick, summary: Summary, checked: Sequence[Bar], comman
         "embedder": yardstick.plan.embedder,
         "bars": [asdict(bar) for bar in checked],
         "tallies": [asdict(tally) for tally in summary.tallies],
+        "by_kind": [asdict(tally) for tally in summary.by_kind],
+        "api_tallies": [asdict(tally) for tally in summary.api_tallies],
+        "far_behind": [
+            {"method": ours, "place": asdict(place), "rival": rival, "lead": lead}
+            for ours in (DEFAULT, API)
+            for lead, (place, _, rival) in far_behind(summary.scores, ours)
+        ],
         "duels": [asdict(duel) for duel in summary.duels],
         "left_out": plain(yardstick.left_out),
         "notes": yardstick.notes,
@@ -194,9 +225,8 @@ def _json(yardstick: Yardstick, summary: Summary, checked: Sequence[Bar], comman
 
 def _note(yardstick: Yardstick) -> str:
     part = f"{yardstick.plan.part} part"
-    rivals = ", ".join(RIVALS)
     return (
-        f"{part}; cells: a set, given and synthetic samples per class. Rivals on the same samples: {rivals}."
+        f"{part}; cells: a set, given and synthetic samples per class. Rivals see the same samples and views."
     )
 
 
@@ -207,18 +237,31 @@ def _sections(
     caveat, story = _by_hand(directory) if plan.name == FULL else ("", "")
     yield f"# {TITLES[plan.name]}"
     yield f"{in_words(checked)} {caveat}".strip()
+    yield " ".join(lead_in_words(summary))
     yield _made_by(yardstick, command)
     if summary.duels:
         yield f"![Lead over the best rival and mean ranks]({plan.results_name}.svg)"
     yield f"## The bars\n\n{bar_table(checked).markdown()}"
-    yield f"## Set by set\n\n{set_table(summary).markdown()}"
+    yield f"## Set by set\n\n{lead_table('Set by set', summary.tallies).markdown()}"
     yield _TABLE.format(rivals=", ".join(RIVALS))
+    yield f"## By given samples\n\n{_KINDS}\n\n{lead_table('By given samples', summary.by_kind).markdown()}"
+    if summary.api_tallies:
+        api = lead_table("What an API embedder gives", summary.api_tallies).markdown()
+        about = f"`{API}` against the best of {', '.join(ON_API)}."
+        yield f"## What an API embedder gives\n\n{about}\n\n{api}"
+    yield f"## Far behind\n\n{_BEHIND}\n\n{_listed(list(_behind(summary)))}"
+    if old := _old_table(summary):
+        yield f"## The old default\n\n{_OLD_AND_NEW}\n\n{old.markdown()}"
+    if plan.name == ONCE:
+        yield _published_by_others(summary)
+    yield f"## Ranks\n\nMean over the cells, 1 is best.\n\n{_rank_table(summary).markdown()}"
     if choices := _choice_table(summary):
         yield f"## The choice of classes\n\n{_CHOICES}\n\n{choices.markdown()}"
     yield f"{INTERVALS.format(samples='samples')} {TESTS.format(n=len(summary.duels))}"
     if story:
         yield story
     yield f"## Every cell\n\n{_CELLS}\n\n{_cell_table(summary).markdown()}"
+    yield f"## Log loss\n\nMean over seeds, lower is better.\n\n{_loss_table(summary).markdown()}"
     if setfit := _setfit_table(summary):
         yield f"## SetFit\n\nOn its own seeds; times are medians of training.\n\n{setfit.markdown()}"
     yield f"## Left out\n\n{_listed(yardstick.left_out)}"
@@ -236,7 +279,7 @@ def _by_hand(directory: Path) -> tuple[str, str]:
 
 def _made_by(yardstick: Yardstick, command: str) -> str:
     plan = yardstick.plan
-    seeds = sorted({plan.seeds_of(name) for name in plan.grid}, reverse=True)
+    seeds = sorted({plan.seeds_of(name) for name in plan.shapes}, reverse=True)
     setting = f"{' or '.join(map(str, seeds))} seeds, embedder `{plan.embedder}`, {plan.part} part"
     code = ", ".join(f"`{name}`" for name in yardstick.commits()) or "unknown"
     rows = f"All rows are in `{plan.results_name}.rows.parquet`."
@@ -253,25 +296,89 @@ def bar_table(checked: Sequence[Bar]) -> Table:
     return Table("The bars", ("Bar", "wanted", "measured", "holds"), rows)
 
 
-def set_table(summary: Summary) -> Table:
-    """Leads, wins, losses and ranks, a line per set."""
-    ranked = [m for m in (DEFAULT, *RIVALS) if any(m in tally.ranks for tally in summary.tallies)]
-    header = ("Set", "cells", "default", "best rival", "lead", "wins", "losses")
-    ranks = [f"rank: {method}" for method in ranked]
-    return Table("Set by set", (*header, *ranks), tuple(_set_row(t, ranked) for t in summary.tallies))
+def lead_table(title: str, tallies: Sequence[Tally]) -> Table:
+    """Leads, wins, losses and log losses, a line per group of cells."""
+    header = ("Cells", "number", "seeds", "ours", "best rival", "lead", "wins", "losses")
+    rows = tuple(_lead_row(tally) for tally in tallies)
+    return Table(title, (*header, "log loss", "of the rivals"), rows)
 
 
-def _set_row(tally: Tally, ranked: Sequence[str]) -> tuple[str, ...]:
+def _lead_row(tally: Tally) -> tuple[str, ...]:
     return (
         tally.name,
         str(tally.cells),
+        str(tally.seeds),
         _percent(tally.accuracy),
         _percent(tally.rival_accuracy),
         points(tally.lead),
         f"{tally.wins} ({tally.significant_wins})",
         f"{tally.losses} ({tally.significant_losses})",
-        *(f"{tally.ranks[m]:.1f}" if m in tally.ranks else "" for m in ranked),
+        _loss(tally.log_loss),
+        _loss(tally.rival_log_loss),
     )
+
+
+def _behind(summary: Summary) -> Iterator[str]:
+    for ours in (DEFAULT, API):
+        for lead, (place, _, rival) in far_behind(summary.scores, ours):
+            yield f"`{ours}`, {place}: {100 * lead:+.1f} ({rival})"
+
+
+def _old_table(summary: Summary) -> Table | None:
+    """Old and new side by side, and the difference."""
+    scores, rows = summary.scores, []
+    for place in scores.places():
+        pairs = [(DEFAULT, OLD), (API, OLD_API)]
+        known = [scores.get(place, method) for pair in pairs for method in pair]
+        if known[0] and known[1]:
+            lead = scores.duels([(place, DEFAULT, OLD)])[0].lead
+            losses = ["" if s is None else _loss(s.log_loss) for s in known[:2]]
+            accuracies = ["" if s is None else _percent(s.accuracy) for s in known]
+            rows.append(
+                (str(place), *accuracies[:2], points(lead).replace(" points", ""), *losses, *accuracies[2:])
+            )
+    header = ("Cell", DEFAULT, OLD, "difference", "log loss", f"of {OLD}", API, OLD_API)
+    return Table("The old default", header, tuple(rows)) if rows else None
+
+
+def _published_by_others(summary: Summary) -> str:
+    """Ours and theirs in one table."""
+    known = json.loads(OTHERS.read_text(encoding="utf-8"))
+    cells = [tuple(cell) for cell in known["cells"]]
+    header = ("Method", *(f"{name} {given}" for name, given in cells), "source")
+    rows = [
+        (row["method"], *("" if x is None else f"{x:.1f}" for x in row["accuracy"]), row["source"])
+        for row in known["rows"]
+    ]
+    for method in METHODS:
+        ours = [summary.scores.get(Place(name, given, 0, "none"), method) for name, given in cells]
+        if any(ours):
+            rows.append((f"`{method}`", *("" if s is None else _percent(s.accuracy) for s in ours), "here"))
+    table = Table("Published by others", header, tuple(rows)).markdown()
+    return f"## Published by others\n\n{_OTHERS.format(source=known['collected'])}\n\n{table}"
+
+
+def _rank_table(summary: Summary) -> Table:
+    ranked = [m for m in (DEFAULT, *RIVALS) if any(m in tally.ranks for tally in summary.tallies)]
+    rows = tuple(
+        (tally.name, *(f"{tally.ranks[m]:.1f}" if m in tally.ranks else "" for m in ranked))
+        for tally in summary.tallies
+    )
+    return Table("Ranks", ("Cells", *ranked), rows)
+
+
+def _loss_table(summary: Summary) -> Table:
+    known = {score.method for score in summary.scores.measured if score.log_loss is not None}
+    methods = [method for method in METHODS if method in known and method != SETFIT]
+    rows = []
+    for place in summary.scores.places():
+        scores = [summary.scores.get(place, method) for method in methods]
+        rows.append((str(place), *("" if s is None else _loss(s.log_loss) for s in scores)))
+    return Table("Log loss", ("Cell", *methods), tuple(rows))
+
+
+def _loss(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
 
 
 def _cell_table(summary: Summary) -> Table:

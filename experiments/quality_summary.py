@@ -7,7 +7,7 @@ of them: a mean over cells does not get narrower by counting a sample more than 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TypeAlias
@@ -17,22 +17,25 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from adamab.evaluation.statistics import Bootstrap, Interval, holm, interval_of, paired_p, points
+from experiments.datasets.base import SCORED_ONCE
 from experiments.quality_plan import (
+    ALL_SETS,
     API,
     DEFAULT,
     EVENLY,
     IMAGE_SETS,
-    PROBE,
+    OLD,
+    ON_API,
     RIVALS,
+    SAME_INPUTS,
     SETFIT,
-    SETS,
     TEXT_SETS,
-    ZERO_SHOT,
     Place,
 )
+from experiments.shapes import EVEN, SHAPES
 
 SIGNIFICANT = 0.05
-FAMILIES = {"text sets": TEXT_SETS, "image sets": IMAGE_SETS, "all sets": SETS}
+FAMILIES = {"text sets": TEXT_SETS, "image sets": IMAGE_SETS, "all sets": ALL_SETS}
 Pair: TypeAlias = tuple[Place, str, str]  # where, ours, theirs
 
 
@@ -45,6 +48,7 @@ class Score:
     seeds: tuple[int, ...]
     hits: NDArray[np.float64]  # (seeds, samples), NaN where a seed did not score a sample
     seconds: tuple[float, ...]  # of the fits, by seed
+    losses: tuple[float | None, ...] = ()  # log losses, by seed; None where it was not measured
 
     @property
     def by_seed(self) -> NDArray[np.float64]:
@@ -56,6 +60,12 @@ class Score:
     def accuracy(self) -> float:
         """The mean over the seeds."""
         return float(self.by_seed.mean())
+
+    @property
+    def log_loss(self) -> float | None:
+        """The mean over the seeds, where all have one."""
+        known = [loss for loss in self.losses if loss is not None]
+        return float(np.mean(known)) if known and len(known) == len(self.losses) else None
 
 
 @dataclass(frozen=True)
@@ -76,12 +86,15 @@ class Duel:
 
 @dataclass(frozen=True)
 class Tally:
-    """The default against the best rival of each cell, over some sets."""
+    """One of ours against the best rival with the same inputs in each cell, over some cells."""
 
     name: str
     cells: int
+    seeds: int  # the fewest of a cell
     accuracy: float
     rival_accuracy: float
+    log_loss: float | None  # over the cells in which both have one
+    rival_log_loss: float | None
     lead: Interval
     wins: int
     significant_wins: int
@@ -105,28 +118,41 @@ class Scores:
         """The score, if it was measured."""
         return self._known.get((place, method))
 
-    def places(self, wanted: Callable[[Place], bool] = lambda _: True) -> list[Place]:
-        """Cells with a default, set by set and in ascending order."""
-        places = {score.place for score in self.measured if score.method == DEFAULT and wanted(score.place)}
-        return sorted(places, key=lambda p: (SETS.index(p.set), p.given, p.synthetic))
+    def places(self, wanted: Callable[[Place], bool] = lambda _: True, method: str = DEFAULT) -> list[Place]:
+        """Cells with a method, set by set and in ascending order."""
+        places = {score.place for score in self.measured if score.method == method and wanted(score.place)}
+        return sorted(
+            places,
+            key=lambda p: (ALL_SETS.index(p.set), SHAPES.index(p.shape), p.given, p.synthetic),
+        )
 
-    def best(self, place: Place, among: Iterable[str] = RIVALS) -> str | None:
-        """The rival of the highest mean accuracy in a cell; of equals the first."""
+    def best(self, place: Place, among: Iterable[str] = RIVALS, ours: str = DEFAULT) -> str | None:
+        """The rival over which the lead is least in a cell, on the seeds that both have."""
         known = [method for method in among if self.get(place, method)]
-        return max(known, key=lambda method: self._known[place, method].accuracy, default=None)
+        return min(known, key=lambda method: self.lead((place, ours, method)), default=None)
 
     def pairs(self, places: Iterable[Place], theirs: str, ours: str = DEFAULT) -> list[Pair]:
         """Where both were measured."""
         return [(p, ours, theirs) for p in places if self.get(p, ours) and self.get(p, theirs)]
 
-    def best_pairs(self, places: Iterable[Place], among: Iterable[str] = RIVALS) -> list[Pair]:
-        """The default against the best of some rivals, cell by cell."""
-        chosen, pairs = tuple(among), list[Pair]()
-        for place in places:
-            rival = self.best(place, chosen)
-            if rival is not None:
-                pairs.append((place, DEFAULT, rival))
-        return pairs
+    def best_pairs(self, ours: str = DEFAULT) -> list[Pair]:
+        """One of ours against the best rival with the same inputs, cell by cell."""
+        pairs = [
+            (place, ours, self.best(place, SAME_INPUTS[ours], ours)) for place in self.places(method=ours)
+        ]
+        return [(place, method, rival) for place, method, rival in pairs if rival is not None]
+
+    def loss_lead(self, pairs: Sequence[Pair]) -> tuple[float, int] | None:
+        """How much lower the log loss of ours is, on the mean over cells, and in how many cells."""
+        leads = []
+        for place, *methods in pairs:
+            ours, theirs = (self._known[place, method] for method in methods)
+            both = [seed for seed in ours.seeds if seed in theirs.seeds]
+            mine, others = ([s.losses[s.seeds.index(seed)] for seed in both] for s in (ours, theirs))
+            known = [b - a for a, b in zip(mine, others, strict=True) if a is not None and b is not None]
+            if known:
+                leads.append(float(np.mean(known)))
+        return (float(np.mean(leads)), len(leads)) if leads else None
 
     def differences(self, pair: Pair) -> NDArray[np.float64]:
         """(seeds, samples) on the seeds that both have."""
@@ -192,51 +218,75 @@ class Summary:
     scores: Scores
     duels: tuple[Duel, ...]  # the default against the best rival of each cell
     tallies: tuple[Tally, ...]  # by set, then by family
+    by_kind: tuple[Tally, ...]  # by given samples, over the text sets and over the image sets
+    api_tallies: tuple[Tally, ...]  # of the API's views, by set, kind and over everything
 
 
 def summarise(all_scores: Sequence[Score]) -> Summary:
     """Duels of all cells, and their tallies."""
     scores = Scores(all_scores)
-    duels = scores.duels(scores.best_pairs(scores.places()))
-    measured = [name for name in SETS if any(duel.place.set == name for duel in duels)]
-    groups: dict[str, tuple[str, ...]] = {name: (name,) for name in measured}
+    duels = scores.duels(scores.best_pairs())
+    of_sets = _sets_of([duel.place for duel in duels])
+    tallies = tuple(_tally(name, DEFAULT, scores, duels, of) for name, of in of_sets.items())
+    kinds = _kinds_of([duel.place for duel in duels])
+    by_kind = tuple(_tally(name, DEFAULT, scores, duels, of) for name, of in kinds.items())
+    api = scores.duels(scores.best_pairs(API))
+    places = [duel.place for duel in api]
+    groups = _sets_of(places) | _kinds_of(places)
+    api_tallies = tuple(_tally(name, API, scores, api, of) for name, of in groups.items())
+    return Summary(scores, tuple(duels), tallies, by_kind, api_tallies)
+
+
+def _sets_of(places: Sequence[Place]) -> dict[str, list[Place]]:
+    """The cells of each set, then of each family with more than one of them."""
+    measured = [name for name in ALL_SETS if any(place.set == name for place in places)]
+    groups = {name: [place for place in places if place.set == name] for name in measured}
     for family, names in FAMILIES.items():
-        members = tuple(name for name in names if name in measured)
-        if len(members) > 1:
-            groups[family] = members
-    tallies = tuple(_tally(name, members, scores, duels) for name, members in groups.items())
-    return Summary(scores, tuple(duels), tallies)
+        if sum(name in measured for name in names) > 1:
+            groups[family] = [place for place in places if place.set in names]
+    return groups
 
 
-def _tally(name: str, members: Sequence[str], scores: Scores, duels: Sequence[Duel]) -> Tally:
-    fought = [duel for duel in duels if duel.place.set in members]
-    lead = scores.mean_lead([(duel.place, DEFAULT, duel.rival) for duel in fought])
+def _kinds_of(places: Sequence[Place]) -> dict[str, list[Place]]:
+    groups: dict[str, list[Place]] = {}
+    for family, names in (("text", (*TEXT_SETS, *SCORED_ONCE)), ("images", IMAGE_SETS)):
+        some = [place for place in places if place.set in names]
+        for place in sorted(some, key=lambda p: (p.synthetic, SHAPES.index(p.shape), p.given)):
+            groups.setdefault(f"{family}, {place.kind}", []).append(place)
+    return groups
+
+
+def _tally(name: str, ours: str, scores: Scores, duels: Sequence[Duel], places: Sequence[Place]) -> Tally:
+    fought = [duel for duel in duels if duel.place in places]
+    lead = scores.mean_lead([(duel.place, ours, duel.rival) for duel in fought])
     if lead is None:
         raise ValueError(f"no cells of {name}")
     wins = [duel for duel in fought if duel.lead.mean > 0]
     losses = [duel for duel in fought if duel.lead.mean < 0]
-    places = [duel.place for duel in fought]
+    pairs = [(scores.get(d.place, ours), scores.get(d.place, d.rival)) for d in fought]
+    both = [(a, b) for a, b in pairs if a is not None and b is not None]
+    lossy = [(a.log_loss, b.log_loss) for a, b in both if a.log_loss is not None and b.log_loss is not None]
+    mean_losses = np.mean(lossy, axis=0).tolist() if lossy else (None, None)
     return Tally(
         name=name,
         cells=len(fought),
-        accuracy=_mean(scores, [(place, DEFAULT) for place in places]),
-        rival_accuracy=_mean(scores, [(duel.place, duel.rival) for duel in fought]),
+        seeds=min(len(set(a.seeds) & set(b.seeds)) for a, b in both),
+        accuracy=float(np.mean([a.accuracy for a, _ in both])),
+        rival_accuracy=float(np.mean([b.accuracy for _, b in both])),
+        log_loss=mean_losses[0],
+        rival_log_loss=mean_losses[1],
         lead=lead,
         wins=len(wins),
         significant_wins=sum(duel.significant for duel in wins),
         losses=len(losses),
         significant_losses=sum(duel.significant for duel in losses),
-        ranks=scores.ranks(places),
+        ranks=scores.ranks([duel.place for duel in fought]),
     )
 
 
-def _mean(scores: Scores, wanted: Sequence[tuple[Place, str]]) -> float:
-    present = [scores.get(place, method) for place, method in wanted]
-    return float(np.mean([score.accuracy for score in present if score is not None]))
-
-
-WORST_LOSS = -0.01  # one point
-LEAD, API_LEAD, IMAGE_LEAD = 0.10, 0.08, 0.01
+UNEVEN = ("uneven", "drawn")  # shapes whose counts differ
+GAIN = 0.015  # over the old default on uneven cells
+FAR_BEHIND, FEW_CELLS = -0.02, 0.05
 TIMES_FASTER = 20
 _ROUNDING = 1e-9
 
@@ -259,13 +309,24 @@ class Bar:
 def bars(summary: Summary) -> list[Bar]:
     """All of them, in the order in which they were set."""
     scores = summary.scores
+    even, uneven = (
+        scores.pairs(scores.places(wanted), OLD)
+        for wanted in (lambda place: place.shape == EVEN, lambda place: place.shape in UNEVEN)
+    )
     return [
-        _every_cell(scores, [(duel.place, DEFAULT, duel.rival) for duel in summary.duels]),
-        _no_significant_loss("no significant loss to the best rival", summary.duels),
-        _lead("text sets, given samples only", scores, _given_only(scores), DEFAULT, LEAD),
-        _lead("the same by what an API embedder gives", scores, _given_only(scores), API, API_LEAD),
-        _few_given(scores),
-        _lead("image sets", scores, scores.places(lambda p: p.set in IMAGE_SETS), DEFAULT, IMAGE_LEAD),
+        _lead("equal counts, against the old default", f"`{DEFAULT}` level or ahead", scores, even, 0.0),
+        _lead("uneven counts, against the old default", "+1.5 points or more", scores, uneven, GAIN),
+        _log_loss(scores),
+        _each_rival(scores),
+        _lead(
+            "an API's views, against the best rival of each cell",
+            f"`{API}` level or ahead of the best with the same inputs",
+            scores,
+            scores.best_pairs(API),
+            0.0,
+        ),
+        _far_behind(scores, DEFAULT),
+        _far_behind(scores, API),
         _ahead_of_setfit(scores),
         _faster_than_setfit(scores),
         _level_with_round_robin(scores),
@@ -284,32 +345,62 @@ def in_words(checked: Sequence[Bar]) -> str:
     return " ".join(sentences)
 
 
-def _given_only(scores: Scores) -> list[Place]:
-    return scores.places(lambda place: place.set in TEXT_SETS and not place.synthetic)
+def lead_in_words(summary: Summary) -> Iterator[str]:
+    """What the lead is over rivals with the same inputs, whatever it is."""
+    scores = summary.scores
+    for ours, inputs in ((DEFAULT, "all views"), (API, "an API's views")):
+        pairs = scores.best_pairs(ours)
+        lead = scores.mean_lead(pairs)
+        if lead is not None:
+            yield (
+                f"`{ours}`: {points(lead)}, against the best rival of each cell that sees {inputs}, "
+                f"mean of {len(pairs)} cells."
+            )
 
 
-def _every_cell(scores: Scores, pairs: Sequence[Pair]) -> Bar:
-    return _worst("every cell against its best rival", scores, pairs)
+def far_behind(scores: Scores, ours: str) -> list[tuple[float, Pair]]:
+    """Cells in which ours is more than two points behind the best rival with the same inputs, worst first."""
+    leads = [(scores.lead(pair), pair) for pair in scores.best_pairs(ours)]
+    return sorted((x for x in leads if x[0] < FAR_BEHIND - _ROUNDING), key=lambda x: x[0])
 
 
-def _few_given(scores: Scores) -> Bar:
-    few = scores.places(lambda place: place.given <= 2)
-    return _worst(
-        "cells with 1 or 2 given against the better of zero-shot and linear probe",
-        scores,
-        scores.best_pairs(few, (ZERO_SHOT, PROBE)),
-    )
-
-
-def _worst(name: str, scores: Scores, pairs: Sequence[Pair]) -> Bar:
-    wanted = "mean loss of at most 1 point"
-    if not pairs:
+def _far_behind(scores: Scores, ours: str) -> Bar:
+    name = f"cells of `{ours}` more than 2 points behind their best rival"
+    wanted, cells = f"at most {100 * FEW_CELLS:.0f} %, five seeds or more", len(scores.best_pairs(ours))
+    if not cells:
         return Bar(name, wanted, "no cells", None)
-    leads = [(scores.lead(pair), pair) for pair in pairs]
-    lowest, (place, _, rival) = min(leads, key=lambda pair: pair[0])
-    below = sum(lead < WORST_LOSS - _ROUNDING for lead, _ in leads)
-    result = f"lowest {100 * lowest:+.1f} points ({place}, {rival}); {below} of {len(pairs)} cells below -1"
-    return Bar(name, wanted, result, not below)
+    behind = far_behind(scores, ours)
+    return Bar(name, wanted, f"{len(behind)} of {cells} cells", len(behind) <= FEW_CELLS * cells + _ROUNDING)
+
+
+def _lead(name: str, wanted: str, scores: Scores, pairs: Sequence[Pair], least: float) -> Bar:
+    lead = scores.mean_lead(pairs)
+    if lead is None:
+        return Bar(name, wanted, "no cells", None)
+    return Bar(name, wanted, _over(lead, len(pairs)), lead.mean >= least - _ROUNDING)
+
+
+def _log_loss(scores: Scores) -> Bar:
+    name, wanted = "log loss, against the old default", "lower on average"
+    lead = scores.loss_lead(scores.pairs(scores.places(), OLD))
+    if lead is None:
+        return Bar(name, wanted, "no cells", None)
+    return Bar(name, wanted, f"{-lead[0]:+.3f}, {lead[1]} cells", lead[0] > 0)
+
+
+def _each_rival(scores: Scores) -> Bar:
+    name, wanted = "an API's views, against every single rival", f"`{API}` ahead of each on average"
+    leads = {
+        rival: (lead, len(pairs))
+        for rival in ON_API
+        if (pairs := scores.pairs(scores.places(method=API), rival, API))
+        and (lead := scores.mean_lead(pairs))
+    }
+    if not leads:
+        return Bar(name, wanted, "no cells", None)
+    nearest = min(leads, key=lambda rival: leads[rival][0].mean)
+    lead, count = leads[nearest]
+    return Bar(name, wanted, f"nearest: {nearest}, {_over(lead, count)}", lead.mean > 0)
 
 
 def _no_significant_loss(name: str, duels: Sequence[Duel]) -> Bar:
@@ -332,17 +423,6 @@ def _level_with_round_robin(scores: Scores) -> Bar:
         return bar
     same = f"the same results in {len(pairs) - len(differing)} more"
     return replace(bar, measured=f"{bar.measured}; {same}", passed=bar.passed is not False)
-
-
-def _lead(name: str, scores: Scores, places: Sequence[Place], ours: str, wanted: float) -> Bar:
-    pairs = scores.pairs(places, PROBE, ours)
-    asked = (
-        f"`{ours}` at least {100 * wanted:.0f} point{'' if wanted == IMAGE_LEAD else 's'} ahead of the probe"
-    )
-    lead = scores.mean_lead(pairs)
-    if lead is None:
-        return Bar(name, asked, "no cells", None)
-    return Bar(name, asked, _over(lead, len(pairs)), lead.mean >= wanted - _ROUNDING)
 
 
 def _over(lead: Interval, count: int) -> str:

@@ -21,7 +21,7 @@ from experiments.cells import FORMER, Cell
 from experiments.measure import Measured
 
 COLUMNS = ["key", "experiment", *Cell.__dataclass_fields__, "synthetic", "accuracy", "n_test"]
-COLUMNS += ["fit_seconds", "n_parameters", "counts", "answers", "correct"]
+COLUMNS += ["log_loss", "fit_seconds", "n_parameters", "counts", "answers", "correct"]
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class Row:
             "synthetic": m.synthetic,
             "accuracy": round(self.accuracy, 6),
             "n_test": len(m.correct),
+            "log_loss": None if m.log_loss is None else round(m.log_loss, 6),
             "fit_seconds": round(m.seconds, 3),
             "n_parameters": m.n_parameters,
             "counts": list(m.counts),
@@ -59,10 +60,11 @@ class Row:
     @classmethod
     def from_json(cls, read: dict[str, Any]) -> Row:
         """The reverse of `to_json`."""
-        fields = {name: read[name] for name in Cell.__dataclass_fields__}
+        fields = {name: read[name] for name in Cell.__dataclass_fields__ if name in read}
         today = {former: name for name, former in FORMER.items()}
         options = {today.get(name, name): value for name, value in read["options"].items()}
         cell = Cell(**fields | {"options": json.dumps(options, sort_keys=True)})
+        log_loss = read.get("log_loss")
         bits = np.frombuffer(bytes.fromhex(read["correct"]), np.uint8)
         measured = Measured(
             correct=np.unpackbits(bits, count=read["n_test"]).astype(np.bool_),
@@ -71,6 +73,7 @@ class Row:
             n_parameters=read["n_parameters"],
             synthetic=read["synthetic"],
             answers=read["answers"],
+            log_loss=None if pd.isna(log_loss) else log_loss,
         )
         return cls(read["key"], read["experiment"], cell, measured)
 

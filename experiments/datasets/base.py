@@ -34,7 +34,19 @@ ByClass = Mapping[str, tuple[str, ...]]
 
 _IMAGES = "-images"  # behind the name that an image set has as stored vectors
 IMAGE_SETS = tuple(f"{name}{_IMAGES}" for name in ("pets", "flowers102", "cub200"))
-NAMES = ("trec", "multiwd", "forbidden", "hwu64", "demo", "pets", "flowers102", "cub200", *IMAGE_SETS)
+SCORED_ONCE = ("banking77", "clinc150")
+NAMES = (
+    "trec",
+    "multiwd",
+    "forbidden",
+    "hwu64",
+    "demo",
+    "pets",
+    "flowers102",
+    "cub200",
+    *SCORED_ONCE,
+    *IMAGE_SETS,
+)
 
 
 @dataclass(frozen=True)
@@ -227,7 +239,7 @@ class DataSet(ABC):
 
 def load_data_set(name: str, directory: Path) -> DataSet:
     """The data set `name` from its original files below `directory` (`demo` needs none)."""
-    from experiments.datasets import image_sets, text_sets
+    from experiments.datasets import image_sets, score_once, text_sets
 
     loaders: dict[str, Callable[[Path], DataSet]] = {
         "trec": text_sets.load_trec,
@@ -235,6 +247,8 @@ def load_data_set(name: str, directory: Path) -> DataSet:
         "forbidden": text_sets.load_forbidden,
         "hwu64": text_sets.load_hwu64,
         "demo": lambda _: text_sets.DemoSet(),
+        "banking77": score_once.load_banking77,
+        "clinc150": score_once.load_clinc150,
         **{images: partial(image_sets.load_image_set, images) for images in IMAGE_SETS},
     }
     if name in loaders:
