@@ -20,6 +20,7 @@ from experiments.datasets.base import DataSet, Draw, data_directory, load_data_s
 from experiments.measure import Measured, gather, measure
 from experiments.quality_plan import SETFIT
 from experiments.rows import Row, read_parquet
+from experiments.shapes import shaped
 
 PUBLISHED = Path(__file__).parents[1] / "results" / "quality.rows.parquet"
 
@@ -43,7 +44,10 @@ def measured_again(rows: Sequence[Row], data: DataSet, embedder: str) -> Iterato
 
 def _draws(rows: Sequence[Row], data: DataSet) -> Mapping[DrawKey, Draw]:
     keys = dict.fromkeys(row.cell.draw for row in rows)
-    return {key: data.draw(key.seed, given=key.given, generator=key.source) for key in keys}  # type: ignore[arg-type]
+    return {
+        key: shaped(data.draw(key.seed, given=key.given, generator=key.source), key.shape)  # type: ignore[arg-type]
+        for key in keys
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -34,7 +34,9 @@ def test_rows_in_coordinates_of_their_span_give_the_same_regression():
     joint = make_baseline("joint-regression?strength=10").fit(data)
     rows = np.concatenate([units(x), units(described)])
     labels = np.concatenate([y, np.arange(3)])
-    plain = LogisticRegression(C=10, class_weight="balanced", tol=1e-8, max_iter=10_000).fit(rows, labels)
+    plain = LogisticRegression(
+        C=10, class_weight="balanced", fit_intercept=False, tol=1e-8, max_iter=10_000
+    ).fit(rows, labels)
     queries = np.random.default_rng(1).standard_normal((20, 50))
     centred = queries - x.mean(axis=0)
     expected = plain.predict_proba(centred / np.linalg.norm(centred, axis=1, keepdims=True))
@@ -90,7 +92,7 @@ def test_one_sample_per_class_is_cross_validated_where_classes_are_described():
     labels = [CLASSES[i] for i in y]
     alone = make_baseline("joint-regression").fit(TrainingData({"pooled": x}, labels, CLASSES))
     assert alone._models[0].strength == 10  # nothing can be held out
-    # Wordings that are the samples themselves: every strength hits, and the weakest penalty loses least.
+    # Wordings that are the samples themselves: the weakest penalty has the least log loss.
     described = TrainingData({"pooled": x}, labels, CLASSES, class_views={"pooled": x})
     assert make_baseline("joint-regression").fit(described)._models[0].strength == 1000
 

@@ -7,57 +7,68 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from adamab.compare import NearestNeighbours
 from adamab.engines import HERE
+from adamab.errors import TaskError
 from adamab.evaluation.statistics import paired_p
 from experiments import quality
+from experiments.cells import Expansion
 from experiments.check_rows import PUBLISHED
 from experiments.datasets.base import load_data_set
 from experiments.datasets.text_sets import DemoSet
-from experiments.quality import Yardstick, by_place
+from experiments.quality import Yardstick, by_place, keep_default
 from experiments.quality_plan import (
+    DEV,
     FULL,
-    IMAGE_SETS,
-    METHODS,
+    ONCE,
     QUICK,
     RIVALS,
     SETFIT,
     SETS,
+    SLOW,
     TEXT_SETS,
     Place,
+    has_preset,
+    method_of,
     plan,
 )
 from experiments.quality_report import write_report
-from experiments.quality_summary import Score, Scores, bars, in_words, summarise
+from experiments.quality_summary import Score, Scores, bars, far_behind, in_words, summarise
 from experiments.rows import Row, Rows, read_parquet
+from experiments.shapes import SHAPES, shaped
 
 N_TEST = 2000  # so many that half a point is no chance
-ALL, NO_LOSS, TEXT, API, FEW, IMAGES, AHEAD, TIME, POLICY = range(9)  # places in the list of bars
+# Places in the list of bars.
+EVEN_OLD, UNEVEN_OLD, LOSS, SINGLE, API_BEST, BEHIND, API_BEHIND, AHEAD, TIME, POLICY = range(10)
 
 
-def score(place, method, accuracy, *, seeds=4, seconds=1.0, noise=0):
+def score(place, method, accuracy, *, seeds=4, seconds=1.0, noise=0, loss=1.0):
     """Hits whose mean is `accuracy` in every seed; the same samples are hit first in all methods."""
     hits = np.zeros((seeds, N_TEST))
     hits[:, : round(accuracy * N_TEST)] = 1
     if noise:
         for row, swapped in zip(hits, np.random.default_rng(noise).permuted(hits, axis=1), strict=True):
             row[:] = swapped
-    return Score(place, method, tuple(range(seeds)), hits, (seconds,) * seeds)
+    return Score(place, method, tuple(range(seeds)), hits, (seconds,) * seeds, (loss,) * seeds)
 
 
 def a_cell(place, **accuracies):
     named = {name.replace("_", "-"): value for name, value in accuracies.items()}
-    return [score(place, method, value) for method, value in named.items()]
+    old = {"default-0": 1.1}  # its log loss
+    return [score(place, method, value, loss=old.get(method, 1.0)) for method, value in named.items()]
 
 
 def good_scores():
-    """Passes every bar: 12 points over the probe on texts, 10 with the API's views, 2 on images."""
+    """Passes every bar: ahead of the old default, of all rivals, of SetFit and of round-robin."""
     scores = []
     for name in SETS:
         text = name in TEXT_SETS
-        rivals = {"linear_probe": 0.50, "class_mean": 0.49} | ({"zero_shot": 0.48} if text else {})
+        rivals = {"linear_probe": 0.50, "joint_regression": 0.60 if text else 0.51}
+        rivals |= {"zero_shot": 0.48, "joint_regression_api": 0.58} if text else {}
         ours = {"default": 0.62, "default_api": 0.60} if text else {"default": 0.52}
-        for given in (1, 5):
-            scores += a_cell(Place(name, given, 0, "none"), **ours, **rivals)
+        for given, shape in ((1, "even"), (5, "even"), (5, "uneven"), (15, "drawn")):
+            old = ours["default"] - (0.0 if shape == "even" else 0.02)
+            scores += a_cell(Place(name, given, 0, "none", shape), **ours, **rivals, default_0=old)
         scores += a_cell(Place(name, 5, 10, "pool"), **ours, **rivals, default_round_robin=0.51)
         if text:
             scores.append(score(Place(name, 5, 0, "none"), SETFIT, 0.6, seeds=2, seconds=20.0))
@@ -68,7 +79,8 @@ def changed(scores, wanted, **changes):
     """The scores with those of which `wanted` is true made again."""
 
     def again(s):
-        return score(s.place, s.method, **{"accuracy": s.accuracy, "seeds": len(s.seeds)} | changes)
+        same = {"accuracy": s.accuracy, "seeds": len(s.seeds), "seconds": s.seconds[0], "loss": s.losses[0]}
+        return score(s.place, s.method, **same | changes)
 
     return [again(s) if wanted(s) else s for s in scores]
 
@@ -79,37 +91,49 @@ def verdicts(scores):
 
 def test_good_scores_pass_every_bar():
     checked = bars(summarise(good_scores()))
-    assert [bar.passed for bar in checked] == [True] * 9
-    assert in_words(checked) == "9 of 9 bars hold."
+    assert [bar.passed for bar in checked] == [True] * 10
+    assert in_words(checked) == "10 of 10 bars hold."
 
 
 @pytest.mark.parametrize(
     ("wanted", "changes", "failing"),
     [
         pytest.param(
-            lambda s: (s.place, s.method) == (Place("pets", 5, 10, "pool"), "class-mean"),
-            {"accuracy": 0.525},
-            {NO_LOSS},
-            id="a small and certain loss",
+            lambda s: s.method == "default-0" and s.place.shape == "even",
+            {"accuracy": 0.63},
+            {EVEN_OLD},
+            id="behind the old default on equal counts",
         ),
         pytest.param(
-            lambda s: s.method == "default" and s.place.set in TEXT_SETS and not s.place.synthetic,
-            {"accuracy": 0.595, "seconds": 1.0},
-            {TEXT, AHEAD},
-            id="9.5 points over the probe",
+            lambda s: s.method == "default-0" and s.place.shape != "even" and s.place.set in TEXT_SETS,
+            {"accuracy": 0.62},
+            {UNEVEN_OLD},
+            id="no gain on uneven counts of texts",
         ),
-        pytest.param(lambda s: s.method == "default-api", {"accuracy": 0.575}, {API}, id="7.5 by the API's"),
+        pytest.param(lambda s: s.method == "default-0", {"loss": 0.9}, {LOSS}, id="log loss"),
         pytest.param(
-            lambda s: s.method == "zero-shot" and s.place == Place("demo", 1, 0, "none"),
-            {"accuracy": 0.635},
-            {ALL, NO_LOSS, FEW},
-            id="zero-shot is better with one given",
+            lambda s: s.method == "zero-shot",
+            {"accuracy": 0.601},
+            {SINGLE, API_BEST},
+            id="a single rival is better than the API's views",
         ),
         pytest.param(
-            lambda s: s.method == "default" and s.place.set in IMAGE_SETS,
-            {"accuracy": 0.505},
-            {IMAGES, POLICY},
-            id="half a point on images",
+            lambda s: s.method == "zero-shot" and s.place.given == 5,
+            {"accuracy": 0.617},
+            {API_BEST},
+            id="the best rivals of the cells are better than the API's views",
+        ),
+        pytest.param(
+            lambda s: s.method == "joint-regression" and s.place.set in ("pets", "cub200"),
+            {"accuracy": 0.545},
+            {BEHIND},
+            id="far behind in a fourth of the cells",
+        ),
+        pytest.param(
+            lambda s: s.method == "joint-regression-api" and s.place.given == 1,
+            {"accuracy": 0.625},
+            {API_BEHIND},
+            id="far behind with the API's views",
         ),
         pytest.param(
             lambda s: s.method == SETFIT, {"accuracy": 0.62, "seconds": 20.0}, {AHEAD}, id="level with SetFit"
@@ -130,19 +154,50 @@ def test_each_bar_can_fail(wanted, changes, failing):
 
 def test_bars_that_nothing_was_measured_for_are_neither_held_nor_failed():
     texts_only = [s for s in good_scores() if s.place.set == "demo" and s.method != SETFIT]
-    checked = bars(summarise(texts_only))
-    assert {i for i, bar in enumerate(checked) if bar.passed is None} == {IMAGES, AHEAD, TIME}
-    assert "Not measured: image sets" in in_words(checked)
+    checked = bars(summarise([s for s in texts_only if s.method != "default-0"]))
+    assert {i for i, bar in enumerate(checked) if bar.passed is None} == {
+        EVEN_OLD,
+        UNEVEN_OLD,
+        LOSS,
+        AHEAD,
+        TIME,
+    }
+    assert "Not measured: equal counts" in in_words(checked)
     some = [s for s in good_scores() if s.method != SETFIT or s.place.set == "trec"]
     assert [verdicts(some)[bar] for bar in (AHEAD, TIME)] == [None, None]  # four sets are lacking
 
 
-def test_the_best_rival_is_that_of_the_cell_and_neither_setfit_nor_one_of_ours():
+def test_the_best_rival_sees_the_same_and_is_neither_setfit_nor_one_of_ours():
     place = Place("trec", 5, 0, "none")
-    scores = Scores(a_cell(place, default=0.5, default_api=0.9, setfit=0.8, paper=0.3, class_mean=0.4))
-    assert scores.best(place) == "class-mean"
-    (duel,) = scores.duels(scores.best_pairs([place]))
-    assert duel.lead.mean == pytest.approx(0.1)
+    accuracies = {"default": 0.5, "default_api": 0.9, "setfit": 0.8, "paper": 0.3, "class_mean": 0.4}
+    scores = Scores(a_cell(place, **accuracies, joint_regression=0.45, default_0=0.7))
+    assert scores.best_pairs() == [(place, "default", "joint-regression")]
+    assert scores.best_pairs("default-api") == [(place, "default-api", "class-mean")]
+    (duel,) = scores.duels(scores.best_pairs())
+    assert duel.lead.mean == pytest.approx(0.05)
+
+
+def test_the_best_rival_is_found_on_the_seeds_that_both_have():
+    place = Place("trec", 5, 0, "none")
+    ours, slow = score(place, "default", 0.5), score(place, "soft-vote", 0.45, seeds=2)
+    ours.hits[2:, :] = 1  # easy seeds, which the slow rival lacks
+    quick = score(place, "linear-probe", 0.6)
+    scores = Scores([ours, slow, quick])
+    assert scores.lead((place, "default", "soft-vote")) == pytest.approx(0.05)
+    assert scores.best(place) == "soft-vote"
+
+
+def test_far_behind_names_the_cells_with_the_worst_first():
+    places = [Place("demo", given, 0, "none") for given in (1, 2, 5)]
+    leads = (-0.03, -0.019, -0.05)
+    scores = Scores(
+        [
+            s
+            for place, lead in zip(places, leads, strict=True)
+            for s in a_cell(place, default=0.5, soft_vote=0.5 - lead)
+        ]
+    )
+    assert [place.given for _, (place, *_) in far_behind(scores, "default")] == [5, 1]
 
 
 def test_means_ranks_wins_and_losses():
@@ -196,41 +251,69 @@ def test_a_rival_with_fewer_seeds_is_compared_on_those():
     assert scores.lead((place, "default", SETFIT)) == pytest.approx(0.1)
 
 
-def test_the_whole_has_every_cell_and_the_subset_is_a_part_of_it():
-    whole, subset = plan(FULL), plan(QUICK)
-    assert (whole.part, subset.part) == ("test", "development")
-    assert tuple(whole.grid) == SETS == tuple(subset.grid)
-    assert all(grid == dict.fromkeys((1, 2, 5, 10), (0, 5, 10, 20)) for grid in whole.grid.values())
-    for name, grid in subset.grid.items():
-        assert all(set(amounts) <= set(whole.grid[name][given]) for given, amounts in grid.items())
-    assert [p.seeds_of(name) for p in (whole, subset) for name in ("trec", "pets")] == [10, 5, 3, 3]
-    assert subset.results_name != plan(QUICK, part="test").results_name != whole.results_name == "quality"
+def test_parts_sets_and_seeds_of_the_plans():
+    whole, dev, subset, once = (plan(name) for name in (FULL, DEV, QUICK, ONCE))
+    assert [p.part for p in (whole, dev, subset, once)] == ["test", "development", "development", "test"]
+    assert tuple(whole.shapes) == SETS == tuple(dev.shapes) == tuple(subset.shapes)
+    assert whole.shapes == dev.shapes
+    assert set(whole.shapes["trec"]) > set(whole.shapes["pets"]) > set(subset.shapes["pets"])
+    assert {shape for shape, _ in whole.shapes["trec"]} == set(SHAPES)
+    assert [p.seeds_of(name) for p in (whole, dev, subset) for name in ("trec", "pets")] == [
+        10,
+        5,
+        5,
+        5,
+        3,
+        3,
+    ]
+    assert [p.results_name for p in (whole, dev, once)] == ["quality", "quality-development", "quality-once"]
+    with pytest.raises(TaskError, match="about the development part"):
+        plan(DEV, part="test")
+    with pytest.raises(TaskError, match="has no set 'banking77'"):
+        plan(DEV, sets=["banking77"])
+    with pytest.raises(TaskError, match="no method 'joint'"):
+        plan(DEV, only=["joint"])
+
+
+def test_slow_rivals_have_fewer_seeds():
+    experiments = plan(FULL).experiments(DemoSet())
+    seeds = {
+        method_of(cell): {e.seeds for e in experiments if cell in Expansion(e, {"demo": DemoSet()}).cells}
+        for e in experiments[:2]
+        for cell in Expansion(e, {"demo": DemoSet()}).cells
+        if cell.seed == 0
+    }
+    assert all(count == ({5} if method in SLOW else {10}) for method, count in seeds.items())
+    assert {"soft-vote", "default", "joint-regression-api"} < set(seeds)
 
 
 @pytest.mark.parametrize("options", [{"sets": ["demo"]}, {"seeds": 1}])
 def test_a_part_of_the_whole_does_not_take_the_published_place(options):
     assert plan(FULL, **options).results_name == "quality-part"
-    assert plan(FULL, part="development", **options).results_name == "quality-development-part"
+    assert plan(DEV, **options).results_name == "quality-development-part"
     assert plan(FULL, sets=SETS).results_name == "quality"
     assert plan(FULL, **options).rows_name == "quality"  # what was scored stays scored
 
 
 @pytest.fixture(scope="module")
 def embedder(tmp_path_factory, save_vectors):
-    """Vectors of everything that the demo set holds."""
+    """Vectors of everything that the demo set holds, and of its codes."""
     draws = [DemoSet().draw(0, generator=generator) for generator in DemoSet.generators]
+    draws += [shaped(draws[1], "codes")]
     return save_vectors(tmp_path_factory.mktemp("vectors") / "vectors.npz", draws=draws)
 
 
-def a_yardstick(embedder, work, name=FULL, part=None, amounts=(0, 2), given=2):
-    small = replace(plan(name, part=part, seeds=1, embedder=embedder), grid={"demo": {given: amounts}})
+def a_yardstick(embedder, work, name=FULL, shapes=(("even", 2),), synthetic=(2,), **options):
+    small = plan(name, seeds=1, embedder=embedder, **options)
+    small = replace(small, shapes={"demo": tuple(shapes)}, synthetic=synthetic)
     return Yardstick(small, {"demo": load_data_set("demo", work)}, work)
 
 
 def test_a_run_from_data_to_page(embedder, tmp_path):
     (tmp_path / "quality-story.md").write_text("A caveat.\n\n## What was tried\n\nThis and that.\n")
     cells = []
-    yardstick = a_yardstick(embedder, tmp_path)
+    shapes = (("even", 2), ("uneven", 5), ("unseen", 5), ("codes", 1))
+    yardstick = a_yardstick(embedder, tmp_path, shapes=shapes)
     scores = yardstick.run(engine=HERE, on_cell=lambda *cell: cells.append(cell))
     report = write_report(yardstick, scores, tmp_path, command="python -m experiments quality-full")
     assert [path.name for path in report.files] == [
@@ -238,29 +321,69 @@ def test_a_run_from_data_to_page(embedder, tmp_path):
     ]
     written = json.loads((tmp_path / "quality-part.json").read_text())
     rows = list(read_parquet(tmp_path / "quality-part.rows.parquet"))
-    given_only = {"default", "default-api", *RIVALS}
-    with_added = set(METHODS) - {SETFIT}
-    assert set(by_place(rows)) == {(Place("demo", 2, 0, "none"), method) for method in given_only} | {
+    there = set(RIVALS) - (set() if has_preset() else {"calibrator"})
+    given_only = {"default", "default-api", *there}
+    with_added = {*given_only, "default-round-robin", "default-random"}
+    places = [Place("demo", given, 0, "none", shape) for shape, given in shapes]
+    assert set(by_place(rows)) == {(place, method) for place in places for method in given_only} | {
         (Place("demo", 2, 2, "recorded"), method) for method in with_added
     }
     assert {len(row.measured.correct) for row in rows} == {300, 480}  # the pool's and the recording's
+    assert all(row.measured.log_loss > 0 for row in rows)
+    unseen = next(row for row in rows if row.cell.shape == "unseen")
+    assert sorted(unseen.measured.counts) == [0] * 3 + [5] * 9
     assert written["commits"] == [quality.commit()]
-    assert len(written["bars"]) == 9
+    assert len(written["bars"]) == 10
     page = (tmp_path / "quality-part.md").read_text()
-    assert "of 9 bars hold." in page.splitlines()[2]
+    assert "of 10 bars hold." in page.splitlines()[2]
     assert page.splitlines()[2].endswith(" A caveat.")
-    for part in ("\n\n## What was tried\n\nThis and that.\n", quality.commit(), "| demo 2 + 2 recorded |"):
+    for part in (
+        "\n\n## What was tried\n\nThis and that.\n",
+        quality.commit(),
+        "| demo 2 + 2 recorded |",
+        "| demo codes 1 |",
+        "| text, unseen |",
+    ):
         assert part in page
-    assert cells[-1][:2] == (18, 18)  # with zero-shot once per draw
 
-    again = a_yardstick(embedder, tmp_path)
+    again = a_yardstick(embedder, tmp_path, shapes=shapes)
     assert again.to_do() == {}
     assert len(again.run(engine=HERE)) == len(scores)
+
+    # Later another recipe is the default: this one's rows stay beside it, in the cells that both have.
+    kept = keep_default(tmp_path, "quality-part", tmp_path / "quality-0.rows.parquet")
+    assert kept == 10  # five cells, with all views and with an API's
+    later = a_yardstick(embedder, tmp_path, shapes=shapes[:1])
+    old = {s.place: s for s in later.run(engine=HERE) if s.method == "default-0"}
+    assert set(old) == {Place("demo", 2, 0, "none"), Place("demo", 2, 2, "recorded")}
+    (default,) = [s for s in scores if (s.place, s.method) == (places[0], "default")]
+    assert old[places[0]].accuracy == default.accuracy
+    assert old[places[0]].losses == pytest.approx(default.losses, abs=1e-6)
+    write_report(later, later.run(engine=HERE), tmp_path, command="python -m experiments quality-full")
+    assert "## The old default" in (tmp_path / "quality-part.md").read_text()
+
+
+def test_only_some_methods(embedder, tmp_path):
+    yardstick = a_yardstick(embedder, tmp_path, only=["knn", "joint-regression-api"], synthetic=())
+    scores = yardstick.run(engine=HERE)
+    assert {s.method for s in scores} == {"knn", "joint-regression-api"}
+    assert yardstick.cells == 2
+
+
+def test_what_is_scored_once_is_not_scored_again_by_other_code(embedder, tmp_path, monkeypatch):
+    options = {"name": ONCE, "only": ["knn", "class-mean"], "synthetic": ()}
+    a_yardstick(embedder, tmp_path, **options).run(engine=HERE)
+    again = a_yardstick(embedder, tmp_path, **options)
+    assert again.to_do() == {}
+    monkeypatch.setattr(NearestNeighbours, "version", 2)
+    with pytest.raises(TaskError, match="1 cells were scored before"):
+        a_yardstick(embedder, tmp_path, **options)
 
 
 def test_rows_of_setfit_from_another_installation_count(embedder, tmp_path, monkeypatch):
     monkeypatch.setattr(quality, "find_spec", lambda name: None)
-    yardstick = a_yardstick(embedder, tmp_path, amounts=(0,), given=5)
+    shape = {"shapes": (("even", 5),), "synthetic": (), "only": [SETFIT, "linear-probe"]}
+    yardstick = a_yardstick(embedder, tmp_path, **shape)
     assert any("SetFit is not installed" in note for note in yardstick.notes)
     scores = yardstick.run(engine=HERE)
     assert SETFIT not in {s.method for s in scores}
@@ -268,14 +391,23 @@ def test_rows_of_setfit_from_another_installation_count(embedder, tmp_path, monk
     row = next(row for row in yardstick.runners[0].rows.known.values() if row.cell.method == "linear-probe")
     (cell,) = runner.cells()
     Rows(tmp_path, "quality").add(Row("of another version", "quality", cell, row.measured))
-    again = a_yardstick(embedder, tmp_path, amounts=(0,), given=5).run(engine=HERE)
+    again = a_yardstick(embedder, tmp_path, **shape).run(engine=HERE)
     assert [s.by_seed.tolist() for s in again if s.method == SETFIT] == [[row.accuracy]]
 
 
-def test_published_rows_are_known_by_their_keys(tmp_path):
+def test_published_rows_of_rivals_are_known_by_their_keys(tmp_path):
     """Or a page could be made again only by measuring everything again; a prompt's wording is enough."""
-    demo = plan("quality-full", sets=["demo"])
+    rivals = ["linear-probe", "class-mean", "zero-shot"]
+    demo = replace(plan(FULL, sets=["demo"], only=rivals), synthetic=())
+    demo = replace(demo, shapes={"demo": tuple(x for x in demo.shapes["demo"] if x[0] == "even")})
     shutil.copy(PUBLISHED, tmp_path / f"{demo.rows_name}.rows.parquet")
     yardstick = Yardstick(demo, {"demo": load_data_set("demo", tmp_path)}, tmp_path)
-    assert yardstick.cells > 500
+    assert yardstick.cells == 3 * 4 * 10
     assert yardstick.to_do() == {}
+
+
+def test_round_robin_in_another_order_is_measured_again(tmp_path):
+    demo = replace(plan(FULL, sets=["demo"], only=["linear-probe"]), shapes={"demo": (("even", 5),)})
+    shutil.copy(PUBLISHED, tmp_path / f"{demo.rows_name}.rows.parquet")
+    yardstick = Yardstick(demo, {"demo": load_data_set("demo", tmp_path)}, tmp_path)
+    assert yardstick.to_do() == {"demo": 3 * 10}  # the three amounts that round-robin serves

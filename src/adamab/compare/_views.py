@@ -6,6 +6,7 @@ to length one. A wording is one more row of its class, so a class without sample
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -46,9 +47,10 @@ class _View:
 class _Regression:
     """Logistic regression with classes weighted alike and its strength chosen by cross-validation.
 
-    Samples are held out while another row of their class stays, be it its wording. The strength of the most
-    hits wins, of equals that of the least log loss. Only the span of the rows matters to a penalised linear
-    model, so wide rows are first written in coordinates of it, which changes nothing.
+    Samples are held out while another row of their class stays, be it its wording, and the strength of the
+    least log loss wins. There is no intercept: rows are centred, and it would favour classes by their
+    counts. Only the span of the rows matters to a penalised linear model, so wide rows are first written in
+    coordinates of it, which changes nothing.
     """
 
     def __init__(self, samples: Rows, y: Ints, described: Rows | None, strength: float | None, seed: int):
@@ -63,29 +65,24 @@ class _Regression:
             rows = axes[:, kept] * np.sqrt(values[kept])
         fold = _folds(y, n_classes > 0, seed)
         self.strength = strength or self._chosen(rows, labels, fold)
-        self.model = _model().set_params(C=self.strength, tol=TOLERANCE / 10).fit(rows, labels)
-        self.n_parameters = self.model.coef_.size + self.model.intercept_.size
+        self.model = _fitted(_model().set_params(tol=TOLERANCE / 10), self.strength, rows, labels)
+        self.n_parameters = self.model.coef_.size
 
     def _chosen(self, rows: Rows, labels: Ints, fold: Ints) -> float:
-        scores = np.zeros((len(STRENGTHS), 2))  # hits, and minus the log loss
+        losses = np.zeros(len(STRENGTHS))
         numbers = np.unique(fold[fold >= 0])
         for number in numbers[:1] if len(rows) > MANY else numbers:
             held_out = np.zeros(len(rows), np.bool_)
             held_out[: len(fold)] = fold == number
             model = _model()
             for place, strength in enumerate(STRENGTHS):
-                model.set_params(C=strength).fit(rows[~held_out], labels[~held_out])
+                _fitted(model, strength, rows[~held_out], labels[~held_out])
                 shares = in_columns(
                     model.predict_proba(rows[held_out]), model.classes_, int(labels.max()) + 1
                 )
                 true = shares[np.arange(len(shares)), labels[held_out]]
-                scores[place] += [
-                    (shares.argmax(axis=1) == labels[held_out]).sum(),
-                    np.log(np.maximum(true, 1e-12)).sum(),
-                ]
-        if not len(numbers):
-            return DEFAULT_STRENGTH
-        return max(zip(scores.tolist(), STRENGTHS, strict=True))[1]
+                losses[place] -= np.log(np.maximum(true, 1e-12)).sum()
+        return STRENGTHS[int(losses.argmin())] if len(numbers) else DEFAULT_STRENGTH
 
     def shares(self, rows: Rows, n_classes: int) -> Rows:
         """(n, K) probabilities."""
@@ -94,7 +91,16 @@ class _Regression:
 
 
 def _model() -> LogisticRegression:
-    return LogisticRegression(class_weight="balanced", tol=TOLERANCE, max_iter=1000, warm_start=True)
+    return LogisticRegression(
+        class_weight="balanced", fit_intercept=False, tol=TOLERANCE, max_iter=1000, warm_start=True
+    )
+
+
+def _fitted(model: LogisticRegression, strength: float, rows: Rows, labels: Ints) -> LogisticRegression:
+    with warnings.catch_warnings():
+        # Two rows per class make scikit-learn ask whether the classes are numbers to regress on.
+        warnings.filterwarnings("ignore", message="The number of unique classes is greater than 50%")
+        return model.set_params(C=strength).fit(rows, labels)
 
 
 def _folds(y: Ints, described: bool, seed: int) -> Ints:
