@@ -34,9 +34,7 @@ def test_rows_in_coordinates_of_their_span_give_the_same_regression():
     joint = make_baseline("joint-regression?strength=10").fit(data)
     rows = np.concatenate([units(x), units(described)])
     labels = np.concatenate([y, np.arange(3)])
-    plain = LogisticRegression(
-        C=10, class_weight="balanced", fit_intercept=False, tol=1e-8, max_iter=10_000
-    ).fit(rows, labels)
+    plain = LogisticRegression(C=10, class_weight="balanced", tol=1e-8, max_iter=10_000).fit(rows, labels)
     queries = np.random.default_rng(1).standard_normal((20, 50))
     centred = queries - x.mean(axis=0)
     expected = plain.predict_proba(centred / np.linalg.norm(centred, axis=1, keepdims=True))
@@ -52,6 +50,17 @@ def test_a_class_that_is_only_described_can_be_predicted(name):
     )
     predicted = np.array(make_baseline(name).fit(data).predict(x))
     assert (predicted[y == 2] == "c").mean() > 0.5
+
+
+def test_a_class_with_many_samples_does_not_take_those_of_the_others():
+    x, y, described = wide_data(n=20)
+    few = np.flatnonzero((y == 0) | (np.arange(len(y)) % 20 == 0))  # twenty, one and one
+    labels = [CLASSES[i] for i in y[few]]
+    data = TrainingData({"pooled": x[few]}, labels, CLASSES, class_views={"pooled": described})
+    joint = make_baseline("joint-regression").fit(data)
+    even = TrainingData({"pooled": x}, [CLASSES[i] for i in y], CLASSES, class_views={"pooled": described})
+    assert not joint._models[0].model.intercept_.any()
+    assert make_baseline("joint-regression").fit(even)._models[0].model.intercept_.any()
 
 
 @pytest.mark.parametrize("name", BOTH)

@@ -48,9 +48,10 @@ class _Regression:
     """Logistic regression with classes weighted alike and its strength chosen by cross-validation.
 
     Samples are held out while another row of their class stays, be it its wording, and the strength of the
-    least log loss wins. There is no intercept: rows are centred, and it would favour classes by their
-    counts. Only the span of the rows matters to a penalised linear model, so wide rows are first written in
-    coordinates of it, which changes nothing.
+    least log loss wins. There is an intercept where no class has less than half as many samples as another:
+    beyond that it favours classes by their counts, which cost up to 15 points of accuracy on development
+    parts, while with equal counts it gained up to 4. Only the span of the rows matters to a penalised linear
+    model, so wide rows are first written in coordinates of it, which changes nothing.
     """
 
     def __init__(self, samples: Rows, y: Ints, described: Rows | None, strength: float | None, seed: int):
@@ -63,10 +64,12 @@ class _Regression:
             kept = values > _RANK * values[-1]
             self._basis = rows.T @ (axes[:, kept] / np.sqrt(values[kept]))  # (d, r), orthonormal
             rows = axes[:, kept] * np.sqrt(values[kept])
-        fold = _folds(y, n_classes > 0, seed)
-        self.strength = strength or self._chosen(rows, labels, fold)
-        self.model = _fitted(_model().set_params(tol=TOLERANCE / 10), self.strength, rows, labels)
-        self.n_parameters = self.model.coef_.size
+        counts = np.bincount(labels) - (n_classes > 0)
+        self._intercept = bool(2 * counts.min() >= counts.max())
+        self.strength = strength or self._chosen(rows, labels, _folds(y, n_classes > 0, seed))
+        model = _model(self._intercept).set_params(tol=TOLERANCE / 10)
+        self.model = _fitted(model, self.strength, rows, labels)
+        self.n_parameters = self.model.coef_.size + (self.model.intercept_.size if self._intercept else 0)
 
     def _chosen(self, rows: Rows, labels: Ints, fold: Ints) -> float:
         losses = np.zeros(len(STRENGTHS))
@@ -74,7 +77,7 @@ class _Regression:
         for number in numbers[:1] if len(rows) > MANY else numbers:
             held_out = np.zeros(len(rows), np.bool_)
             held_out[: len(fold)] = fold == number
-            model = _model()
+            model = _model(self._intercept)
             for place, strength in enumerate(STRENGTHS):
                 _fitted(model, strength, rows[~held_out], labels[~held_out])
                 shares = in_columns(
@@ -90,9 +93,9 @@ class _Regression:
         return in_columns(shares, self.model.classes_, n_classes)
 
 
-def _model() -> LogisticRegression:
+def _model(intercept: bool) -> LogisticRegression:
     return LogisticRegression(
-        class_weight="balanced", fit_intercept=False, tol=TOLERANCE, max_iter=1000, warm_start=True
+        class_weight="balanced", fit_intercept=intercept, tol=TOLERANCE, max_iter=1000, warm_start=True
     )
 
 
