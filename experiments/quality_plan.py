@@ -59,6 +59,7 @@ _EVEN: tuple[Shaped, ...] = tuple((EVEN, given) for given in GIVEN)
 _COUNTS: tuple[Shaped, ...] = (("uneven", 5), ("drawn", MOST))
 _WORDS: tuple[Shaped, ...] = (("unseen", 5), ("codes", 1), ("codes", 5))  # they change what is described
 TEXT_SHAPES, IMAGE_SHAPES = (*_EVEN, *_COUNTS, *_WORDS), (*_EVEN, *_COUNTS)
+QUICK_SHAPES: dict[str, tuple[Shaped, ...]] = dict.fromkeys(SETS, _EVEN[:3])
 ONCE_SHAPES: tuple[Shaped, ...] = ((EVEN, 1), (EVEN, 5), (EVEN, 10))
 
 
@@ -239,7 +240,7 @@ def _shapes_of(name: str, sets: Sequence[str] | None) -> dict[str, tuple[Shaped,
     if name == ONCE:
         shapes = dict.fromkeys(SCORED_ONCE, ONCE_SHAPES)
     elif name == QUICK:
-        shapes = dict.fromkeys(SETS, _EVEN[:3])
+        shapes = QUICK_SHAPES
     else:
         shapes = dict.fromkeys(TEXT_SETS, TEXT_SHAPES) | dict.fromkeys(IMAGE_SETS, IMAGE_SHAPES)
     return {data_set: of_set for data_set, of_set in shapes.items() if data_set in (sets or shapes)}

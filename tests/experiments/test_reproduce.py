@@ -33,7 +33,7 @@ def place(tmp_path, monkeypatch, save_vectors):
     of quality, and vectors of its texts."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ADAMAB_DATA", raising=False)
-    monkeypatch.setitem(quality_plan._QUICK, "demo", {1: (0,)})
+    monkeypatch.setitem(quality_plan.QUICK_SHAPES, "demo", (("even", 1),))
     save_vectors(tmp_path / "vectors.npz", draws=[DemoSet().draw(0)])
     (tmp_path / "look.yaml").write_text(FILE)
     return tmp_path
@@ -43,7 +43,7 @@ def test_the_list_names_every_experiment(run):
     shown = run("--list").stdout
     for name in ("text-table-api", "image-table-api", "alpha", "convergence", "quality-full", "ablation"):
         assert name in shown
-    assert len(json.loads(run("--list", "--json").stdout)) == 19
+    assert len(json.loads(run("--list", "--json").stdout)) == 22
 
 
 def test_a_file_of_ones_own_from_estimate_to_tables(run, place):
@@ -87,23 +87,26 @@ def test_text_and_json_of_a_dry_run_have_the_same_totals(run, place):
 def test_quality_from_dry_run_to_page(run, place):
     dry = run(*QUALITY, "--dry-run")
     assert dry.exit_code == 0, dry.output
-    assert "quality: 8 cells, 0 done before\nto run: demo 8" in dry.stdout
+    cells = 16 if quality_plan.has_preset() else 15  # a method each
+    assert f"quality: {cells} cells, 0 done before\nto run: demo {cells}" in dry.stdout
     assert not (place / "results").exists()
     result = run(*QUALITY, "--jobs=0", "--output=out", "--work=work")
     assert result.exit_code == 0, result.output
-    assert "of 9 bars hold" in result.stdout
+    assert "of 10 bars hold" in result.stdout
     name = "quality-development-quick"
     files = {f"{name}.{ending}" for ending in ("md", "json", "rows.parquet", "svg")}
     assert {p.name for p in (place / "out").iterdir()} == files
     written = json.loads((place / "out" / f"{name}.json").read_text())
-    assert (written["part"], len(written["bars"])) == ("development", 9)
+    assert (written["part"], len(written["bars"])) == ("development", 10)
     assert written["command"] == f"python -m experiments {' '.join(QUALITY)}".replace("=", " ")
     again = run(*QUALITY, "--jobs=0", "--output=out", "--work=work", "--json")
-    assert len(json.loads(again.stdout)["bars"]) == 9
+    assert len(json.loads(again.stdout)["bars"]) == 10
     done = json.loads(run(*QUALITY, "--work=work", "--dry-run", "--json").stdout)
-    assert (done["cells"], done["to_run"]) == (8, {})
-    on_test = json.loads(run(*QUALITY, "--work=work", "--part=test", "--dry-run", "--json").stdout)
-    assert on_test["to_run"] == {"demo": 8}
+    assert (done["cells"], done["to_run"]) == (cells, {})
+    more = json.loads(run("quality-dev", *QUALITY[1:], "--work=work", "--dry-run", "--json").stdout)
+    assert more["cells"] - more["to_run"]["demo"] == cells  # rows of the same part are shared
+    some = run("quality-dev", *QUALITY[1:], "--work=work", "--only=knn,default", "--dry-run", "--json")
+    assert json.loads(some.stdout)["cells"] == 18  # of nine cells
 
 
 @pytest.mark.parametrize(
@@ -122,6 +125,9 @@ def test_quality_from_dry_run_to_page(run, place):
         (("text-table", "--sets", "demo", "--dry-run", "--budget", "junk"), "'junk' is not a number"),
         (("quality", "--sets", "pets-images"), "has no set"),
         (("quality", "--part", "dev"), "development"),
+        (("quality-dev", "--only", "joint"), "has no method"),
+        (("quality-dev", "--sets", "clinc150"), "has no set"),
+        (("text-table", "--only", "knn"), "takes no --only"),
         (("quality-full", "--split", "paper"), "takes no --split"),
         (("quality", "--sets", "demo", "--embedder", "voyage:voyage-3", "--dry-run"), "asks an API"),
         (("quality-full",), "--data or ADAMAB_DATA"),
