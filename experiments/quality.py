@@ -221,11 +221,11 @@ class Yardstick:
         if any(name in IMAGE_SETS for name in self.plan.shapes):
             self._note(
                 "Image sets are vectors of one view without a text side: there is no zero-shot, "
-                "described-mean is the centred class mean, and an API's views would be all there are."
+                "mean-and-text is the centred class mean, and an API's views would be all there are."
             )
         self._note(
             "A class without samples: methods on samples alone (linear-probe, linear-svm, class-mean, knn) "
-            "never predict it; paper, calibrator, cache-adapter, described-mean, joint-regression and "
+            "never predict it; paper, calibrator, cache-adapter, mean-and-text, joint-probe and "
             "soft-vote have its description."
         )
         if any(self.plan.seeds_of(name) > SEEDS for name in self.plan.shapes):

@@ -31,10 +31,10 @@ EVENLY, RANDOM = "default-round-robin", "default-random"
 OLD = "default-0"  # the recipe that was the default before; only kept rows have it
 OLD_API = f"{OLD}-api"
 ZERO_SHOT, PROBE = "zero-shot", "linear-probe"
-JOINT, VOTE, JOINT_API, VOTE_API = "joint-regression", "soft-vote", "joint-regression-api", "soft-vote-api"
+JOINT, VOTE, JOINT_API, VOTE_API = "joint-probe", "soft-vote", "joint-probe-api", "soft-vote-api"
 # Rivals by what they see. Each list holds the one before it: who sees more may use less.
 ON_POOLED = (
-    PAPER, PRESET, ZERO_SHOT, "centred", PROBE, "linear-svm", "class-mean", "described-mean", "knn",
+    PAPER, PRESET, ZERO_SHOT, "centred", PROBE, "linear-svm", "class-mean", "mean-and-text", "knn",
     "cache-adapter",
 )  # fmt: skip
 ON_API = (*ON_POOLED, JOINT_API, VOTE_API)

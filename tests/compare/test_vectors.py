@@ -22,8 +22,8 @@ from adamab.compare.methods import METHODS, method_name
 from adamab.errors import TaskError
 
 LEARNING = (
-    "class-mean", "described-mean", "linear-probe", "linear-svm", "knn", "cache-adapter",
-    "joint-regression", "soft-vote",
+    "class-mean", "mean-and-text", "linear-probe", "linear-svm", "knn", "cache-adapter",
+    "joint-probe", "soft-vote",
 )  # fmt: skip
 ON_VECTORS = ("zero-shot", "centred", *LEARNING)
 

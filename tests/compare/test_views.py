@@ -11,7 +11,7 @@ from adamab.errors import TaskError
 from adamab.task import ClassSpec
 
 CLASSES = ("a", "b", "c")
-BOTH = ("joint-regression", "soft-vote")
+BOTH = ("joint-probe", "soft-vote")
 
 
 def units(rows):
@@ -31,7 +31,7 @@ def wide_data(n=4, width=50, seed=0):
 def test_rows_in_coordinates_of_their_span_give_the_same_regression():
     x, y, described = wide_data()
     data = TrainingData({"pooled": x}, [CLASSES[i] for i in y], CLASSES, class_views={"pooled": described})
-    joint = make_baseline("joint-regression?strength=10").fit(data)
+    joint = make_baseline("joint-probe?strength=10").fit(data)
     rows = np.concatenate([units(x), units(described)])
     labels = np.concatenate([y, np.arange(3)])
     plain = LogisticRegression(C=10, class_weight="balanced", tol=1e-8, max_iter=10_000).fit(rows, labels)
@@ -57,10 +57,10 @@ def test_a_class_with_many_samples_does_not_take_those_of_the_others():
     few = np.flatnonzero((y == 0) | (np.arange(len(y)) % 20 == 0))  # twenty, one and one
     labels = [CLASSES[i] for i in y[few]]
     data = TrainingData({"pooled": x[few]}, labels, CLASSES, class_views={"pooled": described})
-    joint = make_baseline("joint-regression").fit(data)
+    joint = make_baseline("joint-probe").fit(data)
     even = TrainingData({"pooled": x}, [CLASSES[i] for i in y], CLASSES, class_views={"pooled": described})
     assert not joint._models[0].model.intercept_.any()
-    assert make_baseline("joint-regression").fit(even)._models[0].model.intercept_.any()
+    assert make_baseline("joint-probe").fit(even)._models[0].model.intercept_.any()
 
 
 @pytest.mark.parametrize("name", BOTH)
@@ -99,20 +99,20 @@ def test_words_decide_where_vectors_say_nothing(name):
 def test_one_sample_per_class_is_cross_validated_where_classes_are_described():
     x, y, _ = wide_data(n=1)
     labels = [CLASSES[i] for i in y]
-    alone = make_baseline("joint-regression").fit(TrainingData({"pooled": x}, labels, CLASSES))
+    alone = make_baseline("joint-probe").fit(TrainingData({"pooled": x}, labels, CLASSES))
     assert alone._models[0].strength == 10  # nothing can be held out
     # Wordings that are the samples themselves: the weakest penalty has the least log loss.
     described = TrainingData({"pooled": x}, labels, CLASSES, class_views={"pooled": x})
-    assert make_baseline("joint-regression").fit(described)._models[0].strength == 1000
+    assert make_baseline("joint-probe").fit(described)._models[0].strength == 1000
 
 
-def test_the_described_mean_is_the_sum_of_both():
+def test_the_mean_and_text_is_the_sum_of_both():
     x, y, described = wide_data()
     labels = [CLASSES[i] for i in y]
     data = TrainingData({"pooled": x}, labels, CLASSES, class_views={"pooled": described})
     means = np.stack([units(x)[y == i].mean(axis=0) for i in range(3)])
     both = means / np.linalg.norm(means, axis=1, keepdims=True) + units(described)
     both /= np.linalg.norm(both, axis=1, keepdims=True)
-    np.testing.assert_allclose(make_baseline("described-mean").fit(data).vectors_, both)
-    mean = make_baseline("described-mean").fit(TrainingData({"pooled": x}, labels, CLASSES))
+    np.testing.assert_allclose(make_baseline("mean-and-text").fit(data).vectors_, both)
+    mean = make_baseline("mean-and-text").fit(TrainingData({"pooled": x}, labels, CLASSES))
     np.testing.assert_allclose(mean.vectors_, means / np.linalg.norm(means, axis=1, keepdims=True))

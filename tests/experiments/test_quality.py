@@ -63,8 +63,8 @@ def good_scores():
     scores = []
     for name in SETS:
         text = name in TEXT_SETS
-        rivals = {"linear_probe": 0.50, "joint_regression": 0.60 if text else 0.51}
-        rivals |= {"zero_shot": 0.48, "joint_regression_api": 0.58} if text else {}
+        rivals = {"linear_probe": 0.50, "joint_probe": 0.60 if text else 0.51}
+        rivals |= {"zero_shot": 0.48, "joint_probe_api": 0.58} if text else {}
         ours = {"default": 0.62, "default_api": 0.60} if text else {"default": 0.52}
         for given, shape in ((1, "even"), (5, "even"), (5, "uneven"), (15, "drawn")):
             old = ours["default"] - (0.0 if shape == "even" else 0.02)
@@ -124,13 +124,13 @@ def test_good_scores_pass_every_bar():
             id="the best rivals of the cells are better than the API's views",
         ),
         pytest.param(
-            lambda s: s.method == "joint-regression" and s.place.set in ("pets", "cub200"),
+            lambda s: s.method == "joint-probe" and s.place.set in ("pets", "cub200"),
             {"accuracy": 0.545},
             {BEHIND},
             id="far behind in a fourth of the cells",
         ),
         pytest.param(
-            lambda s: s.method == "joint-regression-api" and s.place.given == 1,
+            lambda s: s.method == "joint-probe-api" and s.place.given == 1,
             {"accuracy": 0.625},
             {API_BEHIND},
             id="far behind with the API's views",
@@ -170,8 +170,8 @@ def test_bars_that_nothing_was_measured_for_are_neither_held_nor_failed():
 def test_the_best_rival_sees_the_same_and_is_neither_setfit_nor_one_of_ours():
     place = Place("trec", 5, 0, "none")
     accuracies = {"default": 0.5, "default_api": 0.9, "setfit": 0.8, "paper": 0.3, "class_mean": 0.4}
-    scores = Scores(a_cell(place, **accuracies, joint_regression=0.45, default_0=0.7))
-    assert scores.best_pairs() == [(place, "default", "joint-regression")]
+    scores = Scores(a_cell(place, **accuracies, joint_probe=0.45, default_0=0.7))
+    assert scores.best_pairs() == [(place, "default", "joint-probe")]
     assert scores.best_pairs("default-api") == [(place, "default-api", "class-mean")]
     (duel,) = scores.duels(scores.best_pairs())
     assert duel.lead.mean == pytest.approx(0.05)
@@ -284,7 +284,7 @@ def test_slow_rivals_have_fewer_seeds():
         if cell.seed == 0
     }
     assert all(count == ({5} if method in SLOW else {10}) for method, count in seeds.items())
-    assert {"soft-vote", "default", "joint-regression-api"} < set(seeds)
+    assert {"soft-vote", "default", "joint-probe-api"} < set(seeds)
 
 
 @pytest.mark.parametrize("options", [{"sets": ["demo"]}, {"seeds": 1}])
@@ -364,9 +364,9 @@ def test_a_run_from_data_to_page(embedder, tmp_path):
 
 
 def test_only_some_methods(embedder, tmp_path):
-    yardstick = a_yardstick(embedder, tmp_path, only=["knn", "joint-regression-api"], synthetic=())
+    yardstick = a_yardstick(embedder, tmp_path, only=["knn", "joint-probe-api"], synthetic=())
     scores = yardstick.run(engine=HERE)
-    assert {s.method for s in scores} == {"knn", "joint-regression-api"}
+    assert {s.method for s in scores} == {"knn", "joint-probe-api"}
     assert yardstick.cells == 2
 
 

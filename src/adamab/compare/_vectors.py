@@ -157,19 +157,19 @@ class CentredSimilarity(Similarity):
         self.vectors_ = unit(classes - classes.mean(axis=0))
 
 
-class DescribedMean(CentredSimilarity):
+class MeanAndText(CentredSimilarity):
     """Cosine with the mean of each class's samples plus its wording, both sides centred.
 
     Both count alike, as unit vectors. A class without samples has its wording alone, and where wordings have
     no vectors a class has its mean.
 
     Example:
-        >>> baseline = DescribedMean().fit([[0.0, 1.0], [0.2, 1.0], [1.0, 0.0]], ["up", "up", "right"])
+        >>> baseline = MeanAndText().fit([[0.0, 1.0], [0.2, 1.0], [1.0, 0.0]], ["up", "up", "right"])
         >>> baseline.predict([[0.9, 0.2]])
         ['right']
     """
 
-    name = "described mean"
+    name = "mean and text"
 
     def _fit(self, data: TrainingData) -> None:
         _, index = samples_of(data, self.view, self.name)

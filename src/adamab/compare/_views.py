@@ -117,13 +117,13 @@ def _folds(y: Ints, described: bool, seed: int) -> Ints:
 
 
 @dataclass(kw_only=True, eq=False)
-class JointRegression(Baseline):
+class JointProbe(Baseline):
     """Logistic regression on all views side by side, with the classes' wordings as further rows.
 
     `inputs="api"` takes what there is beside an API embedder: the pooled embedding and the words.
 
     Example:
-        >>> joint = JointRegression().fit([[0.0, 1.0], [1.0, 0.0]], ["praise", "refund"])
+        >>> joint = JointProbe().fit([[0.0, 1.0], [1.0, 0.0]], ["praise", "refund"])
         >>> joint.predict([[0.9, 0.2]])
         ['refund']
     """
@@ -133,7 +133,7 @@ class JointRegression(Baseline):
     strength: float | None = None
     random_state: int = 0
 
-    name = "joint regression"
+    name = "joint probe"
 
     def _fit(self, data: TrainingData) -> None:
         y = data.class_index()
@@ -192,7 +192,7 @@ class JointRegression(Baseline):
         return model.shares(np.hstack(self._queries(views, texts)), len(self.classes_))
 
 
-class SoftVote(JointRegression):
+class SoftVote(JointProbe):
     """The mean probability of one such regression per view, each with a strength of its own.
 
     Example:

@@ -20,13 +20,13 @@ METHODS = {
     "zero-shot": ("vectors", "Similarity"),
     "centred": ("vectors", "CentredSimilarity"),
     "class-mean": ("vectors", "ClassMean"),
-    "described-mean": ("vectors", "DescribedMean"),
+    "mean-and-text": ("vectors", "MeanAndText"),
     "linear-probe": ("vectors", "LinearProbe"),
     "linear-svm": ("vectors", "LinearSVM"),
     "knn": ("vectors", "NearestNeighbours"),
     "cache-adapter": ("vectors", "CacheAdapter"),
     # On all views, the words and the descriptions.
-    "joint-regression": ("views", "JointRegression"),
+    "joint-probe": ("views", "JointProbe"),
     "soft-vote": ("views", "SoftVote"),
     "setfit": ("setfit", "SetFit"),
     # On the samples themselves: callables that take what follows the colon, and options by name.
@@ -97,8 +97,8 @@ def make_baseline(name: str, *, seed: int = 0, view: str | None = None, **option
 CALIBRATOR, NONE = "calibrator", "none"
 POLICIES = ("random", "round-robin", "adamab", "tight", "greedy")
 ON_GIVEN = (
-    "zero-shot", "centred", "class-mean", "described-mean", "linear-probe", "linear-svm", "knn",
-    "cache-adapter", "joint-regression", CALIBRATOR
+    "zero-shot", "centred", "class-mean", "mean-and-text", "linear-probe", "linear-svm", "knn",
+    "cache-adapter", "joint-probe", CALIBRATOR
 )  # fmt: skip
 WITH_GENERATOR = (
     "linear-probe+round-robin", "calibrator+random", "calibrator+round-robin", "calibrator+adamab"
