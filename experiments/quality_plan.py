@@ -42,7 +42,7 @@ RIVALS = (*ON_API, JOINT, VOTE)
 SAME_INPUTS = {DEFAULT: RIVALS, API: ON_API}
 METHODS = (DEFAULT, API, OLD, OLD_API, EVENLY, RANDOM, *RIVALS, SETFIT)
 # Seconds to minutes a fit on many samples of many classes: never more than five seeds.
-SLOW = (PAPER, PRESET, "linear-svm", "cache-adapter", VOTE_API, JOINT, VOTE)
+SLOW = (PAPER, PRESET, "linear-svm", "cache-adapter", VOTE_API, VOTE)
 # They need vectors of the classes' wordings.
 DESCRIBED = (ZERO_SHOT, "centred")
 

@@ -41,6 +41,18 @@ def test_rows_in_coordinates_of_their_span_give_the_same_regression():
     np.testing.assert_allclose(joint.predict_proba(queries), expected, atol=5e-3)
 
 
+def test_many_classes_do_not_end_the_training_early():
+    """Gradients of many classes are so small that a fixed tolerance would be met at the start."""
+    rng = np.random.default_rng(0)
+    n_classes, names = 150, [f"c{i}" for i in range(150)]
+    centres = rng.standard_normal((n_classes, 300))
+    y = np.repeat(np.arange(n_classes), 4)
+    x = centres[y] + rng.standard_normal((len(y), 300))
+    data = TrainingData({"pooled": x}, [names[i] for i in y], tuple(names))
+    shares = make_baseline("joint-probe?strength=1000").fit(data).predict_proba(x)
+    assert shares[np.arange(len(y)), y].min() > 0.9
+
+
 @pytest.mark.parametrize("name", BOTH)
 def test_a_class_that_is_only_described_can_be_predicted(name):
     x, y, described = wide_data()
