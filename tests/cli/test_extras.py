@@ -16,7 +16,7 @@ def without(monkeypatch):
     return hide
 
 
-@pytest.mark.parametrize(("embedder", "extra"), [("st:model", "local"), ("clip:model", "clip")])
+@pytest.mark.parametrize(("embedder", "extra"), [("st:model", "st"), ("clip:model", "clip")])
 def test_a_model_that_runs_in_torch_names_the_line_that_brings_it(refused, folder, without, embedder, extra):
     without("torch")
     message = refused("fit", "task.yaml", "--run", "run", "--embedder", embedder)

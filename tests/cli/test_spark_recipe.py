@@ -9,12 +9,12 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from adamab.model.predictor import Inference
 from adamab.task import Sample
 
+pd = pytest.importorskip("pandas", reason="pandas is not installed")
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "examples" / "spark_predict.py"
 

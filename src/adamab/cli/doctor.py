@@ -7,7 +7,6 @@ import platform
 import re
 from importlib import metadata
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer

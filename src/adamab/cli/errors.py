@@ -95,7 +95,7 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
 
 # Missing packages, reported before anything heavy is imported and with the one pip line that is enough.
 
-_NEEDING_TORCH = {"st": "local", "clip": "clip", "timm": "timm"}  # embedder -> extra
+_NEEDING_TORCH = {"st": "st", "clip": "clip", "timm": "timm"}  # embedder -> extra
 
 
 def need_modules(modules: Mapping[str, str], extra: str) -> None:

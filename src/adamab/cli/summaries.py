@@ -113,7 +113,7 @@ def long_text_warning(count: int, embedder: str) -> str:
     if embedder.endswith("=average"):
         return f"note: {texts} longer than the embedder takes; the average of the pieces stands for each"
     warning = f"warning: {texts} longer than the embedder takes, and what goes beyond is not seen"
-    averages = embedder.partition("?")[0].partition(":")[0] in ("local", "st")
+    averages = embedder.partition("?")[0].partition(":")[0] in ("local", "st", "onnx-text")
     return f"{warning}; fit with --long-texts average to use all of it" if averages else warning
 
 

@@ -100,7 +100,7 @@ class CrossEncoderBaseline(Baseline):
         if batch_size < 1:
             raise TaskError(f"{SCHEME}: batch_size is {batch_size}; use 1 or more")
         if importlib.util.find_spec("sentence_transformers") is None:
-            raise MissingExtraError("sentence-transformers", "local")
+            raise MissingExtraError("sentence-transformers", "st")
         check_name(path_or_id, scheme=SCHEME)
         self.path_or_id = path_or_id
         self.batch_size = batch_size
