@@ -151,9 +151,10 @@ def rounds_of(amount: int | str, data_set: str, n_classes: int, batch: int) -> i
 
 
 def recipe_of(name: str, data_set: str) -> Recipe:
-    """The preset; `paper` becomes `paper:SET` where the paper names settings for the set."""
+    """The preset; `paper` and `calibrator` get the paper's settings for the set where it names some."""
     known = published_name(data_set)
-    return Recipe.preset(f"paper:{known}" if name == PAPER and known in PAPER_SETTINGS else name)
+    of_set = name in (PAPER, CALIBRATOR) and known in PAPER_SETTINGS
+    return Recipe.preset(f"{name}:{known}" if of_set else name)
 
 
 def batch_of(data_set: str, recipe: Recipe) -> int:

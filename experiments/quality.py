@@ -28,13 +28,11 @@ from experiments.quality_plan import (
     IMAGE_SETS,
     OLD,
     ONCE,
-    PRESET,
     SEEDS,
     SETFIT,
     SLOW,
     Place,
     Plan,
-    has_preset,
     method_of,
     places_of,
 )
@@ -230,8 +228,6 @@ class Yardstick:
         )
         if any(self.plan.seeds_of(name) > SEEDS for name in self.plan.shapes):
             self._note(f"{', '.join(SLOW)} have {SEEDS} seeds, and leads over them are on those.")
-        if not has_preset():
-            self._note(f"The package has no preset {PRESET}, so it is not measured.")
         if any(not runner.can_run() for runner in self.runners):
             self._note(
                 "SetFit is not installed here (extra baselines): only rows that are already kept count."

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from adamab.errors import RecipeError, TaskError, short, suggestion
-from adamab.task.recipe import Recipe
+from adamab.errors import TaskError, short, suggestion
 from experiments.cells import POOL, RECORDED, Cell
 from experiments.datasets.base import SCORED_ONCE, DataSet, Part
 from experiments.definition import CALIBRATOR, NONE, Experiment
@@ -246,15 +245,6 @@ def _shapes_of(name: str, sets: Sequence[str] | None) -> dict[str, tuple[Shaped,
     return {data_set: of_set for data_set, of_set in shapes.items() if data_set in (sets or shapes)}
 
 
-def has_preset() -> bool:
-    """Whether the package knows the preset `calibrator`."""
-    try:
-        Recipe.preset(PRESET)
-    except RecipeError:
-        return False
-    return True
-
-
 def _methods(data: DataSet, added: bool, once: bool) -> dict[str, dict[str, Any]]:
     """By name. Images of which only vectors are there have neither words nor descriptions."""
     described = data.embedder() is None
@@ -269,8 +259,7 @@ def _methods(data: DataSet, added: bool, once: bool) -> dict[str, dict[str, Any]
     if described:
         methods[API] = ours("default", policies[:1], views=["pooled"])
     methods[PAPER] = ours("paper", policies[1:2] or policies)  # round-robin's, as all rivals
-    if has_preset():
-        methods[PRESET] = ours(PRESET, policies[1:2] or policies)
+    methods[PRESET] = ours(PRESET, policies[1:2] or policies)
     untrained = {ZERO_SHOT: {"method": ZERO_SHOT}} if described else {}
     trained = {
         name: {"method": name, "samples": samples}

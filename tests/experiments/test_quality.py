@@ -28,7 +28,6 @@ from experiments.quality_plan import (
     SLOW,
     TEXT_SETS,
     Place,
-    has_preset,
     method_of,
     plan,
 )
@@ -321,7 +320,7 @@ def test_a_run_from_data_to_page(embedder, tmp_path):
     ]
     written = json.loads((tmp_path / "quality-part.json").read_text())
     rows = list(read_parquet(tmp_path / "quality-part.rows.parquet"))
-    there = set(RIVALS) - (set() if has_preset() else {"calibrator"})
+    there = set(RIVALS)
     given_only = {"default", "default-api", *there}
     with_added = {*given_only, "default-round-robin", "default-random"}
     places = [Place("demo", given, 0, "none", shape) for shape, given in shapes]

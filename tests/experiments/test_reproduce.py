@@ -43,7 +43,7 @@ def test_the_list_names_every_experiment(run):
     shown = run("--list").stdout
     for name in ("text-table-api", "image-table-api", "alpha", "convergence", "quality-full", "ablation"):
         assert name in shown
-    assert len(json.loads(run("--list", "--json").stdout)) == 22
+    assert len(json.loads(run("--list", "--json").stdout)) == 23
 
 
 def test_a_file_of_ones_own_from_estimate_to_tables(run, place):
@@ -87,7 +87,7 @@ def test_text_and_json_of_a_dry_run_have_the_same_totals(run, place):
 def test_quality_from_dry_run_to_page(run, place):
     dry = run(*QUALITY, "--dry-run")
     assert dry.exit_code == 0, dry.output
-    cells = 16 if quality_plan.has_preset() else 15  # a method each
+    cells = 16  # a method each
     assert f"quality: {cells} cells, 0 done before\nto run: demo {cells}" in dry.stdout
     assert not (place / "results").exists()
     result = run(*QUALITY, "--jobs=0", "--output=out", "--work=work")
