@@ -19,6 +19,7 @@ from adamab.compare.methods import make_baseline
 from adamab.compare.remote import metered
 from adamab.errors import ApiError, BudgetError, EmbedderError, ProviderError, RecipeError, TaskError
 from adamab.providers.cache import CachedReplies
+from adamab.providers.judges.cross_encoder import CrossEncoder
 from adamab.providers.judges.rerankers import SEARCH
 from adamab.providers.metering import Budget, CallContext, Price
 from adamab.task.image_folders import image_at
@@ -249,7 +250,7 @@ def test_every_pair_of_text_and_wording_is_scored(encoder):
 
 
 def test_a_cross_encoder_is_known_by_its_files_or_its_revision(encoder, monkeypatch, tmp_path):
-    assert CrossEncoderBaseline(str(encoder)).fingerprint.startswith("sha256:")
+    assert CrossEncoder(str(encoder)).fingerprint.startswith("sha256:")
     named = make_baseline("rerank:bge-reranker-v2-m3")
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: pytest.fail("downloaded"))
@@ -263,10 +264,10 @@ def test_what_cannot_be_a_cross_encoder_is_told_in_one_line(encoder, tmp_path, p
     with pytest.raises(EmbedderError, match="no such model directory"):
         make_baseline(f"cross-encoder:{tmp_path}/nothing")
     with pytest.raises(TaskError, match="batch_size"):
-        CrossEncoderBaseline(str(encoder), batch_size=0)
+        CrossEncoder(str(encoder), batch_size=0)
     several = build(tmp_path, labels=3)
     with pytest.raises(EmbedderError, match="gives 3 scores per pair"):
-        CrossEncoderBaseline(str(several)).fit(data())
+        CrossEncoderBaseline(CrossEncoder(str(several))).fit(data())
     pickled = tmp_path / "pickled"
     pickled.mkdir()
     for file in encoder.iterdir():
@@ -274,10 +275,10 @@ def test_what_cannot_be_a_cross_encoder_is_told_in_one_line(encoder, tmp_path, p
             (pickled / file.name).write_bytes(file.read_bytes())
     (pickled / "model.safetensors").write_bytes(b"no")
     with pytest.raises(EmbedderError, match="the model cannot be loaded"):
-        CrossEncoderBaseline(str(pickled)).fit(data())
+        CrossEncoderBaseline(CrossEncoder(str(pickled))).fit(data())
     (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
     with pytest.raises(EmbedderError, match="weights are not safetensors"):
-        CrossEncoderBaseline(str(pickled)).fit(data())
+        CrossEncoderBaseline(CrossEncoder(str(pickled))).fit(data())
     image = image_at(paint(tmp_path, {"red": 1})[0])
     with pytest.raises(TaskError, match="takes no images"):
-        CrossEncoderBaseline(str(encoder)).fit(data()).predict({}, [image])
+        CrossEncoderBaseline(CrossEncoder(str(encoder))).fit(data()).predict({}, [image])

@@ -6,11 +6,7 @@ such as BGE-reranker-v2-m3.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib import import_module
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +14,9 @@ from scipy.special import softmax
 
 from adamab.compare.base import Baseline, Floats, TrainingData
 from adamab.compare.remote import Question, RemoteBaseline, Wording
-from adamab.errors import EmbedderError, MissingExtraError, TaskError, short, suggestion
+from adamab.errors import TaskError, short, suggestion
 from adamab.providers.embedders.base import Item
-from adamab.providers.embedders.local_models import check_name, find_model, quiet
-from adamab.providers.embedders.sentence_transformers import open_model
+from adamab.providers.judges.cross_encoder import SCHEME, CrossEncoder
 from adamab.providers.judges.rerankers import (
     CohereReranker,
     JinaReranker,
@@ -38,7 +33,6 @@ SERVICES: dict[str, Callable[..., Reranker]] = {
     "jina": JinaReranker,
     "voyage": VoyageReranker,
 }
-SCHEME = "cross-encoder"
 
 
 class RerankBaseline(RemoteBaseline):
@@ -89,43 +83,25 @@ def from_spec(service_and_model: str, *, scale: float = 10.0, **options: str | f
 class CrossEncoderBaseline(Baseline):
     """The class whose wording a cross-encoder scores highest beside the text: every pair goes through it.
 
-    Weights are safetensors, and no code of a model's is run. The scores are the model's logits: squashed
-    to probabilities, many would be equal where it is sure. `model_parameters_` counts the model's own
-    numbers, of which none is trained here.
+    `model_parameters_` counts the model's own numbers, of which none is trained here.
     """
 
     name = SCHEME
 
-    def __init__(self, path_or_id: str, *, batch_size: int = 32, device: str = "auto") -> None:
-        if batch_size < 1:
-            raise TaskError(f"{SCHEME}: batch_size is {batch_size}; use 1 or more")
-        if importlib.util.find_spec("sentence_transformers") is None:
-            raise MissingExtraError("sentence-transformers", "st")
-        check_name(path_or_id, scheme=SCHEME)
-        self.path_or_id = path_or_id
-        self.batch_size = batch_size
-        self.device = device
-        self._model: Any = None
+    def __init__(self, model: CrossEncoder) -> None:
+        self.model = model
 
     def __str__(self) -> str:
-        return f"{SCHEME}:{self.path_or_id}"
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A copy in another process loads the model itself.
-        return {**self.__dict__, "_model": None}
+        return str(self.model)
 
     @property
     def fingerprint(self) -> str:
-        """The model's files, or the revision of an id that is on this machine."""
-        if Path(self.path_or_id).expanduser().is_dir():
-            return find_model(self.path_or_id, scheme=SCHEME).identity
-        hub: Any = import_module("huggingface_hub")  # comes with sentence-transformers
-        config = hub.try_to_load_from_cache(self.path_or_id, "config.json")
-        return f"{self.path_or_id}@{Path(config).parent.name if isinstance(config, str) else 'none'}"
+        """The model's."""
+        return self.model.fingerprint
 
     def _fit(self, data: TrainingData) -> None:
         self.wording_ = Wording.of(data)
-        self.model_parameters_ = sum(numbers.numel() for numbers in self._loaded().model.parameters())
+        self.model_parameters_ = self.model.n_parameters
 
     def _predict_proba(self, views: Mapping[str, Floats], texts: Sequence[Item]) -> NDArray[np.float64]:
         if any(not isinstance(item, str) for item in texts):
@@ -135,38 +111,9 @@ class CrossEncoderBaseline(Baseline):
         queries = [self.wording_.prompts.rerank_query_text(str(item)) for item in texts]
         distinct, row_of = np.unique(queries, return_inverse=True)
         documents = self.wording_.documents()
-        scores = self._scores([(str(query), document) for query in distinct for document in documents])
+        scores = self.model.scores([(str(query), document) for query in distinct for document in documents])
         logits = scores.reshape(len(distinct), len(documents))[row_of]
         return np.asarray(softmax(logits, axis=1), dtype=np.float64)
-
-    def _scores(self, pairs: list[tuple[str, str]]) -> NDArray[np.float64]:
-        import torch
-
-        model = self._loaded()
-        with quiet():
-            scores = model.predict(
-                pairs,
-                batch_size=self.batch_size,
-                show_progress_bar=False,
-                activation_fn=torch.nn.Identity(),
-            )
-        if not np.isfinite(scores).all():
-            raise EmbedderError(f"{self}: a score is not finite; the model is damaged")
-        return np.asarray(scores, dtype=np.float64)
-
-    def _loaded(self) -> Any:
-        if self._model is None:
-            files = find_model(self.path_or_id, scheme=SCHEME)
-            files.check()
-            model = open_model("CrossEncoder", files, self.device, str(self))
-            if model.num_labels != 1:
-                raise EmbedderError(
-                    f"{self}: gives {model.num_labels} scores per pair, so it is no reranker; use a model "
-                    "with one"
-                )
-            model.eval()
-            self._model = model
-        return self._model
 
 
 def cross_encoder_from_spec(
@@ -174,4 +121,5 @@ def cross_encoder_from_spec(
 ) -> CrossEncoderBaseline:
     """The baseline that follows `cross-encoder:`, a directory, an id, or a preset's name."""
     bare, _ = split_spec(expand(f"{SCHEME}:{path_or_id}", "reranker"))
-    return CrossEncoderBaseline(bare.partition(":")[2], batch_size=batch_size, device=device)
+    model = CrossEncoder(bare.partition(":")[2], batch_size=batch_size, device=device)
+    return CrossEncoderBaseline(model)
