@@ -128,3 +128,16 @@ def test_the_mean_and_text_is_the_sum_of_both():
     np.testing.assert_allclose(make_baseline("mean-and-text").fit(data).vectors_, both)
     mean = make_baseline("mean-and-text").fit(TrainingData({"pooled": x}, labels, CLASSES))
     np.testing.assert_allclose(mean.vectors_, means / np.linalg.norm(means, axis=1, keepdims=True))
+
+
+def test_views_without_wordings_have_no_vote_on_a_single_class():
+    x, y, described = wide_data()
+    given = y == 0
+    data = TrainingData(
+        {"pooled": x[given], "layers": x[given, :7]},
+        ["a"] * int(given.sum()),
+        CLASSES,
+        class_views={"pooled": described},
+    )
+    vote = make_baseline("soft-vote").fit(data)
+    assert vote.predict({"pooled": x, "layers": x[:, :7]}, []) != []

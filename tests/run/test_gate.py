@@ -116,7 +116,7 @@ def test_the_class_is_among_the_most_probable(k, expected):
 
 @pytest.fixture(scope="module")
 def embed():
-    pytest.importorskip("sentence_transformers", reason="the extra 'local' is not installed")
+    pytest.importorskip("onnxruntime", reason="the extra 'local' is not installed")
     from adamab.providers.async_bridge import run_sync
     from adamab.providers.embedders.local import LocalEmbedder
 

@@ -75,7 +75,7 @@ def serve(
         if access.token is None and not is_loopback(host):
             say(f"warning: everybody who reaches {host} may ask; set {TOKEN}, and let a proxy speak TLS")
         server_of(app, limits, ready=lambda: echo(line), log=say).run(sockets=[bound])
-    gc.freeze()  # else the interpreter looks through everything once more, which takes seconds with torch
+    gc.freeze()  # else the interpreter looks through all objects once more, which takes seconds
 
 
 def _access(host: str, names: list[str]) -> Access:

@@ -207,10 +207,11 @@ class SoftVote(JointProbe):
     name = "soft vote"
 
     def _trained(self, y: Ints) -> list[_Regression]:
+        if len(np.unique(y)) < 2:  # a view without wordings has nothing to tell one class from
+            self._views = {name: view for name, view in self._views.items() if view.described is not None}
         return [
             _Regression(view.rows, y, view.described, self.strength, self.random_state)
             for view in self._views.values()
-            if view.described is not None or len(np.unique(y)) > 1
         ]
 
     def _predict_proba(self, views: Mapping[str, Floats], texts: Sequence[Item]) -> Rows:

@@ -14,7 +14,7 @@ Array: TypeAlias = NDArray[Any]  # of float32 in a fit; everything works in floa
 START, ROUNDS, HEADS = range(3)  # purposes of random numbers
 SMALL_PRODUCT = 100_000_000  # floating point operations; one thread does this in a few milliseconds
 NEGLIGIBLE = 1e-15  # share of the largest residual that is far below the rounding of every sum it enters
-LEAST_RESIDUAL = 1e-19  # its square is still a normal number in float32
+LEAST_RESIDUAL = 1e-15  # its square, of which the optimiser keeps track, is far from denormal in float32
 LEAST_LOGIT = -75.0  # below the largest: exp of it, divided by the sum, is far below the least residual
 
 # A training that diverges ends with a loss that is not finite, which is reported; no warning is needed.
@@ -58,7 +58,7 @@ def cross_entropy(logits: Array, own: NDArray[np.intp]) -> Array:
     """(m,) losses; `logits` (m, K) become their derivatives: the softmax, less one for the own class.
 
     A trained softmax is full of numbers like 1e-40, on which processors are many times slower. So residuals
-    below 1e-15 of the largest, and below 1e-19, are exactly zero. The own class's residual is the negative
+    below 1e-15, and below 1e-15 of the largest, are exactly zero. The own class's residual is the negative
     sum of the others': probability − 1 would lose all digits where the class is certain.
 
     Args:

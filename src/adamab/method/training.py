@@ -15,10 +15,9 @@ from adamab.method.numerics import HEADS, Array, cross_entropy, overflow_allowed
 from adamab.task.recipe import Recipe
 
 MOST_LOGITS = 50_000_000  # held at once, of all members together: 200 MB
-BETAS, EPSILON = (
-    (0.9, 0.999),
-    1e-8,
-)  # of Adam (Kingma and Ba, Adam: a method for stochastic optimization, 2015)
+# Of Adam (Kingma and Ba, Adam: a method for stochastic optimization, 2015)
+BETAS = (0.9, 0.999)
+EPSILON = 1e-8
 BLOCK = 32_768  # parameters of which all that a step reads and writes stays in the processor's cache
 
 

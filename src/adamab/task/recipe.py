@@ -95,7 +95,7 @@ class Recipe(BaseModel):
     activation: Literal["relu", "gelu", "silu", "tanh"] = "relu"
     """Function between the layers of a tower."""
     dropout: float = Field(default=0.5, ge=0, lt=1)
-    """Share of the hidden units that a training step leaves out."""
+    """Share of the hidden units that a training step leaves out, to the nearest 256th."""
     zero_last: bool = True
     """Start the last layer of a tower at zero: the identity, which keeps what the embedder knows."""
     free_vectors: bool = True

