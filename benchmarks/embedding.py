@@ -22,9 +22,9 @@ from adamab.providers.embedders.sentence_transformers import SentenceTransformer
 from benchmarks.report import Figure, Group, alternating
 
 CORES = (1, 2)
-SHORT, LONG = 1200, 80  # texts
+SHORT, LONG = 300, 24  # texts
 JOINED = 40  # short texts in the longest of the long ones
-REPEAT = 7
+REPEAT = 5
 
 
 def texts(kind: str) -> list[str]:
