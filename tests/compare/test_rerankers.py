@@ -188,6 +188,10 @@ def test_specs_are_checked():
     preset = make_baseline("rerank:cohere-rerank-v3.5?rpm=7")
     assert isinstance(preset, RerankBaseline)
     assert (str(preset), preset.api.limits.rpm) == ("rerank:cohere:rerank-v3.5", 7)
+
+
+def test_specs_of_cross_encoders_are_checked():
+    pytest.importorskip("sentence_transformers", reason="the extra 'st' is not installed")
     for name in ("rerank:bge-reranker-v2-m3", "cross-encoder:bge-reranker-v2-m3"):
         assert str(make_baseline(name)) == "cross-encoder:BAAI/bge-reranker-v2-m3"
     with pytest.raises(TaskError, match="batch_size"):
