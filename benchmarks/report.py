@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -145,7 +146,8 @@ def _write_markdown(path: Path, name: str, group: Group) -> None:
 
 def _machine() -> str:
     threads = max((pool["num_threads"] for pool in threadpool_info()), default=1)
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("numpy", "onnxruntime", "torch"))
     return (
-        f"Python {platform.python_version()}, NumPy {np.__version__}, "
+        f"Python {platform.python_version()}, {versions}, "
         f"{threads} threads on {os.cpu_count()} cores ({platform.machine()})."
     )
