@@ -48,7 +48,7 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", *arguments],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "ADAMAB_CACHE": str(folder / "vectors")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
