@@ -50,7 +50,7 @@ def test_builtin_names(tmp_path: Path) -> None:
         ),
         ("npz", "write npz:PATH"),
         ("st:", "write st:PATH"),
-        ("local:x", "has no model.safetensors; .* for another model write st:x"),
+        ("local:x", "no such folder; .* for another model write st:x"),
         ("npz:x?long_texts=cut", "does not take these options: .*long_texts"),
         ("st:x?batch_size=many", "option batch_size='many' is not a whole number"),
         ("local?long_texts=some", "use 'cut' or 'average'"),

@@ -91,12 +91,11 @@ class LocalEmbedder(TextEncoderEmbedder):
             ):
                 raise EmbedderError(_NO_WEIGHTS)
             return
-        if not self.named.is_dir():
-            raise EmbedderError(f"local:{directory}: no such folder; name one with all-MiniLM-L6-v2")
         missing = [name for name in (_WEIGHTS, _TOKENIZER) if not (self.named / name).is_file()]
         if missing:
+            what = f"has no {missing[0]}" if self.named.is_dir() else "no such folder"
             raise EmbedderError(
-                f"local:{directory}: has no {missing[0]}; name a folder with a copy of all-MiniLM-L6-v2, "
+                f"local:{directory}: {what}; name a folder with a copy of all-MiniLM-L6-v2, "
                 f"or for another model write st:{directory}"
             )
 
