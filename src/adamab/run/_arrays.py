@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from adamab.errors import TaskError
 from adamab.method.cross_validation import originals_of, split_samples
 from adamab.method.heads import FittedViews, HeadState, fit_views
+from adamab.method.numerics import overflow_allowed
 from adamab.method.policies import make_policy
 from adamab.method.stacking import HeldOut
 from adamab.method.views import PreparedView, one_thread_if_small
@@ -196,6 +197,7 @@ def _cross_validated(
         return fit_views(views, split, recipe, seed=seed), vocabulary
 
 
+@overflow_allowed()  # whatever is not finite is refused where it would be used
 def fit_arrays(
     samples: TrainingSet,
     recipe: Recipe,
