@@ -43,8 +43,7 @@ def threads_for(rows: int, width: int, columns: int) -> AbstractContextManager[A
     """One thread where products are small, BLAS's own number where they are not.
 
     Threads that wait for each other after every small product gain nothing on a quiet machine, and
-    on a busy one each wait lasts until the other thread gets its turn: on two cores with ten processes a
-    fit of TREC's shape took five seconds with one thread and was not done after fifty with two.
+    on a busy one each wait lasts until the other thread gets its turn.
 
     Args:
         rows: of a typical product.
