@@ -20,6 +20,15 @@ def _private_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("ADAMAB_CACHE", str(tmp_path / "cache" / "vectors.sqlite"))
 
 
+@pytest.fixture
+def server():
+    """A local server that speaks the providers' protocols."""
+    from adamab.testing import ProviderServer
+
+    with ProviderServer() as running:
+        yield running
+
+
 @pytest.fixture(scope="session")
 def paint():
     """Writes images: `paint(folder, {"red": 3})` makes three reddish ones in folder/red."""
@@ -41,6 +50,34 @@ def paint():
         return written
 
     return write
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory):
+    """A randomly initialised BERT of two layers on disk, in the real format, for the real loader."""
+    torch = pytest.importorskip("torch")
+    library = pytest.importorskip("sentence_transformers")
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+    from transformers import BertConfig, BertModel, BertTokenizer
+
+    directory = tmp_path_factory.mktemp("tiny")
+    raw = directory / "raw"
+    raw.mkdir(parents=True)
+    words = "send my money back please the app crashes when i open it refund hello world good bye a"
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ":", "query", "class", *words.split()]
+    (raw / "vocab.txt").write_text("\n".join(dict.fromkeys(vocabulary)) + "\n")
+    BertTokenizer(str(raw / "vocab.txt"), model_max_length=16).save_pretrained(raw)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=64, hidden_size=8, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=16, max_position_embeddings=32, initializer_range=0.5,
+    )  # fmt: skip
+    BertModel(config).eval().save_pretrained(raw)
+    body = Transformer(str(raw), max_seq_length=16)
+    model = library.SentenceTransformer(modules=[body, Pooling(8)], device="cpu")
+    out = directory / "model"
+    model.save(str(out), create_model_card=False)
+    return out
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Bars in terminals and notebooks, and `History` as a figure and a table."""
 
-from __future__ import annotations
-
 import io
 import sys
 import types
@@ -13,7 +11,6 @@ from adamab.display import MOST_CLASSES, progress, round_counter
 from adamab.errors import MissingExtraError
 from adamab.estimator import ADAMABClassifier
 from adamab.run.records import ClassScores, History, RoundRecord, Seconds
-from adamab.task.recipe import Recipe
 from adamab.testing import HashEmbedder
 
 TEXTS = ["money back", "refund the money", "love it", "lovely work"]
@@ -23,14 +20,14 @@ LABELS = ["refund", "refund", "praise", "praise"]
 @pytest.fixture
 def notebook(monkeypatch):
     """What IPython offers in a notebook: a shell with a kernel, and outputs that can be updated."""
-    shown: list[str] = []
+    shown = []
 
     class Html:
-        def __init__(self, data: str) -> None:
+        def __init__(self, data):
             self.data = data
 
     class Handle:
-        def update(self, html: Html) -> None:
+        def update(self, html):
             shown.append(html.data)
 
     shell = types.SimpleNamespace(kernel=object())
@@ -60,13 +57,13 @@ def test_a_notebook_shows_a_bar_and_nothing_is_left_of_it(notebook):
 
 
 def test_rounds_are_counted_from_where_a_run_is_resumed():
-    phases: list[object] = []
+    phases = []
 
     class Bar:
-        def step(self, count: int = 1) -> None:
+        def step(self, count=1):
             phases.append(count)
 
-        def phase(self, description: str, total: int | None = None) -> None:
+        def phase(self, description, total=None):
             phases.append((description, total))
 
     on_round = round_counter(Bar(), 5)
@@ -77,16 +74,16 @@ def test_rounds_are_counted_from_where_a_run_is_resumed():
 
 def test_the_estimator_shows_a_bar_in_terminals(monkeypatch):
     class Terminal(io.StringIO):
-        def isatty(self) -> bool:
+        def isatty(self):
             return True
 
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    ADAMABClassifier(HashEmbedder(), recipe=Recipe(folds=2), random_state=0, verbose=True).fit(TEXTS, LABELS)
+    ADAMABClassifier(HashEmbedder(), random_state=0, verbose=True).fit(TEXTS, LABELS)
     assert "embedding the samples" in terminal.getvalue()
 
 
-def history(count: int, classes: int, *, loss: float | None = 1.0, rejected: int = 0) -> History:
+def history(count, classes, *, loss=1.0, rejected=0):
     return History(
         RoundRecord(
             round=number,

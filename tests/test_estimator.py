@@ -14,7 +14,6 @@ from adamab import ADAMABClassifier, EmbeddingCalibrator, Recipe
 from adamab.errors import AdamabError, ApiError, FingerprintError, RecipeError, TaskError
 from adamab.testing import Fault, HashEmbedder, ProviderServer
 
-FAST = Recipe(checkpoints=(0, 5, 20))
 TEXTS = [
     *[
         "money back",
@@ -30,7 +29,7 @@ LABELS = ["refund"] * 6 + ["praise"] * 6
 
 
 def texts_classifier(**options):
-    return ADAMABClassifier(HashEmbedder(), recipe=FAST, random_state=0, **options)
+    return ADAMABClassifier(HashEmbedder(), random_state=0, **options)
 
 
 def test_fit_predict_and_what_is_learned():
@@ -58,7 +57,7 @@ def test_pipeline_cross_validation_and_clone():
 def test_arrays_with_noise_and_described_classes():
     x = np.repeat(np.eye(3, 8), 3, axis=0) + 0.05 * np.random.default_rng(0).standard_normal((9, 8))
     y = np.repeat([0, 1, 2], 3)
-    calibrator = EmbeddingCalibrator(recipe=FAST, generator="noise", budget="9 samples", random_state=0)
+    calibrator = EmbeddingCalibrator(generator="noise", budget="9 samples", random_state=0)
     calibrator.fit(x, y, class_vectors=np.eye(3, 8))
     assert sum(record.accepted for record in calibrator.history_) == 9
     assert (calibrator.predict(x) == y).all()
@@ -89,7 +88,7 @@ def test_an_interrupted_fit_with_a_run_directory_resumes_and_buys_nothing_twice(
     with ProviderServer() as server:
         paid = {
             "generator": f"openai:m?base_url={server.url}/v1",
-            "recipe": FAST.with_options(folds=2, batch=2, rounds_per_class=2),
+            "recipe": Recipe(batch=2, rounds_per_class=2),
             "budget": "8 samples, 30 calls",
             "cache": False,
             "prefetch": 0,
@@ -149,7 +148,7 @@ def test_description_of_an_unknown_label():
 @pytest.mark.parametrize("vectors", [np.eye(3, 4), np.eye(2, 3), [[np.nan] * 4] * 2])
 def test_class_vectors_are_checked(vectors):
     with pytest.raises(ValueError, match=r"class_vectors|NaN"):
-        EmbeddingCalibrator(recipe=FAST).fit(np.eye(4), [0, 0, 1, 1], class_vectors=vectors)
+        EmbeddingCalibrator().fit(np.eye(4), [0, 0, 1, 1], class_vectors=vectors)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32])
@@ -201,7 +200,7 @@ def test_priors_unknown_and_sets_of_texts():
 
 def test_priors_unknown_and_sets_of_arrays_with_numbers_for_labels():
     x = np.repeat(np.eye(3), 6, axis=0) + 0.05 * np.random.default_rng(0).standard_normal((18, 3))
-    clf = EmbeddingCalibrator(recipe=FAST, random_state=0).fit(x, np.repeat([10, 20, 30], 6))
+    clf = EmbeddingCalibrator(random_state=0).fit(x, np.repeat([10, 20, 30], 6))
     assert clf.predict(x, priors={20: 1.0}).tolist() == [20] * 18
     assert clf.predict_proba(x, priors={20: 0.5, 10: 0.25, 30: 0.25}).shape == (18, 3)
     labels = clf.predict(np.concatenate([x, np.full((1, 3), 1 / 3)]), unknown=0.9)
@@ -255,9 +254,9 @@ def test_copies_do_not_make_the_estimate_better(noise):
     """Labels are drawn, so that nothing but a copy in training could tell a held-out sample's."""
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((24, 30)), np.arange(24) % 3
-    once = EmbeddingCalibrator(recipe=FAST, random_state=0).fit(x, y).estimate_
+    once = EmbeddingCalibrator(random_state=0).fit(x, y).estimate_
     copied = np.repeat(x, 4, axis=0) + noise * rng.standard_normal((96, 30))
-    estimate = EmbeddingCalibrator(recipe=FAST, random_state=0).fit(copied, np.repeat(y, 4)).estimate_
+    estimate = EmbeddingCalibrator(random_state=0).fit(copied, np.repeat(y, 4)).estimate_
     assert estimate.n == once.n == 24
     assert estimate.low < 1 / 3 < estimate.high
 
@@ -266,7 +265,7 @@ def test_copies_do_not_make_the_estimate_better(noise):
 def test_what_is_asked_for_must_make_sense(vectors):
     if vectors:
         new = np.eye(2, 5)
-        clf = EmbeddingCalibrator(recipe=FAST).fit(np.repeat(new, 2, axis=0) + np.eye(4, 5), list("aabb"))
+        clf = EmbeddingCalibrator().fit(np.repeat(new, 2, axis=0) + np.eye(4, 5), list("aabb"))
     else:
         new = ["money please"]
         clf = texts_classifier().fit(TEXTS, LABELS)
@@ -288,7 +287,7 @@ def test_what_is_asked_for_must_make_sense(vectors):
 def test_the_length_of_vectors_does_not_matter(factor):
     labels = np.repeat([0, 1, 2], 6)
     x = np.eye(3, 8)[labels] + 0.2 * np.random.default_rng(0).standard_normal((18, 8))
-    clf = EmbeddingCalibrator(recipe=FAST, random_state=0)
+    clf = EmbeddingCalibrator(random_state=0)
     expected = clf.fit(x, labels).predict_proba(x)
     np.testing.assert_allclose(clf.fit(factor * x, labels).predict_proba(factor * x), expected, atol=1e-3)
 

@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 
 import adamab
-from adamab import ADAMABClassifier, EmbeddingCalibrator, Recipe
+from adamab import ADAMABClassifier, EmbeddingCalibrator
 from adamab.errors import ModelFileError, TaskError
+from adamab.model.predictor import Inference
+from adamab.run.add_class import extended
+from adamab.run.fit import fit_task
+from adamab.task.spec import ClassSpec, Sample, Task
 from adamab.testing import HashEmbedder
 
-FAST = Recipe(checkpoints=(0, 5, 20))
 TEXTS = [
     *["money back", "my money back please", "refund my money", "a refund", "money refund now"],
     *["lovely work", "what lovely people", "love this", "great, love it", "lovely and great"],
@@ -20,7 +23,7 @@ HOW = ["how does it work", "how do i change it", "how is this done"]
 
 
 def fitted(labels=LABELS, **options):
-    clf = ADAMABClassifier(HashEmbedder(), recipe=FAST, random_state=0, cache=False)
+    clf = ADAMABClassifier(HashEmbedder(), random_state=0, cache=False)
     return clf.fit(TEXTS, labels, **options)
 
 
@@ -39,6 +42,26 @@ def test_a_label_is_known_at_once():
     np.testing.assert_array_equal(copy.predict_proba(TEXTS), clf.predict_proba(TEXTS))
     copy.add_class("more", "one more")
     assert clf.fit(TEXTS, LABELS).classes_.tolist() == ["praise", "refund"]
+
+
+def test_a_class_needs_what_the_model_knows_classes_by():
+    """Descriptions that speak against the samples count for nothing; without samples examples do count."""
+    texts, labels = [f"a{i} b{i} c{i} d{i}" for i in range(12)], [f"c{i:02}" for i in range(12)]
+    misleading = dict(zip(labels, texts[1:] + texts[:1], strict=True))
+    clf = ADAMABClassifier(HashEmbedder(), random_state=0, cache=False)
+    clf.fit(texts, labels, descriptions=misleading)
+    with pytest.raises(TaskError, match="by their examples only"):
+        clf.add_class("dogs", "barks in the yard")
+    assert clf.add_class("dogs", "barks", ["barks in the yard"]).predict(["barks in the yard"])[0] == "dogs"
+    task = Task.from_mapping({"sea": [], "wood": []}, descriptions={"sea": "a ship", "wood": "a tree"})
+    fit = fit_task(task, HashEmbedder(), seed=0)
+    model = Inference(fit.classifier, HashEmbedder())
+    foxes = [Sample(text, "animal") for text in ("quick brown fox", "lazy brown fox")]
+    shares = []
+    for examples in ([], foxes):
+        grown = Inference(extended(model, fit.new_class, ClassSpec("animal"), examples), HashEmbedder())
+        shares.append(grown.predict_proba([Sample("brown fox", "")])[0, 2])
+    assert shares[0] < 0.5 < shares[1]
 
 
 def test_labels_keep_their_type():
@@ -99,7 +122,7 @@ def test_vectors(described):
     vectors = rng.standard_normal((18, 6)) + 4 * np.eye(3, 6)[index]
     old = index < 2
     classes = np.eye(3, 6) if described else None
-    clf = EmbeddingCalibrator(recipe=FAST, random_state=0)
+    clf = EmbeddingCalibrator(random_state=0)
     clf.fit(vectors[old], index[old], class_vectors=None if classes is None else classes[:2])
     if described:
         with pytest.raises(ValueError, match="class_vector"):

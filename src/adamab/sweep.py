@@ -80,8 +80,8 @@ _OF_GENERATION = frozenset(
     {
         "name", "batch", "augmentation_rounds", "rounds_per_class", "alpha", "relative_shift", "difficulty",
         "max_batches_ahead", "synthetic_weight", "near_duplicate", "max_label_rank", "temperature",
-        "prompt_examples", "contrast", "image_size", "image_quality", "max_refusals", "synthetic_evidence",
-        "difficulty_prior", "contrast_share", "added_class_scale",
+        "prompt_examples", "contrast", "image_size", "image_quality", "max_refusals",
+        "difficulty_prior", "contrast_share",
     }
 )  # fmt: skip
 # What users call the parts of `Search.identity`.
@@ -124,29 +124,23 @@ Space: TypeAlias = Mapping[str, Choices | Range]
 
 
 def default_space(setup: FitSetup) -> Space:
-    """The options that changed something without generation, one at a time, on development parts.
-
-    The figures are points of accuracy from results/ablation-development.md and quality-story.md. What only
-    changes how the towers are trained (dropout, weight decay, steps, logit scale) is not here: all of it was
-    within half a point.
-    """
+    """The options that matter where nothing is generated."""
     if not setup.recipe.refit:
         raise RecipeError("the usual options matter only with refit=true; name others with --search")
     views = setup.embedder.views
     off = Choices((True, False))
     space: dict[str, Choices | Range] = {}
     if len(views) > 1:
-        space["views"] = Choices((None, (views[0],)))  # +7.6 for all of them on TREC, -1.2 on MultiWD
+        space["views"] = Choices((None, (views[0],)))
     if setup.task.modality == "text":
-        space["words"] = off  # up to 0.8
+        space["words"] = off
     if "text" in setup.embedder.modalities:  # class descriptions have vectors
-        space["similarity"] = off  # 5.2 on MultiWD, at most 0.5 on TREC
-        space["class_input"] = Choices(("both", "description", "mean"))  # up to 0.8
-    space["centre"] = off  # 1.5 either way: the demo is better off without
-    space["normalise"] = off  # up to 1
-    space["discriminants"] = off  # 4.7 on TREC, -0.6 on MultiWD
-    space["folds"] = Choices((5, 3, 0))  # 12 on TREC for five against none, -2 on MultiWD
-    space["weight_ridge"] = Range(0.3, 30.0, log=True)  # up to 1 between none and ten times as much
+        space["description_weight"] = Range(5.0, 80.0, log=True)
+    space["centre"] = off
+    space["example_weight"] = Range(10.0, 160.0, log=True)
+    space["within_share"] = Range(0.5, 0.95)
+    space["weight_ridge"] = Range(0.1, 10.0, log=True)
+    space["calibrator"] = off
     return space
 
 

@@ -1,12 +1,7 @@
 """A small task whose vectors stand in an npz file, so that no model has to be loaded."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,23 +22,22 @@ NEW = {
     "login": ["sign in cannot work", "cannot sign in", "in the sign"],
     "praise": ["it likes me", "who likes it", "likes likes"],
 }
-FAST = ("--set", "folds=2", "--set", "checkpoints=0,6", "--no-cache")
 
 
-def write_npz(path: Path, ids: list[str], **more: Any) -> Path:
+def write_npz(path, ids, **more):
     """Vectors of texts, by the toy embedder, with the texts as ids."""
     vectors = run_sync(HashEmbedder(width=16).embed(ids)).views["pooled"]
     np.savez(path, **{"ids": np.array(ids), "view/pooled": vectors, "model": np.array("toy"), **more})
     return path
 
 
-def write_rows(path: Path, texts: dict[str, list[str]]) -> Path:
+def write_rows(path, texts):
     rows = [{"text": text, "label": name} for name, members in texts.items() for text in members]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
 
-def write_task(folder: Path) -> Path:
+def write_task(folder):
     """task.yaml, vectors.npz (with everything that any test asks for) and new.jsonl in `folder`."""
     classes = [{"name": n, "description": d, "examples": TEXTS[n]} for n, d in CLASSES.items()]
     (folder / "task.yaml").write_text(json.dumps({"name": "toy", "classes": classes}))
@@ -54,41 +48,41 @@ def write_task(folder: Path) -> Path:
 
 
 @pytest.fixture(name="write_npz")
-def _write_npz() -> Callable[..., Path]:
+def _write_npz():
     return write_npz
 
 
 @pytest.fixture(name="write_task", scope="session")
-def _write_task() -> Callable[[Path], Path]:
+def _write_task():
     return write_task
 
 
 @pytest.fixture
-def new_texts() -> list[str]:
+def new_texts():
     """The texts of new.jsonl."""
     return [text for members in NEW.values() for text in members]
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("ADAMAB_CACHE", str(tmp_path / "vectors.sqlite"))
 
 
 @pytest.fixture
-def adamab() -> Callable[..., Any]:
+def adamab():
     """Calls a command in this process."""
 
-    def call(*arguments: object, stdin: str | bytes | None = None) -> Any:
+    def call(*arguments, stdin=None):
         return CliRunner().invoke(app, [str(a) for a in arguments], input=stdin)
 
     return call
 
 
 @pytest.fixture
-def refused(adamab: Callable[..., Any]) -> Callable[..., str]:
+def refused(adamab):
     """Calls a command that must fail with one line on stderr, and returns the line."""
 
-    def call(*arguments: object, stdin: str | bytes | None = None) -> str:
+    def call(*arguments, stdin=None):
         result = adamab(*arguments, stdin=stdin)
         assert result.exit_code == 2, result.output
         assert result.stderr.startswith("adamab: ")
@@ -99,7 +93,7 @@ def refused(adamab: Callable[..., Any]) -> Callable[..., str]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """The current directory, with the toy task in it."""
     write_task(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -107,29 +101,23 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory):
     """A run that was fitted once; tests that change it copy it."""
     return fitted_run(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="session")
-def vector_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def vector_model(tmp_path_factory):
     """A run whose model needs vectors only."""
     return fitted_run(tmp_path_factory.mktemp("vectors"), "--set", "words=false")
 
 
-def fitted_run(place: Path, *more: str) -> Path:
+def fitted_run(place, *more):
     task, vectors = write_task(place), place / "vectors.npz"
-    command = ["fit", task, "--run", place / "run", "--embedder", f"npz:{vectors}", *FAST, *more]
+    command = ["fit", task, "--run", place / "run", "--embedder", f"npz:{vectors}", "--no-cache", *more]
     result = CliRunner().invoke(app, [str(part) for part in command])
     assert result.exit_code == 0, result.output
     return place / "run"
-
-
-@pytest.fixture
-def server():
-    with ProviderServer() as running:
-        yield running
 
 
 @pytest.fixture
@@ -140,8 +128,7 @@ def paid_run(adamab, folder):
     def fitted(batch):
         with ProviderServer() as server:
             spec = f"openai:m?base_url={server.url}/v1&first_wait=0.01&batch={batch}"
-            result = adamab("fit", "task.yaml", "--run", "paid", "--embedder", spec, "--set", "folds=0",
-                            "--set", "checkpoints=0,6", "--no-cache")  # fmt: skip
+            result = adamab("fit", "task.yaml", "--run", "paid", "--embedder", spec, "--no-cache")
             assert result.exit_code == 0, result.output
             yield server
 

@@ -41,7 +41,7 @@ def test_added_predicted_evaluated_and_fitted(adamab, refused, run, folder):
     assert [json.loads(line)["class"] for line in result.stdout.splitlines()] == ["question", "refund"]
     result = adamab("evaluate", run, "test.csv", "--embedder", "npz:vectors.npz", "--json")
     assert json.loads(result.stdout)["accuracy"]["value"] == 1.0
-    line = refused("fit", "task.yaml", "--run", run, "--embedder", "npz:vectors.npz", "--set", "folds=2")
+    line = refused("fit", "task.yaml", "--run", run, "--embedder", "npz:vectors.npz")
     assert "added to this run with adamab add-class" in line
 
 
@@ -50,7 +50,7 @@ def test_a_task_that_forgets_the_examples_of_an_added_class_is_refused(adamab, r
     task = json.loads((folder / "task.yaml").read_text())
     task["classes"].append({"name": "question", "description": "asks how"})
     (folder / "task.yaml").write_text(json.dumps(task))
-    options = ("--embedder", "npz:vectors.npz", "--set", "folds=2", "--set", "checkpoints=0,6", "--no-cache")
+    options = ("--embedder", "npz:vectors.npz", "--no-cache")
     line = refused("fit", "task.yaml", "--run", run, *options)
     assert "has examples that are not in the task" in line
     task["classes"][-1]["examples"] = QUESTIONS[:2]
@@ -74,7 +74,7 @@ def test_json(adamab, run):
 def test_fit_without_a_task_trains_it_in(adamab, folder, write_npz):
     texts = [*_known(folder), *QUESTIONS, "question: asks how"]
     write_npz(folder / "vectors.npz", texts)
-    begin = ("fit", "task.yaml", "--run", "run", "--embedder", "npz:vectors.npz", "--set", "folds=2")
+    begin = ("fit", "task.yaml", "--run", "run", "--embedder", "npz:vectors.npz")
     assert adamab(*begin, "--quiet").exit_code == 0
     (folder / "questions.jsonl").write_text("".join(json.dumps({"text": q}) + "\n" for q in QUESTIONS))
     added(adamab, "run", "--description", "asks how", "--examples", "questions.jsonl")

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import subprocess
 import sys
 import warnings
@@ -48,8 +46,8 @@ def test_start_imports_nothing_heavy():
     assert done.stderr.strip() == "[]"
 
 
-def raising(error: BaseException):
-    def run() -> None:
+def raising(error):
+    def run():
         raise error
 
     return run
@@ -85,7 +83,7 @@ def test_bugs_keep_their_traceback_and_debugging_shows_all(capsys, monkeypatch):
 def test_warnings_are_one_line_and_work_that_was_never_begun_has_none(capsys):
     """Ctrl-C between the making of a coroutine and its start: one line says all there is to say."""
 
-    def run() -> None:
+    def run():
         warnings.simplefilter("always")
         warnings.warn("coroutine 'ask' was never awaited", RuntimeWarning, stacklevel=1)
         warnings.warn("the answer was never awaited", UserWarning, stacklevel=1)

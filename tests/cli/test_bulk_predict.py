@@ -1,7 +1,5 @@
 """`adamab predict -o FOLDER`: parts that are whole, in order, made once, with an error beside a bad row."""
 
-from __future__ import annotations
-
 import json
 import os
 

@@ -1,7 +1,5 @@
 """`adamab predict --engine ray` on the cluster of two CPUs that all tests share."""
 
-from __future__ import annotations
-
 import pytest
 
 from adamab.predict.ray import ray_cluster

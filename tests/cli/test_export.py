@@ -1,7 +1,5 @@
 """`adamab export` as people call it: on real runs, and on everything that is none."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import socket

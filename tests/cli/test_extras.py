@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from adamab.cli import errors as extras
@@ -9,7 +7,7 @@ from adamab.cli import errors as extras
 def without(monkeypatch):
     """Pretends that a module is not installed."""
 
-    def hide(module: str) -> None:
+    def hide(module):
         find_spec = extras.find_spec
         monkeypatch.setattr(extras, "find_spec", lambda name: None if name == module else find_spec(name))
 

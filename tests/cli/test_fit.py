@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -10,12 +8,11 @@ from adamab.model import load
 from adamab.run.directory import RESULTS
 from adamab.testing import HashEmbedder
 
-FAST = ("--set", "folds=2", "--set", "checkpoints=0,6", "--no-cache")
 NPZ = ("--embedder", "npz:vectors.npz")
 
 
 def test_summary_and_files(adamab, folder):
-    result = adamab("fit", "task.yaml", "--run", "run", *NPZ, *FAST)
+    result = adamab("fit", "task.yaml", "--run", "run", *NPZ, "--no-cache")
     assert result.exit_code == 0, result.output
     assert "toy: 3 classes, 9 given samples\n" in result.output
     assert "out of fold, measured on 9 given samples)" in result.output
@@ -27,7 +24,7 @@ def test_summary_and_files(adamab, folder):
 
 def test_generator_budget_and_closed_classes(adamab, folder):
     result = adamab(
-        "fit", "task.yaml", "--run", "run", *NPZ, *FAST, "--generator", "replay:new.jsonl",
+        "fit", "task.yaml", "--run", "run", *NPZ, "--no-cache", "--generator", "replay:new.jsonl",
         "--budget", "8 samples", "--policy", "round-robin", "--set", "batch=3", "--all-scores", "--json",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
@@ -39,7 +36,7 @@ def test_generator_budget_and_closed_classes(adamab, folder):
     assert len(rows) == 8
     assert set(rows[0]) == {"label", "text"}
     again = adamab(
-        "fit", "task.yaml", "--run", "run", *NPZ, *FAST, "--generator", "pool:new.jsonl", "--overwrite"
+        "fit", "task.yaml", "--run", "run", *NPZ, "--no-cache", "--generator", "pool:new.jsonl", "--overwrite"
     )
     assert again.exit_code == 0, again.output
     assert "9 synthetic ones" in again.output
@@ -76,7 +73,7 @@ def test_paper_recipe_has_no_estimate(adamab, folder):
     ],
 )
 def test_bad_options(refused, folder, options, message):
-    assert message in refused("fit", "task.yaml", "--run", "run", *NPZ, *FAST, *options)
+    assert message in refused("fit", "task.yaml", "--run", "run", *NPZ, "--no-cache", *options)
     assert not (folder / "run").exists()
 
 
@@ -102,7 +99,9 @@ def test_recipe_options():
 def test_long_texts_are_told_by_every_command(adamab, folder, monkeypatch):
     toy = HashEmbedder(width=16, max_words=3)
     monkeypatch.setattr("adamab.providers.registry.resolve_embedder", lambda spec, **options: toy)
-    fitted = adamab("fit", "task.yaml", "--run", "run", "--embedder", "toy", "--set", "words=false", *FAST)
+    fitted = adamab(
+        "fit", "task.yaml", "--run", "run", "--embedder", "toy", "--set", "words=false", "--no-cache"
+    )
     assert fitted.stderr.startswith("warning: ")
     assert "texts are longer than the embedder takes" in fitted.stderr
     for command in ("evaluate", "predict"):
@@ -112,7 +111,7 @@ def test_long_texts_are_told_by_every_command(adamab, folder, monkeypatch):
 
 def test_a_run_goes_on_without_its_task_file(adamab, refused, folder):
     assert "there is no run to go on with; name TASK" in refused("fit", "--run", "run")
-    started = adamab("fit", "task.yaml", "--run", "run", *NPZ, *FAST, "--seed", "7")
+    started = adamab("fit", "task.yaml", "--run", "run", *NPZ, "--no-cache", "--seed", "7")
     assert started.exit_code == 0, started.output
     (folder / "task.yaml").unlink()
     again = adamab("fit", "--run", "run", "--no-cache")
@@ -125,7 +124,7 @@ def test_a_run_goes_on_without_its_task_file(adamab, refused, folder):
 
 
 def test_a_dry_run_without_the_task_file_plans_what_the_run_would_do(adamab, folder):
-    assert adamab("fit", "task.yaml", "--run", "run", *NPZ, *FAST).exit_code == 0
+    assert adamab("fit", "task.yaml", "--run", "run", *NPZ, "--no-cache").exit_code == 0
     plan = adamab("fit", "--run", "run", "--dry-run", "--no-cache")
     assert plan.exit_code == 0, plan.output
     assert "3 classes, 9 given samples" in plan.output

@@ -1,14 +1,10 @@
 """Whatever a provider does, a fit ends with the right result or one clear line, its journal intact."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sqlite3
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -17,7 +13,7 @@ from adamab.cli.app import app
 from adamab.run.run_log import ROUND, Journal
 from adamab.testing import Fault, ProviderServer
 
-QUICK = ("--set", "folds=0", "--set", "checkpoints=0,6", "--set", "augmentation_rounds=6", "--no-cache")
+QUICK = ("--set", "augmentation_rounds=6", "--no-cache")
 LIMITS = "retries=3&first_wait=0.01"
 SECRET = "sk-secret-0123456789abcdef"
 EMBED, CHAT = "embeddings", "chat"
@@ -28,11 +24,11 @@ def command(server, *more, limits=LIMITS, model="m", generator=None):
     return ("fit", "task.yaml", "--run", "run", "--embedder", spec, "--generator", generator or spec, *more)
 
 
-def weights(folder: Path) -> str:
+def weights(folder):
     return hashlib.sha256((folder / "run" / "model.safetensors").read_bytes()).hexdigest()
 
 
-def rounds(run: Path) -> list[dict[str, Any]]:
+def rounds(run):
     """The rounds in the journal, which must be whole."""
     db = sqlite3.connect(f"file:{run / 'journal.sqlite'}?mode=ro", uri=True)
     assert db.execute("PRAGMA quick_check").fetchall() == [("ok",)]

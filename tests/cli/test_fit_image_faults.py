@@ -1,12 +1,7 @@
 """Images from an API and to an API: whatever the provider does, the right result or one clear line."""
 
-from __future__ import annotations
-
 import hashlib
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -14,36 +9,32 @@ from typer.testing import CliRunner
 from adamab.cli.app import app
 from adamab.testing import Fault, ProviderServer
 
-Call = Callable[..., Any]
-QUICK = (
-    *("--set", "folds=0", "--set", "checkpoints=0,6", "--set", "augmentation_rounds=6", "--set", "batch=2"),
-    *("--set", "near_duplicate=none", "--no-cache"),
-)
+SETTINGS = ("--set", "augmentation_rounds=6", "--set", "batch=2", "--set", "near_duplicate=none")
+QUICK = (*SETTINGS, "--no-cache")
 LIMITS = "retries=3&first_wait=0.01"
 EMBED, DRAW = "multimodalembeddings", "images/generations"
-SECRET = "sk-secret-0123456789abcdef"
 
 
-def command(server: ProviderServer, *more: object, limits: str = LIMITS) -> tuple[str, ...]:
+def command(server, *more, limits=LIMITS):
     embedder = f"voyage:voyage-multimodal-3?base_url={server.url}/voyage/v1&{limits}"
     generator = f"openai-image:gpt-image-1-mini?base_url={server.url}/v1&{limits}"
     parts = ("fit", "photos", "--run", "run", "--embedder", embedder, "--generator", generator, *more)
     return tuple(str(part) for part in parts)
 
 
-def weights(folder: Path) -> str:
+def weights(folder):
     return hashlib.sha256((folder / "run" / "model.safetensors").read_bytes()).hexdigest()
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paint: Call) -> Path:
+def place(tmp_path, monkeypatch, paint):
     paint(tmp_path / "photos", {"red": 3, "green": 3, "blue": 3})
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
-def undisturbed(place: Path, tmp_path_factory: pytest.TempPathFactory, paint: Call) -> str:
+def undisturbed(place, tmp_path_factory, paint):
     """The weights of a fit that nothing happens to."""
     folder = tmp_path_factory.mktemp("undisturbed")
     paint(folder / "photos", {"red": 3, "green": 3, "blue": 3})
@@ -65,15 +56,8 @@ LASTING = [
 
 @pytest.mark.parametrize(("kind", "options", "path", "message"), LASTING)
 def test_a_fault_that_lasts_is_one_line_and_the_run_goes_on_later(
-    adamab: Call,
-    refused: Call,
-    place: Path,
-    undisturbed: str,
-    kind: str,
-    options: Any,
-    path: str,
-    message: str,
-) -> None:
+    adamab, refused, place, undisturbed, kind, options, path, message
+):
     with ProviderServer() as server:
         server.add_fault(Fault(kind, path=path, times=None, after=3, **options))
         assert message in refused(*command(server, *QUICK))
@@ -87,7 +71,7 @@ def test_a_fault_that_lasts_is_one_line_and_the_run_goes_on_later(
     assert weights(place) == undisturbed
 
 
-def test_a_budget_of_money_is_kept_and_told(adamab: Call, place: Path) -> None:
+def test_a_budget_of_money_is_kept_and_told(adamab, place):
     with ProviderServer() as server:
         price = ("--price", "gpt-image-1-mini=0.01/image", "--price", "voyage-multimodal-3=0.12")
         result = adamab(*command(server, *QUICK, *price, "--budget", "0.09 usd", "--json"))
@@ -99,8 +83,8 @@ def test_a_budget_of_money_is_kept_and_told(adamab: Call, place: Path) -> None:
     assert "0.09" in summary["ended"]
 
 
-def test_a_second_run_finds_the_images_of_the_first(adamab: Call, place: Path) -> None:
-    shared = [part for part in QUICK if part != "--no-cache"]
+def test_a_second_run_finds_the_images_of_the_first(adamab, place):
+    shared = (*SETTINGS, "--prefetch", "0")
     with ProviderServer() as server:
         assert adamab(*command(server, *shared)).exit_code == 0
         (place / "run").rename(place / "first")
@@ -116,10 +100,10 @@ def test_a_second_run_finds_the_images_of_the_first(adamab: Call, place: Path) -
         assert "generated images" not in adamab("cache", "list").stdout
 
 
-def test_a_comparison_finds_the_images_of_the_last_one(place: Path, adamab: Call, paint: Call) -> None:
+def test_a_comparison_finds_the_images_of_the_last_one(place, adamab, paint):
     paint(place / "judged", {"red": 2, "green": 2, "blue": 2})
     with ProviderServer() as server:
-        fit = command(server, *(part for part in QUICK if part != "--no-cache"))
+        fit = command(server, *SETTINGS)
         compare = ("compare", "photos", "judged", *fit[4:], "--methods", "class-mean,calibrator+round-robin")
         assert adamab(*compare).exit_code == 0
         bought = server.count(DRAW)

@@ -1,7 +1,5 @@
 """Ctrl-C during a fit: the call on its way is paid for, so it is waited for; the run goes on later."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -15,7 +13,7 @@ import pytest
 from adamab.run.run_log import STOPPED, Journal
 from adamab.testing import Fault
 
-QUICK = ("--set", "folds=0", "--set", "checkpoints=0,6", "--set", "augmentation_rounds=6", "--no-cache")
+QUICK = ("--set", "augmentation_rounds=6", "--no-cache")
 
 
 def command(server, *more):

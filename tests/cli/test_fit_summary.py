@@ -1,10 +1,7 @@
 """What `fit` says at its end, on the data it is given."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,8 +13,8 @@ NOWHERE = "base_url=http://127.0.0.1:9/v1"
 NOTHING = {"given": None, "synthetic": None}
 
 
-def summary_of(**changes: Any) -> dict[str, Any]:
-    plain: dict[str, Any] = {
+def summary_of(**changes):
+    plain = {
         "task": {"name": "toy", "sha256": "0"},
         "embedder": {"spec": "local", "fingerprint": "local"},
         "generator": "openai:chat",
@@ -44,8 +41,8 @@ def summary_of(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def said(capsys: pytest.CaptureFixture[str]) -> Any:
-    def of(**changes: Any) -> tuple[str, str]:
+def said(capsys):
+    def of(**changes):
         capsys.readouterr()
         print_summary(Path("run"), summary_of(**changes))
         written = capsys.readouterr()
@@ -54,7 +51,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> Any:
     return of
 
 
-def test_spending_in_all_by_purpose_and_by_class(said: Any) -> None:
+def test_spending_in_all_by_purpose_and_by_class(said):
     spent = spending(
         {
             ("embed", None): Spend(3, 2_000_000, 1000, 0),
@@ -72,7 +69,7 @@ def test_spending_in_all_by_purpose_and_by_class(said: Any) -> None:
     ]
 
 
-def test_calls_without_a_price_are_not_called_free(said: Any) -> None:
+def test_calls_without_a_price_are_not_called_free(said):
     unpriced = {("embed", None): Spend(1, 0, 10, 0), ("generate", "refund"): Spend(1, 0, 10, 1)}
     out, _ = said(spent=spending(unpriced))
     assert "usd" not in out
@@ -80,7 +77,7 @@ def test_calls_without_a_price_are_not_called_free(said: Any) -> None:
     assert "0.000005 usd (generate without a price)" in said(spent=spending(some))[0]
 
 
-def test_classes_whose_samples_repeat_each_other_are_warned_of(said: Any) -> None:
+def test_classes_whose_samples_repeat_each_other_are_warned_of(said):
     figures = {f"class{n}": {"given": 0.6, "synthetic": 0.2} for n in range(5)}
     figures |= {"fine": {"given": 0.6, "synthetic": 0.4}, "single": {"given": None, "synthetic": 0.1}}
     out, err = said(diversity=figures)
@@ -91,14 +88,14 @@ def test_classes_whose_samples_repeat_each_other_are_warned_of(said: Any) -> Non
     assert likeness_warning(summary_of(diversity={"a": {"given": 0.0, "synthetic": 0.0}})) == ""
 
 
-def test_no_name_breaks_a_line(said: Any) -> None:
+def test_no_name_breaks_a_line(said):
     calls = {("generate", "a\nb\x1b[2J"): Spend(1, 1000, 10, 1)}
     out, err = said(spent=spending(calls), refused={"a\nb\x1b[2J": 1})
     assert "\x1b" not in out + err
     assert not any(line.startswith("b") for line in out.splitlines())
 
 
-def test_a_dry_run_leaves_no_trace(adamab: Any, write_task: Any, tmp_path: Path) -> None:
+def test_a_dry_run_leaves_no_trace(adamab, write_task, tmp_path):
     task, run = write_task(tmp_path), tmp_path / "run"
     specs = ("--embedder", f"openai:e?{NOWHERE}", "--generator", f"openai:m?{NOWHERE}")
     before = sorted(tmp_path.iterdir())

@@ -1,21 +1,14 @@
 """fit, evaluate and predict on folders of images, with a small real ONNX network as the embedder."""
 
-from __future__ import annotations
-
 import csv
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-Call = Callable[..., Any]
-Paint = Callable[..., list[Path]]
-FAST = ("--set", "folds=2", "--set", "checkpoints=0,6", "--set", "batch=2", "--set", "near_duplicate=none")
+SETTINGS = ("--set", "batch=2", "--set", "near_duplicate=none")
 
 
-def write_network(path: Path) -> Path:
+def write_network(path):
     """Mean colours of a 4 x 4 grid: a network of one layer, in the real format."""
     import onnx
     from onnx import TensorProto, helper
@@ -33,7 +26,7 @@ def write_network(path: Path) -> Path:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paint: Paint) -> Path:
+def place(tmp_path, monkeypatch, paint):
     """The current directory, with network.onnx and folders `given`, `test` and `more`."""
     monkeypatch.chdir(tmp_path)
     write_network(tmp_path / "network.onnx")
@@ -44,9 +37,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paint: Paint) -> Path
 
 
 @pytest.mark.parametrize("generator", ["none", "transform", "pool:more"])
-def test_from_a_folder_of_images_to_predictions(place: Path, adamab: Call, generator: str) -> None:
+def test_from_a_folder_of_images_to_predictions(place, adamab, generator):
     fitted = adamab(
-        "fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", "--generator", generator, *FAST
+        "fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", "--generator", generator, *SETTINGS
     )
     assert fitted.exit_code == 0, fitted.output
     assert "3 classes, 6 given samples" in fitted.stdout
@@ -61,11 +54,11 @@ def test_from_a_folder_of_images_to_predictions(place: Path, adamab: Call, gener
     assert len(rows) == 9
 
 
-def test_parts_of_images_have_an_error_beside_a_broken_one(place: Path, adamab: Call) -> None:
+def test_parts_of_images_have_an_error_beside_a_broken_one(place, adamab):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    adamab("fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", *FAST)
+    adamab("fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", *SETTINGS)
     assert adamab("predict", "run", "test", "-o", "out.jsonl").exit_code == 0
     read = [json.loads(line) for line in (place / "out.jsonl").read_text().splitlines()]
     (place / "test" / "green" / "bad.png").write_bytes(b"\x89PNG\r\n\x1a\n cut short")
@@ -84,10 +77,8 @@ def test_parts_of_images_have_an_error_beside_a_broken_one(place: Path, adamab: 
     assert [row["class"] for row in again] == [row["class"] for row in read]
 
 
-def test_images_come_from_a_list_or_alone_and_not_from_stdin(
-    place: Path, adamab: Call, refused: Call
-) -> None:
-    adamab("fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", *FAST)
+def test_images_come_from_a_list_or_alone_and_not_from_stdin(place, adamab, refused):
+    adamab("fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", *SETTINGS)
     (place / "list.csv").write_text("image,size\ntest/red/1-0.png,small\ntest/blue/1-1.png,large\n")
     result = adamab("predict", "run", "list.csv", "--json")
     assert [json.loads(line)["class"] for line in result.stdout.splitlines()] == ["red", "blue"]
@@ -97,8 +88,8 @@ def test_images_come_from_a_list_or_alone_and_not_from_stdin(
     assert "not read from stdin" in refused("predict", "run", "-", stdin="a.png\n")
 
 
-def test_a_broken_image_stops_or_is_left_out(place: Path, adamab: Call, refused: Call) -> None:
-    adamab("fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", *FAST)
+def test_a_broken_image_stops_or_is_left_out(place, adamab, refused):
+    adamab("fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", *SETTINGS)
     whole = (place / "test" / "red" / "1-0.png").read_bytes()
     (place / "test" / "red" / "1-0.png").write_bytes(whole[: len(whole) // 2])
     (place / "test" / "blue" / "1-2.png").write_bytes(b"")
@@ -110,10 +101,10 @@ def test_a_broken_image_stops_or_is_left_out(place: Path, adamab: Call, refused:
     assert len((place / "out.csv").read_text().splitlines()) == 1 + 7
 
 
-def test_an_image_that_was_held_out_does_not_enter(place: Path, adamab: Call) -> None:
+def test_an_image_that_was_held_out_does_not_enter(place, adamab):
     result = adamab(
         "fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", "--generator", "pool:more",
-        "--holdout", "more/red", *FAST,
+        "--holdout", "more/red", *SETTINGS,
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     assert "4 held out (red 4)" in result.stdout
@@ -130,18 +121,14 @@ def test_an_image_that_was_held_out_does_not_enter(place: Path, adamab: Call) ->
         (("given/red", "--embedder", "onnx:network.onnx"), "belongs to no class"),
     ],
 )
-def test_what_cannot_work_is_one_line(
-    place: Path, refused: Call, arguments: tuple[str, ...], message: str
-) -> None:
+def test_what_cannot_work_is_one_line(place, refused, arguments, message):
     task, *options = arguments
-    assert message in refused("fit", task, "--run", "run", *options, *FAST)
+    assert message in refused("fit", task, "--run", "run", *options, *SETTINGS)
     assert not (place / "run" / "model.json").exists()
 
 
-def test_a_run_in_the_folder_of_its_images_is_refused_and_never_a_class(
-    place: Path, adamab: Call, refused: Call
-) -> None:
-    fit = ("--embedder", "onnx:network.onnx", "--generator", "transform", *FAST)
+def test_a_run_in_the_folder_of_its_images_is_refused_and_never_a_class(place, adamab, refused):
+    fit = ("--embedder", "onnx:network.onnx", "--generator", "transform", *SETTINGS)
     assert "lies in the folder of the images" in refused("fit", "given", "--run", "given/run", *fit)
     assert adamab("fit", "given", "--run", "run", *fit).exit_code == 0
     (place / "run").rename(place / "given" / "run")
@@ -149,16 +136,16 @@ def test_a_run_in_the_folder_of_its_images_is_refused_and_never_a_class(
     assert "3 classes, 6 given samples" in again.stdout
 
 
-def test_files_that_may_be_images_are_not_passed_over_in_silence(place: Path, adamab: Call) -> None:
+def test_files_that_may_be_images_are_not_passed_over_in_silence(place, adamab):
     for name in ("a.heic", "b.heic", "noending", "notes.txt"):
         (place / "given" / "red" / name).write_bytes(b"x")
-    fitted = adamab("fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", *FAST)
+    fitted = adamab("fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", *SETTINGS)
     assert "passed over 3 files that may be images (.heic 2, no ending 1)" in fitted.stderr
 
 
-def test_images_are_rejected_by_path_or_reference(place: Path, adamab: Call) -> None:
+def test_images_are_rejected_by_path_or_reference(place, adamab):
     providers = ("--embedder", "onnx:network.onnx", "--generator", "transform")
-    fit = ("fit", "given", "--run", "run", *providers, *FAST)
+    fit = ("fit", "given", "--run", "run", *providers, *SETTINGS)
     adamab(*fit)
     lines = (place / "run" / "synthetic.jsonl").read_text().splitlines()
     first, second = map(json.loads, lines[:2])
@@ -171,7 +158,7 @@ def test_images_are_rejected_by_path_or_reference(place: Path, adamab: Call) -> 
     assert second["text"] not in left
 
 
-def test_web_addresses_are_never_paths(place: Path, refused: Call) -> None:
+def test_web_addresses_are_never_paths(place, refused):
     run = ("--run", "https://example.org/run", "--embedder", "onnx:network.onnx")
     assert "is a web address" in refused("fit", "https://example.org/photos", "--run", "run")
     assert "is a web address" in refused("fit", "given", *run)

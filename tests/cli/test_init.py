@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from adamab.task import load_task
 
 

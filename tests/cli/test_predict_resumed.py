@@ -1,7 +1,5 @@
 """`adamab predict -o FILE` that is stopped, or started again with something else."""
 
-from __future__ import annotations
-
 import pytest
 
 from adamab.cli import predict as predict_command

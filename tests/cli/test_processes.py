@@ -1,18 +1,15 @@
 """The whole way as a new user goes it: real processes in an empty folder."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 from adamab.task import load_task
 
 
-def run(folder: Path, *arguments: str) -> str:
+def run(folder, *arguments):
     command = [sys.executable, "-m", "adamab", *arguments]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -36,7 +33,7 @@ def test_init_fit_evaluate_predict(tmp_path, write_npz):
     assert sorted(os.listdir(tmp_path)) == ["data.jsonl", "desk", "out.csv", "v.npz"]
 
 
-def shell(folder: Path, arguments: str, ending: str) -> tuple[int, str]:
+def shell(folder, arguments, ending):
     command = f"{shlex.quote(sys.executable)} -m adamab {arguments} {ending}"
     done = subprocess.run(["bash", "-c", command], cwd=folder, stderr=subprocess.PIPE, text=True, check=False)
     return done.returncode, done.stderr
@@ -63,7 +60,7 @@ def test_full_disks(tmp_path, write_task, model):
         "--version",
     ):
         assert shell(tmp_path, command, "> /dev/full") == (2, f"adamab: {full}")
-    fit = "fit task.yaml --run run --embedder npz:vectors.npz --set folds=2 --no-cache --json"
+    fit = "fit task.yaml --run run --embedder npz:vectors.npz --no-cache --json"
     message = shell(tmp_path, fit, "> /dev/full")
     assert message == (2, f"adamab: run was written, but its summary could not be printed: {full}")
     assert (tmp_path / "run" / "fit.json").exists()

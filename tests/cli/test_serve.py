@@ -1,7 +1,5 @@
 """`adamab serve` as a real process: how it starts, reloads and ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -12,9 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import httpx
 
@@ -28,7 +24,7 @@ main()
 
 
 @contextmanager
-def serving(run: Path, *options: str, command: list[str] | None = None, **environment: str) -> Iterator:
+def serving(run, *options, command=None, **environment):
     """A server's process and its address."""
     start = command or [sys.executable, "-m", "adamab"]
     process = subprocess.Popen(
@@ -48,11 +44,11 @@ def serving(run: Path, *options: str, command: list[str] | None = None, **enviro
         process.communicate()
 
 
-def classify(url: str, text: str = "money please") -> httpx.Response:
+def classify(url, text="money please"):
     return httpx.post(f"{url}/v1/classify", json={"text": text}, timeout=LONGEST)
 
 
-def begun(url: str, body: bytes) -> socket.socket:
+def begun(url, body):
     """A request that the server has accepted and that lacks its last byte."""
     host, _, port = url.removeprefix("http://").rpartition(":")
     client = socket.create_connection((host, int(port)), timeout=LONGEST)
@@ -61,7 +57,7 @@ def begun(url: str, body: bytes) -> socket.socket:
     return client
 
 
-def lets_in(url: str) -> bool:
+def lets_in(url):
     try:
         httpx.get(f"{url}/healthz", timeout=LONGEST)
     except httpx.TransportError:
@@ -69,7 +65,7 @@ def lets_in(url: str) -> bool:
     return True
 
 
-def eventually(true: Callable[[], bool]) -> None:
+def eventually(true):
     until = time.monotonic() + LONGEST
     while not true():
         assert time.monotonic() < until
@@ -119,7 +115,7 @@ def test_a_signal_reloads_without_dropping_a_request(model, vector_model, tmp_pa
     run = shutil.copytree(model, tmp_path / "run")
     stop, statuses, digests = threading.Event(), set(), set()
 
-    def ask(url: str) -> None:
+    def ask(url):
         with httpx.Client(timeout=LONGEST) as client:
             while not stop.is_set():
                 answer = client.post(f"{url}/v1/classify", json={"text": "money please"})

@@ -1,7 +1,5 @@
 """The recipe for Spark, without Spark: what its workers call, on pandas frames."""
 
-from __future__ import annotations
-
 import csv
 import importlib.util
 import io

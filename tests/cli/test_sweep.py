@@ -10,7 +10,7 @@ from adamab.testing import ProviderServer
 
 SWEEP = (
     "sweep", "task.yaml", "--embedder=npz:vectors.npz", "--trials=3", "--folds=2", "--jobs=0", "-o", "out",
-    "--set", "folds=2", "--set", "checkpoints=0,6",
+    "--set", "described_views=pooled,words",
     "--search", "weight_ridge=0.3:30:log", "--search", "words=true,false",
 )  # fmt: skip
 
@@ -19,7 +19,7 @@ def test_a_sweep_tells_what_it_found_and_how_to_use_it(adamab, folder):
     result = adamab(*SWEEP)
     assert result.exit_code == 0, result.output
     assert "the recipe as it is" in result.stdout
-    fit = "adamab fit task.yaml --run run --embedder npz:vectors.npz --set folds=2 --set checkpoints=0,6"
+    fit = "adamab fit task.yaml --run run --embedder npz:vectors.npz --set described_views=pooled,words"
     assert fit in result.stdout
     assert "Written to out: sweep.json, best.yaml" in result.stdout
     assert result.stderr == ""
@@ -42,7 +42,7 @@ def test_the_options_it_prints_are_those_that_fit_takes(adamab, folder):
 
     options = {
         "views": ("pooled", "first"),
-        "max_width": None,
+        "near_duplicate": None,
         "weight_ridge": 0.3,
         "words": False,
         "layers": 2,
@@ -138,7 +138,7 @@ def test_a_folder_of_other_files_is_not_taken(refused, folder):
 
 
 def test_the_printed_command_names_only_what_was_said(adamab, folder):
-    plain = [word for word in SWEEP if word not in ("--set", "folds=2", "checkpoints=0,6")]
+    plain = [word for word in SWEEP if word not in ("--set", "described_views=pooled,words")]
     result = adamab(*plain, "--json")
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["command"].startswith(

@@ -1,7 +1,6 @@
 """A comparison fits with everything that its settings say."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -18,11 +17,11 @@ TASK = Task.from_mapping(
 )
 TEST = [Sample("where is my money", "refund"), Sample("happy with it", "praise")]
 NEW = [("refund", "return the sum"), ("praise", "what a joy"), ("refund", "pay it"), ("praise", "great")]
-RECIPE = Recipe(folds=2, checkpoints=(0, 6), batch=1, augmentation_rounds=4)
+RECIPE = Recipe(batch=1, augmentation_rounds=4)
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> dict[str, object]:
+def settings(tmp_path):
     rows = [json.dumps({"label": name, "text": text}) for name, text in NEW]
     (tmp_path / "new.jsonl").write_text("\n".join(rows))
     recording = f"replay:{tmp_path / 'new.jsonl'}"

@@ -1,14 +1,10 @@
 """Classification by a chat model, over real sockets: what is asked, read, kept, paid for and reported."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json
-from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +22,7 @@ from adamab.task.image_folders import image_at
 from adamab.task.images import Image
 from adamab.task.prompts import Prompts
 from adamab.task.spec import ClassSpec
-from adamab.testing import Fault, ProviderServer
+from adamab.testing import Fault
 
 SPECS = (
     ClassSpec("refund", "wants money back"),
@@ -41,15 +37,15 @@ PRICES = {"gpt-4o-mini": Price(Decimal(1), Decimal(2))}
 
 
 @pytest.fixture
-def make(server: ProviderServer) -> Callable[..., ChatBaseline]:
-    def made(model: str = "gpt-4o-mini", *, shots: bool = False, **options: Any) -> ChatBaseline:
+def make(server):
+    def made(model="gpt-4o-mini", *, shots=False, **options):
         options = {"base_url": f"{server.url}/v1", "first_wait": 0.01, **options}
         return from_spec(model, **options).fit(data(shots=shots))
 
     return made
 
 
-def data(*, shots: bool = False, **more: Any) -> TrainingData:
+def data(*, shots=False, **more):
     classes = tuple(spec.name for spec in SPECS)
     prompts = Prompts(with_examples=shots)
     return TrainingData({}, LABELS, classes, texts=EXAMPLES, specs=SPECS, prompts=prompts, **more)
@@ -243,7 +239,7 @@ READINGS = {3: THREE, -1: ("-1", "\u22121", "None of them suits: -1."), None: NO
 @pytest.mark.parametrize(
     ("content", "number"), [(text, number) for number, texts in READINGS.items() for text in texts]
 )
-def test_numbers_are_read_strictly(content: str, number: int | None) -> None:
+def test_numbers_are_read_strictly(content, number):
     assert read_number(content) == number
 
 
@@ -264,15 +260,15 @@ def test_numbers_are_read_strictly(content: str, number: int | None) -> None:
         (Reply("1\n\nbecause of the", cut=True), 0),
     ],
 )
-def test_what_an_answer_means(reply: Reply, outcome: int | str) -> None:
+def test_what_an_answer_means(reply, outcome):
     assert chosen(reply, 5) == outcome
 
 
 @given(st.text(max_size=20), st.integers(-99, 99), st.text(max_size=20), st.integers(1, 12))
-def test_no_answer_breaks_the_reader(before: str, number: int, after: str, classes: int) -> None:
+def test_no_answer_breaks_the_reader(before, number, after, classes):
     answer = chosen(Reply(f"{before}{number}{after}"), classes)
     assert answer in ("none", "unparsed", "refused") or 0 <= int(answer) < classes
 
 
-def _painted(folder: Path, paint: Callable[..., list[Path]]) -> list[Path]:
+def _painted(folder, paint):
     return paint(folder, {"red": 1, "green": 1, "blue": 1})

@@ -45,20 +45,31 @@ DISCRIMINANT = CLASSES * WIDTH + CLASSES
         ([calibrator()], {}, TOWERS + FREE),
         ([calibrator()], {"free_vectors": False}, TOWERS),
         ([discriminant()], {}, DISCRIMINANT),
-        ([head()], {}, 0),  # untrained similarity
+        ([head()], {}, 0),  # cosines with descriptions
+        ([head()], {"layers": 1}, 0),
         ([calibrator(), discriminant(), head()], {}, TOWERS + FREE + DISCRIMINANT),
-        ([head()], {"layers": 1}, 2 * WIDTH * WIDTH + FREE),
-        ([head(), discriminant()], {"layers": 1}, 2 * WIDTH * WIDTH + FREE + DISCRIMINANT),
-        ([discriminant()], {"layers": 1}, DISCRIMINANT),
+        ([head()], {"layers": 1, "refit": False}, 2 * WIDTH * WIDTH + FREE),
+        (
+            [discriminant(), head()],
+            {"layers": 1, "calibrator": True},
+            DISCRIMINANT + 2 * WIDTH * WIDTH + FREE,
+        ),
     ],
 )
 def test_each_kind_of_head_counts_what_it_learned(heads, options, count):
     assert n_parameters(Classifier(classes=tuple("abcd"), heads=tuple(heads)), Recipe(**options)) == count
 
 
-@pytest.mark.parametrize(("layers", "towers"), [(1, 2 * 16 * 16), (3, 2 * (16 * 4 + 4 * 4 + 4 * 16))])
-def test_compare_counts_all_that_a_fit_has_trained(layers, towers):
-    recipe = Recipe(layers=layers, words=False, folds=2, checkpoints=(0, 4))
+@pytest.mark.parametrize(
+    ("options", "networks"),
+    [
+        ({}, 0),
+        ({"calibrator": True, "layers": 1}, 2 * 4 * 4 + 3 * 4),
+        ({"calibrator": True}, 2 * (4 * 1 + 1 * 1 + 1 * 4) + 3 * 4),
+    ],
+)
+def test_compare_counts_all_that_a_fit_has_learned(options, networks):
+    recipe = Recipe(words=False, width=4, weight_ridge=1e6, **options)  # every head keeps its weight
     setup = set_up(TASK, FitSettings(embedder=HashEmbedder(width=16), recipe=recipe))
     (row,) = compare(setup, [Sample("the hammer", "tool")], [Method("calibrator")]).rows
-    assert row.n_parameters == towers + 3 * 16 + (3 * 16 + 3)  # free vectors and a discriminant
+    assert row.n_parameters == 3 * 4 + 3 + networks

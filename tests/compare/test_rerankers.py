@@ -1,14 +1,9 @@
 """Rerankers over real sockets and on disk: scores, errors, what is kept and what is paid for."""
 
-from __future__ import annotations
-
 import base64
 import io
 import pickle
-from collections.abc import Callable
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,13 +14,12 @@ from adamab.compare.methods import make_baseline
 from adamab.compare.remote import metered
 from adamab.errors import ApiError, BudgetError, EmbedderError, ProviderError, RecipeError, TaskError
 from adamab.providers.cache import CachedReplies
-from adamab.providers.judges.cross_encoder import CrossEncoder
-from adamab.providers.judges.rerankers import SEARCH
+from adamab.providers.judges.rerankers import SEARCH, CrossEncoder
 from adamab.providers.metering import Budget, CallContext, Price
 from adamab.task.image_folders import image_at
 from adamab.task.prompts import Prompts
 from adamab.task.spec import ClassSpec
-from adamab.testing import Fault, ProviderServer
+from adamab.testing import Fault
 
 MODELS = {"cohere": "rerank-v3.5", "jina": "jina-reranker-m0", "voyage": "rerank-2.5"}
 PLACES = {"cohere": "/cohere", "jina": "/jina/v1", "voyage": "/voyage/v1"}
@@ -41,8 +35,8 @@ WANTED = ["refund", "crash", "praise", "crash"]
 
 
 @pytest.fixture
-def make(server: ProviderServer) -> Callable[..., RerankBaseline]:
-    def made(service: str = "cohere", *, shots: bool = False, **options: Any) -> RerankBaseline:
+def make(server):
+    def made(service="cohere", *, shots=False, **options):
         options = {"base_url": server.url + PLACES[service], "first_wait": 0.01, **options}
         model = options.pop("model", MODELS[service])
         baseline = from_spec(f"{service}:{model}", **options)
@@ -52,7 +46,7 @@ def make(server: ProviderServer) -> Callable[..., RerankBaseline]:
     return made
 
 
-def data(*, shots: bool = False) -> TrainingData:
+def data(*, shots=False):
     classes = tuple(spec.name for spec in SPECS)
     prompts = Prompts(with_examples=shots)
     return TrainingData({}, LABELS, classes, texts=EXAMPLES, specs=SPECS, prompts=prompts)
@@ -204,11 +198,11 @@ def test_specs_of_cross_encoders_are_checked():
 
 
 @pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def encoder(tmp_path_factory):
     return build(tmp_path_factory.mktemp("encoder"))
 
 
-def build(folder: Path, *, labels: int = 1) -> Path:
+def build(folder, *, labels=1):
     torch = pytest.importorskip("torch")
     library = pytest.importorskip("sentence_transformers")
     from transformers import BertConfig, BertForSequenceClassification, BertTokenizer

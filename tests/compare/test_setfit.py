@@ -1,7 +1,5 @@
 """SetFit on a tiny random model, where the library is installed."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,31 +16,6 @@ CLASSES = ("refund", "nothing", "bug", "greeting")
 
 def data_of(texts=TEXTS, labels=LABELS):
     return TrainingData({"pooled": np.zeros((len(labels), 2))}, labels, CLASSES, texts=texts)
-
-
-@pytest.fixture(scope="module")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A BERT of two layers in the real format."""
-    library = pytest.importorskip("sentence_transformers")
-    import torch
-    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-    from transformers import BertConfig, BertModel, BertTokenizer
-
-    folder = tmp_path_factory.mktemp("tiny")
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *" ".join(TEXTS).split()]
-    (folder / "vocab.txt").write_text("\n".join(dict.fromkeys(words)) + "\n")
-    BertTokenizer(str(folder / "vocab.txt"), model_max_length=16).save_pretrained(folder)
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=64, hidden_size=8, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=16, max_position_embeddings=32, initializer_range=0.5,
-    )  # fmt: skip
-    BertModel(config).eval().save_pretrained(folder)
-    body = Transformer(str(folder), max_seq_length=16)
-    library.SentenceTransformer(modules=[body, Pooling(8)], device="cpu").save(
-        str(folder / "model"), create_model_card=False
-    )
-    return folder / "model"
 
 
 def test_it_trains_the_encoder_in_silence_and_leaves_nothing(tiny_model, tmp_path, monkeypatch, capfd):

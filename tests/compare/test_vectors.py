@@ -1,7 +1,5 @@
 """What every baseline on vectors must do, and what each does in its own way."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

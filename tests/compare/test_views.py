@@ -1,7 +1,5 @@
 """Baselines that see all views, the words and the descriptions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression

@@ -4,7 +4,7 @@ from adamab.demo.story import Plan, gather, measure, summarise
 from adamab.task.recipe import Recipe
 from adamab.testing import HashEmbedder
 
-TINY = Recipe(checkpoints=(0, 5), folds=2, words=False)
+TINY = Recipe(words=False)
 
 
 @pytest.fixture(scope="session")

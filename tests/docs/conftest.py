@@ -1,7 +1,5 @@
 """The runner of the documentation is a package beside the tests."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -13,6 +11,6 @@ from docs_runner.starts import Starts
 
 
 @pytest.fixture(scope="session")
-def starts(tmp_path_factory: pytest.TempPathFactory) -> Starts:
+def starts(tmp_path_factory):
     """The files that pages start from, each made once."""
     return Starts(tmp_path_factory.mktemp("starts"))

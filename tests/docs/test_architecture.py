@@ -1,7 +1,5 @@
 """docs/architecture.md names every public module, and nothing that is not there."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -12,25 +10,25 @@ PACKAGE = ROOT / "src" / "adamab"
 OTHER_NAMES = {"unknown"}  # of an answer
 
 
-def rooms() -> dict[str, set[str]]:
+def rooms():
     page = (ROOT / "docs" / "architecture.md").read_text()
     rows = re.findall(r"^\| (root|`[a-z_/]+/`) \| [^|]* \| (.*) \|$", page, re.MULTILINE)
     return {room.strip("`"): set(re.findall(r"`([a-z_]+)`", modules)) - OTHER_NAMES for room, modules in rows}
 
 
-def modules_of(room: str) -> set[str]:
+def modules_of(room):
     folder = PACKAGE if room == "root" else PACKAGE / room
     return {file.stem for file in folder.glob("*.py") if not file.stem.startswith("__")}
 
 
 @pytest.mark.parametrize("room", rooms())
-def test_a_room_is_as_the_page_says(room: str) -> None:
+def test_a_room_is_as_the_page_says(room):
     named, there = rooms()[room], modules_of(room)
     assert named <= there
     if room != "cli/":  # one module per command
         assert {module for module in there if not module.startswith("_")} <= named
 
 
-def test_every_room_is_on_the_page() -> None:
+def test_every_room_is_on_the_page():
     folders = {f"{file.parent.relative_to(PACKAGE)}/" for file in PACKAGE.rglob("__init__.py")} - {"./"}
     assert folders <= set(rooms())

@@ -1,20 +1,13 @@
 """The runner notices a page that is wrong."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 from docs_runner.running import run_page
 from docs_runner.starts import Starts
 
-Run = Callable[[str], None]
-
 
 @pytest.fixture(name="run")
-def _run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    def run(text: str) -> None:
+def _run(tmp_path, monkeypatch):
+    def run(text):
         page = tmp_path / "page.md"
         page.write_text(text, encoding="utf-8")
         run_page(page, tmp_path / "folder", Starts(tmp_path), monkeypatch)
@@ -22,11 +15,11 @@ def _run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return run
 
 
-def fenced(language: str, *lines: str) -> str:
+def fenced(language, *lines):
     return "\n".join([f"```{language}", *lines, "```", ""])
 
 
-def test_a_right_page_passes(run: Run) -> None:
+def test_a_right_page_passes(run):
     run(
         fenced(
             "console", "$ NAME='a b'", '$ echo "$NAME" > file.txt', "$ adamab init t", "wrote t/task.yaml; …"
@@ -50,15 +43,15 @@ def test_a_right_page_passes(run: Run) -> None:
         fenced("python", "print(texts)"),
     ],
 )
-def test_a_wrong_block_fails(run: Run, block: str) -> None:
+def test_a_wrong_block_fails(run, block):
     with pytest.raises(Exception, match=r"shows:|exit code|ended:|while parsing|not defined"):
         run(block)
 
 
-def test_a_refusal_that_is_shown_is_expected(run: Run) -> None:
+def test_a_refusal_that_is_shown_is_expected(run):
     run(fenced("console", "$ adamab fit nothing.yaml --run run", "adamab: nothing.yaml: no such file; …"))
 
 
-def test_servers_of_two_pages_do_not_meet(run: Run) -> None:
+def test_servers_of_two_pages_do_not_meet(run):
     serve = ["$ python -m adamab.testing --port 8455", "serving openai http://127.0.0.1:8455/v1, …"]
     run(fenced("console", *serve, "$ curl -s http://127.0.0.1:8455/_seen", "{}"))

@@ -1,12 +1,8 @@
 """The site: every page can be reached, every link leads somewhere, every image is there."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 import xml.etree.ElementTree as ET
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -20,26 +16,26 @@ DRAWINGS = sorted((DOCS / "images").glob("concept-*.svg"))
 _LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 
 
-def in_nav(entry: Any) -> list[str]:
+def in_nav(entry):
     if isinstance(entry, str):
         return [entry]
     members = entry.values() if isinstance(entry, dict) else entry
     return [page for member in members for page in in_nav(member)]
 
 
-def prose(page: Path) -> str:
+def prose(page):
     """The page without its fenced blocks and code in the line."""
     text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     return re.sub(r"`[^`\n]*`", "", text)
 
 
-def test_every_page_is_in_the_navigation_once() -> None:
+def test_every_page_is_in_the_navigation_once():
     pages = sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
     assert sorted(in_nav(SITE["nav"])) == pages
 
 
 @pytest.mark.parametrize("page", all_pages(), ids=shown)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_lead_somewhere(page):
     """Headings within a page are checked by mkdocs."""
     for target in _LINK.findall(prose(page)):
         if re.match(r"[a-z]+:", target):
@@ -51,25 +47,25 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", all_pages(), ids=shown)
-def test_images_come_with_the_repository_and_a_text(page: Path) -> None:
+def test_images_come_with_the_repository_and_a_text(page):
     for whole in re.finditer(r"!\[([^\]]*)\]\(([^)\s]+)\)", prose(page)):
         assert whole[1], f"{whole[2]}: no text for those who cannot see it"
         assert not whole[2].startswith("http")
 
 
-def test_drawings_can_stand_in_one_page() -> None:
+def test_drawings_can_stand_in_one_page():
     names = [element.get("id") for file in DRAWINGS for element in ET.parse(file).iter()]
     ids = [name for name in names if name]
     assert len(ids) == len(set(ids))
 
 
-def test_a_drawing_becomes_part_of_the_page() -> None:
+def test_a_drawing_becomes_part_of_the_page():
     html = '<p><img alt="Views" src="../images/concept-views.svg" /></p>'
     made = drawings.on_page_content(html, config={"docs_dir": str(DOCS)})
     assert made.startswith('<figure class="concept"><svg')
 
 
-def test_the_reference_has_every_command_with_its_options() -> None:
+def test_the_reference_has_every_command_with_its_options():
     reference = commands.reference()
     for name in COMMANDS:
         assert re.search(rf"^## adamab {name}\b", reference, re.MULTILINE), name
@@ -78,12 +74,12 @@ def test_the_reference_has_every_command_with_its_options() -> None:
     assert "object at 0x" not in reference
 
 
-def test_a_page_asks_for_the_reference() -> None:
+def test_a_page_asks_for_the_reference():
     assert commands.MARK in (DOCS / "reference" / "commands.md").read_text()
 
 
 @pytest.mark.parametrize("page", all_pages(), ids=shown)
-def test_extras_that_a_page_installs_exist(page: Path) -> None:
+def test_extras_that_a_page_installs_exist(page):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     text = page.read_text(encoding="utf-8")
     for names in re.findall(r"(?:adamab|'\.)\[([a-z, ]+)\]", text):

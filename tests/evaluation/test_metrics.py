@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -16,7 +14,7 @@ from adamab.evaluation.metrics import (
 )
 
 
-def draw(n: int, n_classes: int, seed: int = 0):
+def draw(n, n_classes, seed=0):
     rng = np.random.default_rng(seed)
     truth = rng.integers(n_classes, size=n)
     logits = rng.standard_normal((n, n_classes))

@@ -1,23 +1,24 @@
-"""Fits on arrays for the tests of the method: views whose rows are the same in every fold."""
+"""Fits on arrays for the tests of the method."""
+
+from dataclasses import replace
 
 import numpy as np
 
-from adamab.method.cross_validation import split_samples
+from adamab.method.discriminant import FitSamples
 from adamab.method.heads import fit_views
-from adamab.method.views import View
+from adamab.task.recipe import Recipe
 
 
-def view_of(matrix, described=None, name="pooled", is_wide=False):
-    return View(name, [(matrix, described)], is_wide)
+def fit_on(views, y, n_classes, recipe=None, *, given=None, seed=0):
+    """The first view is the pooled one; of samples that repeat each other in it one counts."""
+    recipe = recipe or Recipe()
+    given = np.ones(len(y), bool) if given is None else given
+    samples, rows = FitSamples.of(views[0].x, y, given, n_classes, views[0].name, recipe)
+    views = [replace(view, x=view.x[rows]) for view in views]
+    return fit_views(views, samples, recipe, seed=seed)
 
 
-def fit_on(views, y, given, n_classes, recipe, *, seed=0, copies=False):
-    samples = split_samples(y, given, n_classes, recipe, seed=seed, copies=copies)
-    folded = [View(v.name, [*v.rows] * len(samples.learned_from), v.is_wide) for v in views]
-    return fit_views(folded, samples, recipe, seed=seed)
-
-
-def fit_samples(training_set, recipe):
-    everything = [np.ones(len(training_set), bool)]
-    views, _ = training_set.fold_views(recipe, everything)
-    return fit_on(views, training_set.class_index, training_set.given, training_set.n_classes, recipe)
+def all_given(y, n_classes, pooled="pooled"):
+    """Samples of which none is a copy of another."""
+    n = np.arange(len(y))
+    return FitSamples(y, np.ones(len(y), bool), n_classes, pooled, n, n)

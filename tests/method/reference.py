@@ -16,13 +16,12 @@ def double(calibrator):
     return TorchCalibrator(calibrator).double()
 
 
-def joint_logits(models, views, rows, fixed=None):
+def joint_logits(models, views, rows):
     """(m, K) logits of the weighted views in float64."""
-    logits = sum(
+    return sum(
         view.weight * model(tensor(view.queries[rows]).double(), tensor(view.classes).double())
         for model, view in zip(models, views, strict=True)
     )
-    return logits if fixed is None else logits + tensor(fixed(rows)).double()
 
 
 def flat_gradient(loss, models):

@@ -1,7 +1,5 @@
 """The towers: the paper's sizes, their start, independent members, and gradients that are autograd's."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -16,9 +14,7 @@ from tests.method.reference import cross_entropies, flat_gradient, tensor
 RNG = np.random.default_rng(0)
 
 
-def made(
-    width: int, n_classes: int = 3, *, seed: int = 0, members: tuple[int, ...] = (), **options: object
-) -> Calibrator:
+def made(width, n_classes=3, *, seed=0, members=(), **options):
     shape = Recipe.preset("paper").with_options(**options)
     rng = np.random.default_rng(seed)
     model = Calibrator(width, n_classes, shape, members=members, rng=rng, dtype=np.float64)
@@ -28,14 +24,14 @@ def made(
 
 
 @pytest.mark.parametrize(("width", "millions"), [(1536, "2.654"), (1024, "1.180"), (768, "0.664")])
-def test_parameter_counts_are_those_of_the_paper(width: int, millions: str) -> None:
+def test_parameter_counts_are_those_of_the_paper(width, millions):
     count = made(width).parameters.size
     hidden = width // 4
     assert count == 2 * (width * hidden + hidden**2 + hidden * width)
     assert f"{count / 1e6:.3f}" == millions
 
 
-def test_weights_start_within_one_over_the_root_of_the_inputs() -> None:
+def test_weights_start_within_one_over_the_root_of_the_inputs():
     for weight in made(64).query_tower.weights:
         bound = 1 / np.sqrt(weight.shape[1])
         assert np.abs(weight).max() <= bound
@@ -43,7 +39,7 @@ def test_weights_start_within_one_over_the_root_of_the_inputs() -> None:
         assert abs(weight.mean()) < bound / 10
 
 
-def test_zero_last_starts_as_the_identity() -> None:
+def test_zero_last_starts_as_the_identity():
     model = made(16, zero_last=True, logit_scale=3.0)
     x, t = RNG.standard_normal((5, 16)), RNG.standard_normal((3, 16))
     np.testing.assert_array_equal(model.query_tower.run(x).output, x)
@@ -53,7 +49,7 @@ def test_zero_last_starts_as_the_identity() -> None:
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_values_and_slopes_of_activations_are_torchs(activation: str) -> None:
+def test_values_and_slopes_of_activations_are_torchs(activation):
     z = np.concatenate([np.linspace(-30, 30, 201), [0.0]])
     expected = torch.from_numpy(z.copy()).requires_grad_()
     values = TORCH_ACTIVATIONS[activation](expected)
@@ -76,7 +72,7 @@ SHAPES = {
 
 @pytest.mark.parametrize("options", SHAPES.values(), ids=SHAPES)
 @pytest.mark.parametrize("add", [False, True])
-def test_loss_and_gradient_are_autograds(options: dict[str, object], add: bool) -> None:
+def test_loss_and_gradient_are_autograds(options, add):
     options = dict(options)
     members, chosen = options.get("members", ()), options.pop("chosen", None)
     model = made(12, 6, logit_scale=4.0, **options)  # type: ignore[arg-type]
@@ -87,7 +83,7 @@ def test_loss_and_gradient_are_autograds(options: dict[str, object], add: bool) 
     width = 6 if chosen is None else len(chosen)
     own = RNG.integers(width, size=share.size)
 
-    def rng() -> np.random.Generator | None:
+    def rng():
         return np.random.default_rng(5) if model.query_tower.dropout else None
 
     passed = model.run(queries, classes, chosen, weight=0.7, rng=rng())
@@ -107,7 +103,7 @@ def test_loss_and_gradient_are_autograds(options: dict[str, object], add: bool) 
     np.testing.assert_allclose(gradient, of_loss + add, rtol=1e-10, atol=1e-10)
 
 
-def test_members_do_not_see_each_other() -> None:
+def test_members_do_not_see_each_other():
     model = made(8, members=(2,))
     queries, classes = RNG.standard_normal((2, 5, 8)), RNG.standard_normal((2, 3, 8))
     both = model(queries, classes)
@@ -115,13 +111,13 @@ def test_members_do_not_see_each_other() -> None:
     np.testing.assert_array_equal(model(queries, classes)[1], both[1])
 
 
-def test_dropout_only_with_random_numbers() -> None:
+def test_dropout_only_with_random_numbers():
     model, x, rng = made(16, dropout=0.5), RNG.standard_normal((4, 16)), np.random.default_rng(0)
     assert not np.array_equal(model.query_tower.run(x, rng).output, model.query_tower.run(x, rng).output)
     np.testing.assert_array_equal(model.query_tower.run(x).output, model.query_tower.run(x).output)
 
 
-def test_dropout_keeps_the_mean_and_drops_the_share() -> None:
+def test_dropout_keeps_the_mean_and_drops_the_share():
     for share in (0.25, 0.5, 0.9):
         mask = dropout_mask((3, 1001), share, np.random.default_rng(0))
         assert mask.dtype == np.float32

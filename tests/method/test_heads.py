@@ -1,163 +1,200 @@
+"""Heads and their weights: nothing that a head has seen speaks for it."""
+
 import numpy as np
 import pytest
 
-from adamab.method.cross_validation import split_samples
-from adamab.method.training import train_heads
+from adamab.method import heads
+from adamab.method.heads import fit_views
+from adamab.method.stacking import LEAST_WEIGHT
+from adamab.method.views import View
 from adamab.model.heads import through
 from adamab.run._arrays import heads_of_fit
 from adamab.task.recipe import Recipe
-from tests.method.fitting import fit_on, view_of
+from tests.method.fitting import all_given, fit_on
 
-RNG = np.random.default_rng(2)
-Y = np.arange(24) % 3
-X = (2 * np.eye(3, 20)[Y] + RNG.standard_normal((24, 20))).astype(np.float32)
-GIVEN = np.ones(24, dtype=bool)
-FAST = Recipe(checkpoints=(0, 5, 20))
+SEEDS = range(8)
+Y = np.arange(60) % 3
 
 
-def test_a_member_trained_with_others_is_the_member_trained_alone():
-    recipe = Recipe(dropout=0.0, checkpoints=(8,))
-    queries = np.stack([X, X[::-1]])
-    classes = np.stack([X[:3], X[3:6]])
-    weight = np.stack([np.ones(24), np.arange(24) % 2]).astype(np.float32)
-    seen = {}
-
-    def keep(name):
-        def at_checkpoint(step, model):
-            seen[name] = model
-            return False
-
-        return at_checkpoint
-
-    train_heads(queries, classes, Y, weight, recipe, seed=0, at_checkpoint=keep("both"))
-    both = seen["both"](queries, classes)
-    held_out = weight[1] == 0
-    changed = queries.copy()
-    changed[1, held_out] = 0  # what a member does not see cannot change it
-    train_heads(changed, classes, Y, weight, recipe, seed=0, at_checkpoint=keep("changed"))
-    np.testing.assert_allclose(seen["changed"](queries, classes), both, rtol=1e-5, atol=1e-5)
+def rows(y, strength, seed, width=40):
+    noise = np.random.default_rng(seed).standard_normal((len(y), width))
+    return (strength * np.eye(int(max(y)) + 1, width)[y] + noise).astype(np.float32)
 
 
-def test_training_stops_when_held_out_loss_has_risen():
-    noise = np.random.default_rng(0).standard_normal(X.shape).astype(np.float32)
-    recipe = Recipe(checkpoints=(0, 10, 60, 120, 240), discriminants=False, dropout=0.0)
-    (head,) = fit_on([view_of(noise)], Y, GIVEN, 3, recipe).heads
-    assert 240 not in head.states
-    (head,) = fit_on([view_of(noise)], Y, GIVEN, 3, recipe.with_options(folds=0)).heads
-    assert tuple(head.states) == recipe.checkpoints
+def weights_of(fitted):
+    return {(view.name, kind): weight for view in fitted.views for kind, weight in view.weights.items()}
 
 
-def test_wide_views_have_a_discriminant_in_place_of_a_calibrator():
-    views = [view_of(X), view_of(X, name="layers", is_wide=True)]
-
-    def kinds(**options):
-        fitted = fit_on(views, Y, GIVEN, 3, FAST.with_options(**options), seed=0)
-        return [(s.view, s.kind) for s in fitted.shares]
-
-    of_pooled = [("pooled", "calibrator"), ("pooled", "discriminant")]
-    assert kinds() == [*of_pooled, ("layers", "discriminant")]
-    assert kinds(discriminants=False) == [("pooled", "calibrator"), ("layers", "calibrator")]
+def accuracy(labels, seed, recipe=None, times=1, apart=0.0):
+    """Held-out accuracy of two views that know the classes Y, with every row so many times, or nearly."""
+    x, other = (np.tile(rows(Y, 3, s), (times, 1)) for s in (seed, seed + 100))
+    noise = np.random.default_rng(seed).standard_normal(x.shape).astype(np.float32)
+    views = [View("pooled", x + apart * noise), View("layers", other + apart * noise)]
+    return fit_on(views, np.tile(labels, times), 3, recipe, seed=seed).held_out.estimate().accuracy
 
 
-@pytest.mark.parametrize(
-    ("described", "options", "kinds"),
-    [
-        (False, {}, ["discriminant"]),
-        (False, {"discriminants": False}, ["calibrator"]),
-        (True, {}, ["calibrator", "similarity"]),
-    ],
-)
-def test_where_one_sample_a_class_is_all_nothing_is_trained(described, options, kinds):
-    vectors = np.eye(3, 20, dtype=np.float32) if described else None
-    view = view_of(X[:3], vectors) if described else view_of(X[:3])
-    recipe = FAST.with_options(**options)
-    fitted = fit_on([view], Y[:3], GIVEN[:3], 3, recipe, seed=0)
-    assert [share.kind for share in fitted.shares if share.weight] == kinds
-    logits = sum(part.head.logits(X[:3]) for part in heads_of_fit(fitted, recipe))
-    assert (logits.argmax(axis=1) == Y[:3]).all()
+def shuffled(seed):
+    return np.random.default_rng(seed).permutation(Y)
 
 
-def test_descriptions_alone_give_a_zero_shot_classifier():
-    vectors = np.eye(3, 20, dtype=np.float32)
-    recipe = Recipe(checkpoints=(0,))
-    fitted = fit_on([view_of(X[:0], vectors)], Y[:0], GIVEN[:0], 3, recipe, seed=0)
-    ((head, *_),) = heads_of_fit(fitted, recipe)
-    assert (np.argmax(head.logits(vectors), axis=1) == np.arange(3)).all()
+def test_shuffled_labels_are_guessed_by_chance_and_repeated_rows_give_nothing_away():
+    assert np.mean([accuracy(shuffled(seed), seed) for seed in SEEDS]) == pytest.approx(1 / 3, abs=0.06)
+    for seed in SEEDS:
+        assert accuracy(Y, seed) > 0.9
+        assert accuracy(Y, seed, times=2) == accuracy(Y, seed)
+        assert accuracy(shuffled(seed), seed, times=2) == accuracy(shuffled(seed), seed)
 
 
-def test_of_many_samples_a_part_of_the_folds_is_judged():
-    folds = split_samples(Y, GIVEN, 3, Recipe(evidence=10), seed=0).folds
-    assert set(folds) == {-1, 0, 1, 2}
-    assert 10 <= (folds >= 0).sum() < 24
-    whole = split_samples(Y, GIVEN, 3, Recipe(), seed=0).folds
-    np.testing.assert_array_equal(folds[folds >= 0], whole[folds >= 0])
-    fitted = fit_on([view_of(X)], Y, GIVEN, 3, Recipe(evidence=10), seed=0)
-    assert fitted.held_out.estimate().n == (folds >= 0).sum()
+@pytest.mark.parametrize("apart", [1e-3, 0.05, 0.15])
+def test_near_copies_do_not_vouch_for_each_other(apart):
+    by_chance = [accuracy(shuffled(seed), seed, times=2, apart=apart) for seed in SEEDS]
+    assert np.mean(by_chance) == pytest.approx(1 / 3, abs=0.06)
+    assert accuracy(Y, 0, times=2, apart=apart) > 0.9
 
 
-def test_given_and_synthetic_samples_are_spread_over_all_folds():
-    given = np.arange(24) < 15
-    folds = split_samples(Y, given, 3, Recipe(folds=3), seed=0).folds
-    for source in (given, ~given):
-        sizes = np.bincount(folds[source], minlength=3)
-        assert sizes.max() - sizes.min() <= 3  # one a class
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_calibrator_is_judged_by_folds_that_did_not_see_the_sample(times):
+    recipe = Recipe(calibrator=True, calibrator_weight=5.0, calibrator_steps=60, dropout=0.0)
+    by_chance = [accuracy(shuffled(seed), seed, recipe, times) for seed in SEEDS]
+    assert np.mean(by_chance) == pytest.approx(1 / 3, abs=0.06)
+    assert accuracy(Y, 0, recipe, times) > 0.9
+    (view,) = fit_on([View("pooled", rows(Y, 3, 0))], shuffled(0), 3, recipe).views
+    state, q = view.calibrator, view.prepared.queries
+    calibrated = q + through(state.tower[:-1], q, "relu") @ state.tower[-1].T
+    seen = (calibrated @ state.class_vectors.T).argmax(axis=1)
+    assert (seen == shuffled(0)).mean() > 0.9  # what folds are for
 
 
-def test_folded_heads_compute_what_the_calibrators_compute():
-    recipe = Recipe(checkpoints=(20,), weight_ridge=2400.0, layers=4, activation="gelu")
-    vectors = np.eye(3, 20, dtype=np.float32)
-    fitted = fit_on([view_of(X, vectors)], Y, GIVEN, 3, recipe, seed=3)
-    trained, untrained, closed = fitted.shares
-    (head, *_), (linear, *_) = heads_of_fit(fitted, recipe)
-    state, prepared = fitted.heads[0].states[trained.option], fitted.heads[0].prepared
-    q = prepared.queries
-    padded = np.pad(q, ((0, 0), (0, state.class_vectors.shape[1] - q.shape[1])))
-    calibrated = padded + through(state.tower[:-1], padded, "gelu") @ state.tower[-1].T
-    expected = trained.weight * calibrated @ state.class_vectors.T
-    expected += untrained.weight * recipe.similarity_scale * q @ prepared.described.T
-    np.testing.assert_allclose(head.logits(X), expected, rtol=1e-4, atol=1e-4)
-    (discriminant,) = fitted.discriminants
-    expected = closed.weight * discriminant.states[closed.option].logits(discriminant.prepared.queries)
-    np.testing.assert_allclose(linear.logits(X), expected, rtol=1e-4, atol=1e-4)
+def test_a_calibrator_counts_as_far_as_its_folds_speak_for_it():
+    def weight(labels, seed):
+        fitted = fit_on([View("pooled", rows(Y, 2, seed))], labels, 3, Recipe(calibrator=True), seed=seed)
+        return weights_of(fitted)["pooled", "calibrator"]
+
+    assert np.mean([weight(Y, seed) for seed in SEEDS]) > 0.15
+    assert np.mean([weight(shuffled(seed), seed) for seed in SEEDS]) < 0.05
 
 
-def test_copies_of_held_out_samples_do_not_give_them_away():
-    rng = np.random.default_rng(0)
-    given = rng.standard_normal((60, 200)).astype(np.float32)  # nothing to learn: labels are drawn
-    labels = np.concatenate([np.arange(60) % 3] * 2)
-    both = np.concatenate([given, given + 0.01 * rng.standard_normal(given.shape).astype(np.float32)])
-    view = view_of(both)
-    mask = np.arange(120) < 60
-    trained_on, left_out = (
-        fit_on([view], labels, mask, 3, Recipe(checkpoints=(50,)), seed=0, copies=copies).held_out.estimate()
-        for copies in (False, True)
+def test_a_view_of_noise_counts_less_than_before_and_one_that_knows_more():
+    y, noise, knowing = np.arange(60) % 4, [], []
+    for seed in SEEDS:
+        views = [View("pooled", rows(y, 1.5, seed)), View("layers", rows(y, 0, seed + 100))]
+        weights = weights_of(fit_on(views, y, 4))
+        noise.append(weights["layers", "examples"])
+        knowing.append(weights["pooled", "examples"])
+    share = Recipe().example_weight / 3  # the pooled view counts twice
+    assert np.mean(noise) < 0.6 * share
+    assert np.mean(knowing) > 2 * share
+
+
+def test_without_evidence_weights_are_those_of_the_recipe_shared_among_the_views():
+    y, described = np.arange(3), np.eye(3, 40, dtype=np.float32)
+    views = [View("pooled", rows(y, 3, 0)), View("layers", rows(y, 3, 1)), View("words", rows(y, 3, 2))]
+    fitted = fit_on(views, y, 3, Recipe(example_weight=12.0, pooled_share=4.0))
+    assert fitted.held_out is None  # nothing can be left out
+    assert list(weights_of(fitted).values()) == pytest.approx([8.0, 2.0, 2.0])
+    # Not even a sample: descriptions alone are a classifier.
+    nothing = np.zeros((0, 40), np.float32)
+    views = [View("pooled", nothing, described), View("words", nothing, described)]
+    recipe = Recipe(description_weight=12.0)
+    fitted = fit_on(views, y[:0], 3, recipe)
+    weights = weights_of(fitted)
+    assert [weights["pooled", "description"], weights["words", "description"]] == pytest.approx([8.0, 4.0])
+    for head, _ in heads_of_fit(fitted, recipe):
+        assert head.logits(described).argmax(axis=1).tolist() == [0, 1, 2]
+    assert fit_views([], all_given(y[:0], 3), recipe, seed=0).views == ()
+
+
+@pytest.mark.parametrize("n_classes", [8, 30])
+def test_descriptions_that_speak_against_the_only_samples_are_switched_off(n_classes):
+    y, true = np.arange(n_classes), np.eye(n_classes, 40, dtype=np.float32)
+    x = rows(y, 10, 0)
+
+    def weight(described):
+        return weights_of(fit_on([View("pooled", x, described)], y, n_classes))["pooled", "description"]
+
+    assert weight(true) > 3
+    assert weight(np.roll(true, 1, axis=0)) < 0.1  # each class is called like another
+    some = true.copy()
+    some[:2] = true[1::-1]  # two are mixed up
+    assert weight(some) > 1
+
+
+@pytest.mark.parametrize("a_class", [1, 2, 5])
+def test_wordings_that_quote_samples_do_not_vouch_for_them(a_class):
+    y = np.arange(10 * a_class) % 10
+    x = rows(y, 2, 0)
+    quoting = np.stack([x[y == c].mean(axis=0) for c in range(10)])
+    plain = rows(np.arange(10), 0, 1)  # say nothing without the samples
+    honest = weights_of(fit_on([View("pooled", x, quoting, plain)], y, 10))["pooled", "description"]
+    fooled = weights_of(fit_on([View("pooled", x, quoting)], y, 10))["pooled", "description"]
+    assert honest < 0.1 * Recipe().description_weight
+    assert honest < fooled / 2
+    knowing = np.eye(10, 40, dtype=np.float32)
+    kept = weights_of(fit_on([View("pooled", x, quoting, knowing)], y, 10))["pooled", "description"]
+    assert kept > 2 * honest
+
+
+def test_where_all_heads_do_worse_than_nothing_there_is_still_an_answer():
+    x = np.random.default_rng(0).standard_normal((120, 40)).astype(np.float32)
+    against = 0
+    for seed in SEEDS:
+        y = np.random.default_rng(seed).permutation(np.arange(120) % 4)
+        fitted = fit_on([View("pooled", x)], y, 4)
+        ((head, _),) = heads_of_fit(fitted, Recipe())
+        assert np.ptp(head.logits(x), axis=1).min() > 0
+        assert np.ptp(fitted.held_out.logits, axis=1).min() > 0  # or the first class would win them all
+        if fitted.weights[0] == LEAST_WEIGHT * Recipe().example_weight:
+            against += 1
+            assert np.ptp(head.logits(x), axis=1).max() < 0.1  # but not a sure one
+    assert against
+
+
+def test_given_samples_are_judged_and_synthetic_ones_help():
+    y = np.concatenate([np.arange(3), np.arange(6) % 3, np.arange(30) % 3])
+    given = (np.arange(39) < 2) | (np.arange(39) % 4 == 3)
+    fitted = fit_on([View("pooled", rows(y, 5, 0))], y, 3, given=given)
+    np.testing.assert_array_equal(fitted.held_out.class_index, y[given])
+    np.testing.assert_array_equal(fitted.held_out.position, np.arange(given.sum()))
+    assert fitted.held_out.estimate().accuracy > 0.9
+    assert fit_on([View("pooled", rows(y, 5, 0))], y, 3, given=np.zeros(39, bool)).held_out is None
+
+
+def test_of_very_many_classes_some_samples_judge_given_ones_first(monkeypatch):
+    monkeypatch.setattr(heads, "MOST_EVIDENCE", 3 * 20)
+    monkeypatch.setattr(heads, "LEAST_EVIDENCE", 2)
+    given = np.arange(60) % 4 == 0
+    held_out = fit_on([View("pooled", rows(Y, 3, 0))], Y, 3, given=given).held_out
+    np.testing.assert_array_equal(held_out.position, np.arange(15))
+    np.testing.assert_array_equal(held_out.class_index, Y[given])
+    some = fit_on([View("pooled", rows(Y, 3, 0))], Y, 3).held_out
+    assert len(some.position) == 20
+    np.testing.assert_array_equal(some.class_index, Y[some.position])
+    more, given = np.concatenate([Y, Y]), np.arange(120) < 60
+    later = fit_on([View("pooled", rows(more, 3, 0))], more, 3, given=given).held_out
+    np.testing.assert_array_equal(later.position, some.position)  # so that both fits can be compared
+
+
+def test_weights_of_another_fit_are_taken_as_they_are():
+    fitted = fit_views(
+        [View("pooled", rows(Y, 3, 0))], all_given(Y, 3), Recipe(), seed=0, weights=np.array([7.0])
     )
-    assert trained_on.accuracy > 0.8  # what the mask is for
-    assert left_out.low < 1 / 3 < left_out.high
+    assert weights_of(fitted) == {("pooled", "examples"): 7.0}
 
 
-def test_batches_of_some_classes_are_no_evidence_for_all():
-    y = np.concatenate([np.arange(3), np.zeros(6, np.int64)])
-    given = np.arange(9) < 3
-    assert (split_samples(y, given, 3, Recipe(), seed=0).folds == -1).all()
-    y = np.concatenate([np.arange(3), np.arange(6) % 3])
-    np.testing.assert_array_equal(split_samples(y, given, 3, Recipe(), seed=0).folds >= 0, ~given)
-
-
-def one_of_each(described, n_classes=8):
-    """Shares of a fit on one sample a class, which lies near the unit vector of its class."""
-    rng, y = np.random.default_rng(0), np.arange(n_classes)
-    x = (np.eye(n_classes, 20) + 0.1 * rng.standard_normal((n_classes, 20))).astype(np.float32)
-    view = view_of(x, described.astype(np.float32))
-    fitted = fit_on([view], y, np.ones(n_classes, bool), n_classes, FAST, seed=0)
-    return {share.kind for share in fitted.shares if share.weight}, fitted
-
-
-def test_descriptions_that_speak_against_the_only_samples_are_left_out():
-    true = np.eye(8, 20)
-    assert one_of_each(true)[0] == {"calibrator", "similarity"}
-    kinds, fitted = one_of_each(np.roll(true, 1, axis=0))  # each class is called like another
-    assert "similarity" not in kinds
-    (closed,) = fitted.discriminants  # as if there were no descriptions
-    states = [state.logits(closed.prepared.queries) for state in closed.states.values()]
-    assert all((logits.argmax(axis=1) == np.arange(8)).all() for logits in states)
+def test_folded_heads_compute_what_the_fitted_views_compute():
+    recipe = Recipe(calibrator=True, layers=4, activation="gelu", weight_ridge=2400.0)
+    x = rows(Y, 2, 0)
+    fitted = fit_on([View("pooled", x, np.eye(3, 40, dtype=np.float32))], Y, 3, recipe, seed=3)
+    (view,) = fitted.views
+    state, q = view.calibrator, view.prepared.queries
+    calibrated = q + through(state.tower[:-1], q, "gelu") @ state.tower[-1].T
+    parts = {
+        "examples": q @ view.discriminant.vectors.T + view.discriminant.bias,
+        "description": q @ view.prepared.described.T,
+        "calibrator": calibrated @ state.class_vectors.T,
+    }
+    assert view.weights.keys() == parts.keys()
+    weighted = {kind: 0.5 * view.weights[kind] * logits for kind, logits in parts.items()}
+    stacked, matching = (head.logits(x) for head, _ in heads_of_fit(fitted.scaled(0.5), recipe))
+    np.testing.assert_allclose(stacked, weighted["examples"] + weighted["description"], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(matching, weighted["calibrator"], rtol=1e-4, atol=1e-4)

@@ -1,7 +1,5 @@
 """Policies: the lazy argmax is the argmax, empty classes come first, the baselines are what they say."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -29,27 +27,27 @@ RNG = np.random.default_rng(0)
 @pytest.mark.parametrize("name", [name for name in POLICIES if name != "none"])
 @pytest.mark.parametrize("relative", [False, True])
 @pytest.mark.parametrize("alpha", [0.0, 1.0, 100.0])
-def test_conformance(name: str, relative: bool, alpha: float) -> None:
+def test_conformance(name, relative, alpha):
     policy = make_policy(name, alpha=alpha, relative=relative)
     assert policy is not None
     assert policy.name == name
     check_policy(policy)
 
 
-def test_none_never_generates_and_unknown_names_are_refused() -> None:
+def test_none_never_generates_and_unknown_names_are_refused():
     assert make_policy("none", alpha=1, relative=False) is None
     with pytest.raises(RecipeError, match=r"unknown policy 'best'.*round-robin"):
         make_policy("best", alpha=1, relative=False)
 
 
-def test_bandit_without_a_shift_is_refused() -> None:
+def test_bandit_without_a_shift_is_refused():
     arms = Arms(np.array([1, 2]), np.ones(2, dtype=np.bool_), 1)
     with pytest.raises(RecipeError, match="needs the gradient shift"):
         Greedy().choose(arms, rng=RNG)
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_lazy_argmax_is_the_full_argmax(seed: int) -> None:
+def test_lazy_argmax_is_the_full_argmax(seed):
     rng = np.random.default_rng(seed)
     k = int(rng.integers(1, 120))
     counts = rng.integers(1, 4, k) if seed % 3 else np.full(k, 5)
@@ -81,7 +79,7 @@ def test_lazy_argmax_is_the_full_argmax(seed: int) -> None:
         np.testing.assert_allclose(full.score, expected, rtol=1e-12)
 
 
-def test_lazy_evaluation_skips_what_cannot_win() -> None:
+def test_lazy_evaluation_skips_what_cannot_win():
     values = np.linspace(1, 2, 100)
     shift = KnownShift(values, np.full(100, 0.05))
     arms = Arms(np.full(100, 3), np.ones(100, dtype=np.bool_), 2)
@@ -92,7 +90,7 @@ def test_lazy_evaluation_skips_what_cannot_win() -> None:
     assert choice.exact.sum() <= len(shift.refined)
 
 
-def test_relative_scale_divides_the_shift() -> None:
+def test_relative_scale_divides_the_shift():
     arms = Arms(np.array([1, 2]), np.ones(2, dtype=np.bool_), 1)
     shift = KnownShift(np.array([2.0, 1.0]), np.zeros(2), scale=10.0)
     assert GradientShiftUCB(1.0).choose(arms, rng=RNG, shift=shift).arm == 1
@@ -101,7 +99,7 @@ def test_relative_scale_divides_the_shift() -> None:
     assert GradientShiftUCB(1.0, relative=True).choose(arms, rng=RNG, shift=shift).arm == 1
 
 
-def test_random_is_uniform_over_open_classes() -> None:
+def test_random_is_uniform_over_open_classes():
     arms = Arms(np.array([9, 1, 1, 5]), np.array([True, True, False, True]), 1)
     rng = np.random.default_rng(0)
     drawn = np.bincount([Random().choose(arms, rng=rng).arm for _ in range(6000)], minlength=4)
@@ -109,7 +107,7 @@ def test_random_is_uniform_over_open_classes() -> None:
     assert (np.abs(drawn[[0, 1, 3]] - 2000) < 150).all()  # 4 standard deviations
 
 
-def test_round_robin_takes_the_fewest_samples_and_ends_balanced() -> None:
+def test_round_robin_takes_the_fewest_samples_and_ends_balanced():
     counts, open_ = np.array([5, 0, 2, 2, 9]), np.array([True, True, True, True, False])
     chosen = []
     for _ in range(11):
@@ -122,10 +120,10 @@ def test_round_robin_takes_the_fewest_samples_and_ends_balanced() -> None:
     assert counts.tolist() == [5, 5, 5, 5, 9]
 
 
-def test_round_robin_serves_equal_counts_in_an_order_of_the_seed() -> None:
+def test_round_robin_serves_equal_counts_in_an_order_of_the_seed():
     arms = Arms(np.full(30, 4), np.ones(30, dtype=np.bool_), 1)
 
-    def served(seed: int, rounds: int) -> list[int]:
+    def served(seed, rounds):
         counts, policy = arms.counts.copy(), make_policy("round-robin", alpha=1, relative=False, seed=seed)
         assert policy is not None
         for _ in range(rounds):
@@ -193,13 +191,13 @@ class EmptyLast(RoundRobin):
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
-def test_conformance_suite_finds_faults(policy: Policy, message: str) -> None:
+def test_conformance_suite_finds_faults(policy, message):
     with pytest.raises(AssertionError, match=message):
         check_policy(policy)
     check_policy(Broken("none"))
 
 
-def test_a_diverged_training_is_told() -> None:
+def test_a_diverged_training_is_told():
     arms = Arms(np.array([2, 2]), np.ones(2, dtype=np.bool_), 5)
     shift = KnownShift(np.array([np.nan, 1.0]), np.zeros(2))
     with pytest.raises(RecipeError, match="diverged"):
@@ -210,7 +208,7 @@ def test_a_diverged_training_is_told() -> None:
     ("name", "empty"),
     [("random", False), ("random", True), ("round-robin", False), ("round-robin", True), ("greedy", False)],
 )
-def test_a_forecast_is_what_happens_while_the_shift_stays(name: str, empty: bool) -> None:
+def test_a_forecast_is_what_happens_while_the_shift_stays(name, empty):
     policy = make_policy(name, alpha=3, relative=False)
     assert policy is not None
     counts = np.array([3, 2, 0 if empty else 5, 4, 3, 6])
@@ -228,7 +226,7 @@ def test_a_forecast_is_what_happens_while_the_shift_stays(name: str, empty: bool
     assert guesses == happened
 
 
-def test_a_forecast_of_a_bandit_takes_the_fewest_samples_and_the_best_score_first() -> None:
+def test_a_forecast_of_a_bandit_takes_the_fewest_samples_and_the_best_score_first():
     policy = GradientShiftUCB(alpha=100)
     arms = Arms(np.array([5, 5, 5, 5, 3]), np.array([True, True, True, True, False]), batch=5)
     shift = KnownShift(np.array([0.3, 0.1, 0.2, 0.4, 0.0]), slack=np.zeros(5))
@@ -257,7 +255,7 @@ def test_a_class_that_is_twice_as_difficult_counts_as_one_with_half_the_samples(
     )
 
 
-def choices(policy: Policy, need: np.ndarray | float, rounds: int) -> np.ndarray:
+def choices(policy, need, rounds):
     """Counts of ten classes after so many rounds; the first has by far the smallest δ²."""
     counts = np.ones(10, np.int64)
     shift = KnownShift(np.r_[0.0, np.full(9, 1e6)], slack=np.zeros(10))
@@ -267,7 +265,7 @@ def choices(policy: Policy, need: np.ndarray | float, rounds: int) -> np.ndarray
     return counts
 
 
-def test_a_limit_keeps_a_class_from_running_away() -> None:
+def test_a_limit_keeps_a_class_from_running_away():
     assert choices(GradientShiftUCB(100), 1.0, 20)[0] == 101
     assert choices(GradientShiftUCB(100, max_batches_ahead=1), 1.0, 20).tolist() == [11] * 10
     assert (

@@ -6,14 +6,14 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from adamab.method import cross_validation as folds
-from adamab.method import gradient_shift
+from adamab.method import gradient_shift, heads, linear_shift
 from adamab.method import training as sampled_classes
 from adamab.method.training import class_groups
-from adamab.run._loop_model import JointModel
+from adamab.run import _loop_model
+from adamab.run._arrays import _views_of
+from adamab.run._loop_model import JointModel, StackedModel
 from adamab.run.samples import DescribedClasses, TrainingSet
 from adamab.task.recipe import Recipe
-from tests.method.fitting import fit_samples
 
 Y = np.array([0, 3, 3, 1, 6, 2, 5, 5, 5, 0, 1])
 RECIPE = Recipe(words=False)
@@ -49,9 +49,11 @@ def test_the_sum_over_classes_is_right_on_average(monkeypatch):
 def many(monkeypatch):
     """800 classes of three samples, and bounds that are passed with them."""
     monkeypatch.setattr(sampled_classes, "MOST_LOGITS", 100_000)
-    monkeypatch.setattr(folds, "MOST_EVIDENCE", 40_000)
-    monkeypatch.setattr(folds, "LEAST_EVIDENCE", 2)
+    monkeypatch.setattr(heads, "MOST_EVIDENCE", 40_000)
+    monkeypatch.setattr(heads, "LEAST_EVIDENCE", 2)
     monkeypatch.setattr(gradient_shift, "MOST_RESIDUALS", 100_000)
+    monkeypatch.setattr(linear_shift, "MOST_RESIDUALS", 100_000)
+    monkeypatch.setattr(_loop_model, "BLOCK", 100_000)
     rng = np.random.default_rng(0)
     means = rng.normal(size=(800, 16)).astype(np.float32)
     y = np.repeat(np.arange(800), 3)
@@ -73,38 +75,28 @@ def peak_of(action):
 
 
 def test_a_fit_holds_no_matrix_of_samples_by_classes(many):
-    fit_samples(many, RECIPE)  # the first also imports what fits need, which takes memory of its own
-    peak, fitted = peak_of(lambda: fit_samples(many, RECIPE))
-    assert peak < 4 * len(many) * 800  # one such matrix, and a fit of five folds has their networks too
-    assert fitted.held_out is not None
+    _views_of(many, RECIPE, 0)  # the first also imports what fits need, which takes memory of its own
+    peak, (fitted, _) = peak_of(lambda: _views_of(many, RECIPE, 0))
+    assert peak < 4 * len(many) * 800 / 2  # half of one such matrix
     assert len(fitted.held_out.class_index) == 40_000 // 800
     assert fitted.held_out.estimate().accuracy > 0.8
 
 
-def test_the_judged_of_many_classes_are_not_given_away(monkeypatch):
-    """Every class lacks a sample in every fold, not only those of the judged samples."""
-    monkeypatch.setattr(folds, "MOST_EVIDENCE", 300 * 120)
-    y, given = np.repeat(np.arange(300), 3), np.ones(900, dtype=np.bool_)
-    samples = folds.split_samples(y, given, 300, Recipe(), seed=0)
-    fold_of, judged = samples.folds, samples.scored
-    assert judged.sum() == 120
-    assert (fold_of[judged] >= 0).all()
-    for fold in range(fold_of.max() + 1):
-        assert judged[fold_of == fold].any()
-        assert (np.bincount(y[fold_of == fold], minlength=300) == 1).all()
-
-
-def test_rounds_hold_no_matrix_of_samples_by_classes_and_scores_stay_exact(many, monkeypatch):
-    fitted = fit_samples(many, RECIPE)
-    model = JointModel(many, RECIPE, fitted, seed=0, rounds=3)
+@pytest.mark.parametrize("kind", [JointModel, StackedModel])
+def test_rounds_hold_no_matrix_of_samples_by_classes_and_scores_stay_exact(kind, many, monkeypatch):
+    if kind is JointModel:
+        model = JointModel(many, RECIPE, seed=0, rounds=3)
+    else:
+        model = StackedModel(many, RECIPE, *_views_of(many, RECIPE, 0))
     whole = 4 * len(many) * 800
     training, losses = peak_of(lambda: [model.epoch(round_).loss for round_ in range(1, 4)])
     scoring, shift = peak_of(lambda: model.shift(5))
-    assert losses[-1] < losses[0]
+    assert losses[-1] < losses[0] or kind is StackedModel  # which has nothing to train
     assert training < whole / 4
     assert scoring < whole / 4
-    monkeypatch.setattr(gradient_shift, "MOST_RESIDUALS", 10**9)
+    for module in (gradient_shift, linear_shift):
+        monkeypatch.setattr(module, "MOST_RESIDUALS", 10**9)
     held = model.shift(5)
     np.testing.assert_allclose(shift.lower, held.lower, rtol=1e-4)
-    some = np.array([0, 400, 799])
-    np.testing.assert_allclose(shift.exact(some), held.exact(some), rtol=1e-4)
+    some, nothing = np.array([0, 400, 799]), np.full(3, np.inf)
+    np.testing.assert_allclose(shift.refine(some, nothing)[0], held.refine(some, nothing)[0], rtol=1e-4)

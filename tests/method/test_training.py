@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from adamab.method import training
-from adamab.method.calibrator import Calibrator, FixedLogits
+from adamab.method.calibrator import Calibrator
 from adamab.method.gradient_shift import GradientShift, ViewTerms
 from adamab.method.numerics import cross_entropy
 from adamab.method.training import Optimiser, RoundTrainer
@@ -18,7 +18,7 @@ from adamab.run.fit import sample_source
 from adamab.run.samples import DescribedClasses, TrainingSet
 from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec
-from benchmarks._torch_reference import TorchCalibrator, TorchFixed, TorchJointModel, TorchTerms, TorchTrainer
+from benchmarks._torch_reference import TorchCalibrator, TorchJointModel, TorchTerms, TorchTrainer
 from benchmarks.paper_run import Around
 from tests.method.reference import tensor
 
@@ -52,7 +52,7 @@ def test_steps_are_those_of_torch(kind, monkeypatch):
             own.restore(before.state())
 
 
-def problem(recipe, *, dtype=np.float64, n=50, fixed=True):
+def problem(recipe, *, dtype=np.float64, n=50):
     rng = np.random.default_rng(1)
     y = rng.integers(5, size=n)
     views = [
@@ -64,8 +64,7 @@ def problem(recipe, *, dtype=np.float64, n=50, fixed=True):
         )
         for width, weight in ((12, 1.0), (8, 0.4))
     ]
-    logits = FixedLogits(((rng.standard_normal((n, 3)).astype(dtype), np.ones((5, 3), dtype)),))
-    return views, y, rng.random(n) + 0.1, logits if fixed else None
+    return views, y, rng.random(n) + 0.1
 
 
 RECIPES = {
@@ -77,18 +76,17 @@ RECIPES = {
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
 def test_epochs_are_those_of_torch(recipe):
-    views, y, weight, fixed = problem(recipe)
+    views, y, weight = problem(recipe)
     models = [TorchCalibrator(view.calibrator) for view in views]
     terms = [
         TorchTerms(m, tensor(v.queries), tensor(v.classes), v.weight)
         for m, v in zip(models, views, strict=True)
     ]
-    of_torch = TorchFixed(tuple((tensor(q), tensor(t)) for q, t in fixed.matches))
     own = RoundTrainer([view.calibrator for view in views], recipe, rounds=8)
     reference = TorchTrainer(models, recipe, rounds=8)
     for round_ in range(6):
-        expected = reference.epoch(terms, tensor(y), tensor(weight), of_torch, np.random.default_rng(round_))
-        report = own.epoch(views, y, weight, fixed, np.random.default_rng(round_))
+        expected = reference.epoch(terms, tensor(y), tensor(weight), np.random.default_rng(round_))
+        report = own.epoch(views, y, weight, np.random.default_rng(round_))
         assert report.loss == pytest.approx(expected.loss, rel=1e-10)
         assert report.learning_rate == pytest.approx(expected.learning_rate, rel=1e-12)
         for view, model in zip(views, models, strict=True):
@@ -98,8 +96,8 @@ def test_epochs_are_those_of_torch(recipe):
 def test_a_restored_trainer_goes_on_as_if_nothing_had_happened():
     recipe = Recipe(batch_size=16)
 
-    def epochs(trainer, views, y, weight, fixed, rounds):
-        return [trainer.epoch(views, y, weight, fixed, np.random.default_rng(r)).loss for r in rounds]
+    def epochs(trainer, views, y, weight, rounds):
+        return [trainer.epoch(views, y, weight, np.random.default_rng(r)).loss for r in rounds]
 
     views, *rest = problem(recipe)
     whole = RoundTrainer([view.calibrator for view in views], recipe, rounds=6)
@@ -193,7 +191,7 @@ def test_no_denormal_number_enters_a_product_of_a_saturated_model(saturated):
     view, y = saturated
     trainer = RoundTrainer([view.calibrator], Recipe.preset("paper"), rounds=3)
     for round_ in range(3):
-        trainer.epoch([view], y, np.ones(200), None, np.random.default_rng(round_))
+        trainer.epoch([view], y, np.ones(200), np.random.default_rng(round_))
     shift = GradientShift([view], y, n_classes=20, batch=5)
     shift.exact(np.arange(20))
     assert Watched.products > 100

@@ -1,12 +1,9 @@
 """Small classifiers, and the formula they stand for written down once more."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from adamab.model import Classifier, Confidence, Head
+from adamab.model import Classifier, Confidence
 from adamab.task.words import Vocabulary
 from tests.model.make_fixtures import head as random_head
 
@@ -14,13 +11,13 @@ TEXTS = ["refund my order", "where is my parcel", "the parcel is late", "refund 
 
 
 @pytest.fixture
-def make_head() -> Callable[..., Head]:
+def make_head():
     rng = np.random.default_rng(0)
     return lambda **options: random_head(rng, **options)
 
 
 @pytest.fixture(scope="session")
-def model() -> Classifier:
+def model():
     """Two views of the embedder's and the words."""
     rng = np.random.default_rng(1)
     vocabulary = Vocabulary.learn(TEXTS)
@@ -44,12 +41,12 @@ def model() -> Classifier:
 
 
 @pytest.fixture(scope="session")
-def texts() -> list[str]:
+def texts():
     return TEXTS
 
 
 @pytest.fixture(scope="session")
-def views() -> dict[str, NDArray[np.float32]]:
+def views():
     rng = np.random.default_rng(2)
     return {
         name: rng.standard_normal((5, d)).astype(np.float32) for name, d in {"pooled": 7, "layers": 5}.items()

@@ -5,13 +5,10 @@ change a folder that is there. Each case is a saved model beside `expected.json`
 that day said of them. The models are random and small, but every kind of part is in one of them.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +21,7 @@ TEXTS = ["refund my order", "where is my parcel?", "der Käse ist weg", "退款�
 LEARNT = ["refund my order please", "my parcel is late", "Käse", "退款"]
 
 
-def main(folder: Path) -> None:
+def main(folder):
     """Write every case into `folder`, which must be new."""
     folder.mkdir(parents=True)
     for name, (classifier, asked) in cases().items():
@@ -33,14 +30,14 @@ def main(folder: Path) -> None:
         (folder / name / "expected.json").write_text(text + "\n", encoding="utf-8")
 
 
-def expected(classifier: Classifier, asked: bool) -> dict[str, Any]:
+def expected(classifier, asked):
     """Inputs, and the answers to them; `asked` adds those that need held-out samples."""
     rng = np.random.default_rng(8)
     widths = {head.view: head.width for head in classifier.heads if head.view != "words"}
     views = {
         view: rng.standard_normal((len(TEXTS), width)).astype(np.float32) for view, width in widths.items()
     }
-    answers: dict[str, Any] = {
+    answers = {
         "texts": TEXTS,
         "views": {view: rows.tolist() for view, rows in views.items()},
         "classes": list(classifier.classes),
@@ -56,7 +53,7 @@ def expected(classifier: Classifier, asked: bool) -> dict[str, Any]:
     return answers
 
 
-def cases() -> dict[str, tuple[Classifier, bool]]:
+def cases():
     """A plain one, one with hidden layers, one with words, one that knows how sure it may be."""
     rng = np.random.default_rng(7)
     plain = Classifier(classes=("no", "yes"), heads=(head(rng, classes=2),))
@@ -68,7 +65,7 @@ def cases() -> dict[str, tuple[Classifier, bool]]:
         ),
         metadata={"modality": "image", "labels": [1, 2, 3]},
     )
-    all_cases: dict[str, tuple[Classifier, bool]] = {"plain": (plain, False), "hidden": (hidden, False)}
+    all_cases = {"plain": (plain, False), "hidden": (hidden, False)}
     all_cases["words"] = (with_words(rng), False)
     confidence = Confidence(
         seen=(5.0, 3.5, 1.0), temperature=1.25, n=3, strangeness=(-4.5, -2.2, -1.2), surprise=(0.25, 2.0, 3.0)
@@ -77,7 +74,7 @@ def cases() -> dict[str, tuple[Classifier, bool]]:
     return all_cases
 
 
-def with_words(rng: np.random.Generator, **more: Any) -> Classifier:
+def with_words(rng, **more):
     """Two views of an embedder and the words."""
     vocabulary = Vocabulary.learn(LEARNT)
     words = len(vocabulary.terms)
@@ -97,12 +94,10 @@ def with_words(rng: np.random.Generator, **more: Any) -> Classifier:
     )
 
 
-def head(
-    rng: np.random.Generator, *, view: str = "pooled", classes: int = 3, width: int = 7, **more: Any
-) -> Head:
+def head(rng, *, view="pooled", classes=3, width=7, **more):
     """A random one; `more`: layers, rank, bias, centre, normalise, activation."""
 
-    def array(*shape: int) -> Any:
+    def array(*shape):
         return rng.standard_normal(shape).astype(np.float32)
 
     sizes = [more.get("rank") or width, *more.get("layers", ())]

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ X = (3 * RNG.standard_normal((50, 4))).astype(np.float32)
 
 
 @pytest.fixture
-def model() -> Classifier:
+def model():
     """Its logits are its input."""
     return Classifier(
         classes=("a", "b", "c", "d"),
@@ -26,11 +25,11 @@ def model() -> Classifier:
     )
 
 
-def without(model: Classifier, confidence: Confidence | None = None) -> Classifier:
+def without(model, confidence=None):
     return replace(model, confidence=confidence)
 
 
-def expected_under(priors: list[float]) -> Any:
+def expected_under(priors):
     weights = np.exp(X) * np.array(priors) / (np.array([4, 2, 1, 1]) / 8)
     return weights / weights.sum(axis=1, keepdims=True)
 
@@ -45,7 +44,7 @@ def expected_under(priors: list[float]) -> Any:
         ({"a": 0.3333333, "b": 0.3333333, "c": 0.3333333, "d": 0}, [1 / 3, 1 / 3, 1 / 3, 0]),
     ],
 )
-def test_priors_by_bayes_rule(model: Classifier, priors: dict[str, float], all_of_them: list[float]) -> None:
+def test_priors_by_bayes_rule(model, priors, all_of_them):
     answered = model.predict_proba({"pooled": X}, priors=priors)
     np.testing.assert_allclose(answered, expected_under(all_of_them), rtol=1e-4, atol=1e-6)
     best = [model.classes[i] for i in expected_under(all_of_them).argmax(axis=1)]
@@ -65,14 +64,14 @@ def test_priors_by_bayes_rule(model: Classifier, priors: dict[str, float], all_o
         ({"a": 0.1, "b": 0.1, "c": 0.1, "d": 0.1}, "sum to 0.4"),
     ],
 )
-def test_priors_that_cannot_be(model: Classifier, priors: Any, message: str) -> None:
+def test_priors_that_cannot_be(model, priors, message):
     for call in (model.predict_proba, model.predict):
         with pytest.raises(TaskError, match=message) as caught:
             call({"pooled": X}, priors=priors)
         assert "\n" not in str(caught.value)
 
 
-def test_unknown_are_those_that_are_stranger_than_the_held_out(model: Classifier) -> None:
+def test_unknown_are_those_that_are_stranger_than_the_held_out(model):
     plain, answered = model.predict({"pooled": X}), model.predict({"pooled": X}, unknown=0.8)
     threshold = np.sort(strangeness(HELD_OUT.astype(np.float64)))[79]
     odd = strangeness(X) > threshold
@@ -83,7 +82,7 @@ def test_unknown_are_those_that_are_stranger_than_the_held_out(model: Classifier
         assert UNKNOWN not in model.predict({"pooled": np.zeros((1, 4))}, unknown=0.995)
 
 
-def test_sets_hold_all_classes_that_are_no_more_surprising(model: Classifier) -> None:
+def test_sets_hold_all_classes_that_are_no_more_surprising(model):
     threshold = np.sort(surprise(HELD_OUT.astype(np.float64))[np.arange(99), TRUTH])[49]
     for row, names in zip(X, model.predict_sets({"pooled": X}, coverage=0.5), strict=True):
         order = np.argsort(-row, kind="stable")
@@ -91,7 +90,7 @@ def test_sets_hold_all_classes_that_are_no_more_surprising(model: Classifier) ->
         assert names == tuple(model.classes[i] for i in order[:size])
 
 
-def test_sets_cover_what_they_promise() -> None:
+def test_sets_cover_what_they_promise():
     """Logits whose softmax are the true probabilities, so that held-out and new ones are exchangeable."""
     rng, covered = np.random.default_rng(0), []
     for _ in range(300):
@@ -108,7 +107,7 @@ def test_sets_cover_what_they_promise() -> None:
     assert 0.885 < np.mean(covered) < 0.94
 
 
-def test_everything_in_one_pass_and_in_pieces(model: Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_in_one_pass_and_in_pieces(model, monkeypatch):
     options = PredictOptions(k=2, unknown=0.8, coverage=0.9)
     whole = model.answers({"pooled": X}, None, options)
     monkeypatch.setattr(classifier, "_CHUNK", 7)
@@ -124,14 +123,14 @@ def test_everything_in_one_pass_and_in_pieces(model: Classifier, monkeypatch: py
 
 
 @pytest.mark.parametrize("share", [0, 1, -1, 2, math.nan])
-def test_shares_out_of_range(model: Classifier, share: float) -> None:
+def test_shares_out_of_range(model, share):
     with pytest.raises(TaskError, match=r"unknown is .*; give a share between 0 and 1"):
         model.predict({"pooled": X}, unknown=share)
     with pytest.raises(TaskError, match=r"coverage is .*; give a share between 0 and 1"):
         model.predict_sets({"pooled": X}, coverage=share)
 
 
-def test_what_a_model_without_held_out_samples_cannot_tell(model: Classifier) -> None:
+def test_what_a_model_without_held_out_samples_cannot_tell(model):
     one_each = without(model, Confidence(seen=(1.0,) * 4))
     for blind in (one_each, without(model)):
         with pytest.raises(TaskError, match="fit with two or more examples per class"):
@@ -143,12 +142,12 @@ def test_what_a_model_without_held_out_samples_cannot_tell(model: Classifier) ->
         without(model).predict_proba({"pooled": X}, priors={"a": 0.5})
 
 
-def test_sets_and_priors_do_not_go_together() -> None:
+def test_sets_and_priors_do_not_go_together():
     with pytest.raises(TaskError, match="leave the priors out"):
         PredictOptions(coverage=0.9, priors={"a": 0.5})
 
 
-def test_a_class_called_unknown_is_refused(model: Classifier) -> None:
+def test_a_class_called_unknown_is_refused(model):
     odd = replace(model, classes=("a", "b", "c", UNKNOWN))
     assert UNKNOWN in odd.predict({"pooled": X})
     with pytest.raises(TaskError, match="a class 'unknown' of its own"):
@@ -157,7 +156,7 @@ def test_a_class_called_unknown_is_refused(model: Classifier) -> None:
 
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("k", [2, 5, 200])
-def test_the_best_of_many_classes_are_those_of_a_whole_sort(k: int, ties: bool) -> None:
+def test_the_best_of_many_classes_are_those_of_a_whole_sort(k, ties):
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(1000, 8)).astype(np.float32)
     head = Head(view="pooled", linear=np.round(rows) if ties else rows)
@@ -169,7 +168,7 @@ def test_the_best_of_many_classes_are_those_of_a_whole_sort(k: int, ties: bool) 
     np.testing.assert_array_equal(probabilities, np.take_along_axis(shares, indices, axis=1))
 
 
-def test_blocks_of_many_classes_stay_small(model: Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_many_classes_stay_small(model, monkeypatch):
     whole = model.answers({"pooled": X}, None, PredictOptions(3))
     monkeypatch.setattr(classifier, "_MOST_LOGITS", 80)
     sizes = [len(block) for _, block in model._blocks(*model._batch({"pooled": X}, None))]

@@ -3,27 +3,22 @@
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from adamab.errors import EmbedderError, FingerprintError, TaskError
 from adamab.model import Classifier, Head
 
-Views = Mapping[str, NDArray[np.float32]]
 
-
-def linear_model(k: int, **options: Any) -> Classifier:
+def linear_model(k, **options):
     """The logits are the vectors."""
     head = Head(view="pooled", linear=np.eye(k, dtype=np.float32))
     return Classifier(classes=tuple(f"c{i}" for i in range(k)), heads=(head,), **options)
 
 
-def test_logits_are_the_sum_of_the_heads(model: Classifier, views: Views, texts: list[str]) -> None:
+def test_logits_are_the_sum_of_the_heads(model, views, texts):
     assert model.vocabulary is not None
     rows = {**views, "words": model.vocabulary.transform(texts)}
     expected = sum(head.logits(rows[head.view]) for head in model.heads)
@@ -33,9 +28,7 @@ def test_logits_are_the_sum_of_the_heads(model: Classifier, views: Views, texts:
     assert model.views == ("pooled", "layers")
 
 
-def test_probabilities_sum_to_one_and_follow_the_logits(
-    model: Classifier, views: Views, texts: list[str]
-) -> None:
+def test_probabilities_sum_to_one_and_follow_the_logits(model, views, texts):
     probabilities = model.predict_proba(views, texts)
     assert probabilities.dtype == np.float32
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-6)
@@ -44,13 +37,13 @@ def test_probabilities_sum_to_one_and_follow_the_logits(
 
 
 @pytest.mark.parametrize("row", [[3e38, -3e38, 0], [1000, 999, -1000], [-1e30, -1e30, -1e30]])
-def test_extreme_logits_give_probabilities(row: list[float]) -> None:
+def test_extreme_logits_give_probabilities(row):
     probabilities = linear_model(3).predict_proba({"pooled": [row]})
     assert np.isfinite(probabilities).all()
     assert probabilities.sum() == pytest.approx(1)
 
 
-def test_top_k_is_sorted_and_equals_keep_their_order() -> None:
+def test_top_k_is_sorted_and_equals_keep_their_order():
     model = linear_model(4)
     indices, probabilities = model.top_k({"pooled": [[1, 2, 2, 1], [0, 0, 0, 0]]}, 3)
     assert indices.tolist() == [[1, 2, 0], [0, 1, 2]]
@@ -62,7 +55,7 @@ def test_top_k_is_sorted_and_equals_keep_their_order() -> None:
 
 
 @pytest.mark.parametrize("empty", [np.zeros((0, 3)), np.zeros((0, 0)), []])
-def test_no_samples_are_fine(empty: Any) -> None:
+def test_no_samples_are_fine(empty):
     model = linear_model(3)
     assert model.predict_proba({"pooled": empty}).shape == (0, 3)
     assert model.predict({"pooled": empty}) == []
@@ -70,7 +63,7 @@ def test_no_samples_are_fine(empty: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int32])
-def test_any_numbers_will_do(dtype: type) -> None:
+def test_any_numbers_will_do(dtype):
     vectors = np.array([[0, 1, 0], [5, 2, 1]]).astype(dtype)
     assert linear_model(3).predict({"pooled": vectors, "unused": None}) == ["c1", "c0"]
 
@@ -87,7 +80,7 @@ def test_any_numbers_will_do(dtype: type) -> None:
         ({"pooled": [[1e300, 0, 0]]}, "vector 0 of view 'pooled' is not finite"),
     ],
 )
-def test_wrong_vectors_are_refused_in_one_line(given: dict[str, Any], message: str) -> None:
+def test_wrong_vectors_are_refused_in_one_line(given, message):
     with pytest.raises(EmbedderError, match=message) as caught:
         linear_model(3).predict_proba(given)
     assert "\n" not in str(caught.value)
@@ -99,9 +92,7 @@ def test_wrong_vectors_are_refused_in_one_line(given: dict[str, Any], message: s
     "options",
     [{}, {"normalise": True, "centre": True}, {"rank": 2, "normalise": True}, {"layers": (4,)}],
 )
-def test_no_bad_value_hides_behind_zero_weights(
-    make_head: Callable[..., Head], rows: int, bad: float, options: dict[str, Any]
-) -> None:
+def test_no_bad_value_hides_behind_zero_weights(make_head, rows, bad, options):
     head = make_head(**options)
     head.linear[:] = 0
     model = Classifier(classes=("a", "b", "c"), heads=(head,))
@@ -112,13 +103,13 @@ def test_no_bad_value_hides_behind_zero_weights(
             model.predict({"pooled": vectors})
 
 
-def test_an_overflow_is_refused(make_head: Callable[..., Head]) -> None:
+def test_an_overflow_is_refused(make_head):
     model = Classifier(classes=("a", "b", "c"), heads=(make_head(normalise=True),))
     with pytest.raises(EmbedderError, match="logits of row 1 overflow"):
         model.logits({"pooled": np.array([[1.0] * 7, [1e30] * 7])})
 
 
-def test_rows_must_agree(model: Classifier, views: Views, texts: list[str]) -> None:
+def test_rows_must_agree(model, views, texts):
     with pytest.raises(
         EmbedderError, match=r"rows differ \(view 'pooled': 4, view 'layers': 5, view 'words': 5\)"
     ):
@@ -128,23 +119,23 @@ def test_rows_must_agree(model: Classifier, views: Views, texts: list[str]) -> N
 
 
 @pytest.mark.parametrize("given", [None, "abcde"])
-def test_words_need_the_texts(model: Classifier, views: Views, given: Any) -> None:
+def test_words_need_the_texts(model, views, given):
     with pytest.raises(TaskError, match="pass a list of the texts"):
         model.predict(views, given)
 
 
-def test_texts_must_be_texts(model: Classifier, views: Views) -> None:
+def test_texts_must_be_texts(model, views):
     with pytest.raises(TaskError, match="text 1 is of type int"):
         model.predict(views, ["a", 2, "c", "d", "e"])  # type: ignore[list-item]
 
 
-def test_words_alone_need_no_vectors(model: Classifier, texts: list[str]) -> None:
+def test_words_alone_need_no_vectors(model, texts):
     lexical = replace(model, heads=model.heads[2:])
     assert lexical.views == ()
     assert len(lexical.predict({}, texts)) == len(texts)
 
 
-def test_another_embedder_is_refused() -> None:
+def test_another_embedder_is_refused():
     model = linear_model(2, fingerprint="st:abc", embedder_spec="st:mini")
     model.check_fingerprint("st:abc")
     with pytest.raises(
@@ -172,15 +163,13 @@ def test_another_embedder_is_refused() -> None:
         ({"metadata": []}, "metadata are of type list"),
     ],
 )
-def test_what_cannot_be_a_classifier_is_refused(
-    model: Classifier, change: dict[str, Any], message: str
-) -> None:
+def test_what_cannot_be_a_classifier_is_refused(model, change, message):
     with pytest.raises(ValueError, match=message):
         replace(model, **change)
 
 
-def test_deep_metadata_are_refused(model: Classifier) -> None:
-    deep: Any = None
+def test_deep_metadata_are_refused(model):
+    deep = None
     for _ in range(100_000):
         deep = [deep]
     with pytest.raises(ValueError, match="metadata cannot be written as JSON"):
@@ -189,12 +178,12 @@ def test_deep_metadata_are_refused(model: Classifier) -> None:
         deep = deep[0]
 
 
-def test_it_can_be_pickled(model: Classifier, views: Views, texts: list[str]) -> None:
+def test_it_can_be_pickled(model, views, texts):
     copy = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(copy.logits(views, texts), model.logits(views, texts))
 
 
-def test_the_import_is_light() -> None:
+def test_the_import_is_light():
     heavy = "torch", "sklearn", "pydantic", "scipy", "yaml", "httpx"
     code = f"import sys, adamab.model; print([m for m in {heavy} if m in sys.modules])"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

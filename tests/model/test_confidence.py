@@ -2,7 +2,6 @@
 
 import math
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,14 +13,14 @@ from adamab.model.confidence import confidence_of, softmax, strangeness, surpris
 RNG = np.random.default_rng(0)
 
 
-def confidence(scores: list[float], **options: Any) -> Confidence:
+def confidence(scores, **options):
     ranked = tuple(sorted(scores))
     return Confidence(seen=(1.0, 1.0), n=len(scores), strangeness=ranked, surprise=ranked, **options)
 
 
 @pytest.mark.parametrize("n", [1, 9, 10, 19, 20, 99, 100])
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.9, 0.95, 0.99])
-def test_the_threshold_is_the_finite_sample_quantile(n: int, share: float) -> None:
+def test_the_threshold_is_the_finite_sample_quantile(n, share):
     rank = math.ceil((n + 1) * Fraction(str(share)))
     expected = math.inf if rank > n else float(max(rank, 1))
     held_out = confidence([float(i) for i in range(1, n + 1)])
@@ -29,7 +28,7 @@ def test_the_threshold_is_the_finite_sample_quantile(n: int, share: float) -> No
     assert held_out.threshold("strangeness", share) == expected
 
 
-def test_thinned_scores_never_promise_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thinned_scores_never_promise_too_much(monkeypatch):
     monkeypatch.setattr(module, "MOST", 7)
     for n in (7, 8, 20, 101):
         logits = RNG.standard_normal((n, 3))
@@ -43,7 +42,7 @@ def test_thinned_scores_never_promise_too_much(monkeypatch: pytest.MonkeyPatch) 
         assert thin.threshold("surprise", n / (n + 1)) == scores[-1]
 
 
-def test_scores_by_hand_and_without_a_common_number() -> None:
+def test_scores_by_hand_and_without_a_common_number():
     logits = RNG.standard_normal((6, 4))
     p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(surprise(logits), -np.log(p))
@@ -54,7 +53,7 @@ def test_scores_by_hand_and_without_a_common_number() -> None:
     assert np.isfinite(surprise(np.array([[1e30, -1e30]]))).all()
 
 
-def test_held_out_logits_are_taken_as_prediction_makes_them() -> None:
+def test_held_out_logits_are_taken_as_prediction_makes_them():
     logits, truth = RNG.standard_normal((5, 3)).astype(np.float32), np.array([0, 1, 2, 0, 1])
     made = confidence_of(logits, truth, np.array([2.0, 0.0, 1.5]), 4.0, prior_exponent=1.0)
     assert (made.temperature, made.seen, made.n) == (0.25, (2.0, 1.0, 1.5), 5)
@@ -87,8 +86,8 @@ def test_held_out_logits_are_taken_as_prediction_makes_them() -> None:
         ({"prior_exponent": 1}, "'prior_exponent' is not a number from 0 to 1"),
     ],
 )
-def test_what_it_may_not_hold(change: dict[str, Any], message: str) -> None:
-    right: dict[str, Any] = {"seen": (1.0, 1.0), "n": 2, "strangeness": (0.0, 1.0), "surprise": (0.0, 1.0)}
+def test_what_it_may_not_hold(change, message):
+    right = {"seen": (1.0, 1.0), "n": 2, "strangeness": (0.0, 1.0), "surprise": (0.0, 1.0)}
     Confidence(**right)
     with pytest.raises(ValueError, match=message):
         Confidence(**{**right, **change})
@@ -97,5 +96,5 @@ def test_what_it_may_not_hold(change: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("prior_exponent", "shares"), [(0.0, [0.5, 0.5]), (0.5, [2 / 3, 1 / 3]), (1.0, [0.8, 0.2])]
 )
-def test_shares_that_the_logits_assume(prior_exponent: float, shares: list[float]) -> None:
+def test_shares_that_the_logits_assume(prior_exponent, shares):
     np.testing.assert_allclose(Confidence(seen=(8.0, 2.0), prior_exponent=prior_exponent).assumed(), shares)

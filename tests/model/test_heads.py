@@ -1,14 +1,11 @@
 """A head's logits against its formula, dense and sparse."""
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from adamab.model import Head, heads
@@ -22,7 +19,7 @@ ACTIVATIONS = {
 }
 
 
-def formula(head: Head, x: NDArray[np.float32]) -> NDArray[np.float64]:
+def formula(head, x):
     z = x.astype(np.float64)
     if head.centre is not None:
         z = z - head.centre
@@ -56,7 +53,7 @@ CASES = st.fixed_dictionaries(
 
 @settings(deadline=None)  # a machine under load takes its time
 @given(CASES)
-def test_logits_are_the_formula_dense_and_sparse(case: dict[str, Any]) -> None:
+def test_logits_are_the_formula_dense_and_sparse(case):
     rng = np.random.default_rng(case.pop("seed"))
     rows, width = case.pop("rows"), case["width"]
     head = random_head(rng, view="words", **case)
@@ -71,9 +68,7 @@ def test_logits_are_the_formula_dense_and_sparse(case: dict[str, Any]) -> None:
     np.testing.assert_array_equal(x, before)
 
 
-def test_sparse_rows_are_made_dense_in_pieces(
-    make_head: Callable[..., Head], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sparse_rows_are_made_dense_in_pieces(make_head, monkeypatch):
     head = make_head(width=6, centre=True)
     x = np.random.default_rng(3).standard_normal((7, 6)).astype(np.float32)
     monkeypatch.setattr(heads, "_DENSE_CELLS", 12)
@@ -81,9 +76,7 @@ def test_sparse_rows_are_made_dense_in_pieces(
 
 
 @pytest.mark.parametrize("wrap", [np.asarray, csr_matrix])
-def test_a_row_at_the_centre_has_no_direction(
-    make_head: Callable[..., Head], wrap: Callable[..., Any]
-) -> None:
+def test_a_row_at_the_centre_has_no_direction(make_head, wrap):
     head = make_head(centre=True, normalise=True, rank=3)
     assert head.centre is not None
     np.testing.assert_allclose(head.logits(wrap(head.centre[None, :])), 0, atol=1e-5)
@@ -113,9 +106,7 @@ F = np.float32
         ({"bias": np.ones(2, F)}, "linear and bias differ"),
     ],
 )
-def test_what_does_not_fit_is_refused(
-    make_head: Callable[..., Head], change: dict[str, Any], message: str
-) -> None:
+def test_what_does_not_fit_is_refused(make_head, change, message):
     good = vars(make_head(layers=(4,), centre=True))
     with pytest.raises(ValueError, match=message) as caught:
         Head(**{**good, **change})

@@ -4,8 +4,6 @@ At a release, `python tests/model/make_fixtures.py` writes fixtures/VERSION; com
 it again.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -4,26 +4,21 @@ import json
 import os
 import shutil
 import struct
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import safetensors.numpy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from adamab.errors import ModelFileError
 from adamab.model import Classifier, Head, load, save, storage
 
-Document = dict[str, Any]
 
-
-def same(a: Classifier, b: Classifier) -> bool:
+def same(a, b):
     plain = ("classes", "embedder_spec", "fingerprint", "query_prompt", "metadata", "confidence")
     words = [None if m.vocabulary is None else m.vocabulary.to_json() for m in (a, b)]
     arrays = [[(h.view, h.activation, h.normalise, list(h.arrays)) for h in m.heads] for m in (a, b)]
@@ -39,7 +34,7 @@ def same(a: Classifier, b: Classifier) -> bool:
     )
 
 
-def refused(directory: Path, message: str = "") -> None:
+def refused(directory, message=""):
     with pytest.raises(ModelFileError, match=message) as caught:
         load(directory)
     assert "\n" not in str(caught.value)
@@ -47,7 +42,7 @@ def refused(directory: Path, message: str = "") -> None:
     assert len(str(caught.value)) < 600
 
 
-def rewrite(directory: Path, change: Callable[[Document], object]) -> None:
+def rewrite(directory, change):
     """Change the document as an attacker would, who can compute a digest too."""
     document = json.loads((directory / "model.json").read_text("utf-8"))
     change(document)
@@ -56,21 +51,19 @@ def rewrite(directory: Path, change: Callable[[Document], object]) -> None:
     (directory / "model.json").write_text(json.dumps(document), "utf-8")
 
 
-def reweigh(directory: Path, weights: bytes) -> None:
+def reweigh(directory, weights):
     (directory / "model.safetensors").write_bytes(weights)
     claim = {"sha256": sha256(weights).hexdigest(), "bytes": len(weights)}
     rewrite(directory, lambda document: document.update(weights=claim))
 
 
 @pytest.fixture
-def saved(model: Classifier, tmp_path: Path) -> Path:
+def saved(model, tmp_path):
     save(model, tmp_path / "a" / "model")
     return tmp_path / "a" / "model"
 
 
-def test_what_is_saved_comes_back(
-    model: Classifier, saved: Path, views: Mapping[str, NDArray[np.float32]], texts: list[str]
-) -> None:
+def test_what_is_saved_comes_back(model, saved, views, texts):
     back = load(str(saved))
     assert same(back, model)
     np.testing.assert_array_equal(back.logits(views, texts), model.logits(views, texts))
@@ -78,7 +71,7 @@ def test_what_is_saved_comes_back(
     assert "配送" in (saved / "model.json").read_text("utf-8")
 
 
-def test_a_linear_head_without_words_and_confidence_comes_back(tmp_path: Path) -> None:
+def test_a_linear_head_without_words_and_confidence_comes_back(tmp_path):
     weights = np.arange(6, dtype=np.float32).reshape(3, 2).T  # not contiguous
     model = Classifier(classes=("a", "b"), heads=(Head(view="pooled", linear=weights),))
     save(model, tmp_path)
@@ -89,9 +82,7 @@ class Killed(BaseException):
     pass
 
 
-def test_a_kill_leaves_the_old_model_or_the_new(
-    model: Classifier, saved: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_leaves_the_old_model_or_the_new(model, saved, monkeypatch):
     """Stop before each step that changes the disk, without any of Python's cleaning up."""
     new = replace(model, metadata={"new": True}, heads=(model.heads[1], *model.heads))
     calls = {name: getattr(os, name) for name in ("replace", "fsync")}
@@ -101,7 +92,7 @@ def test_a_kill_leaves_the_old_model_or_the_new(
         shutil.copytree(saved, directory)
         count = iter(range(1000))
 
-        def step(name: str, *args: Any, last: int = stop, steps: Any = count) -> Any:
+        def step(name, *args, last=stop, steps=count):
             if next(steps) == last:
                 raise Killed
             return calls[name](*args)
@@ -125,7 +116,7 @@ def test_a_kill_leaves_the_old_model_or_the_new(
     assert len(outcomes) < 20
 
 
-def test_a_directory_that_cannot_be_written_is_named(model: Classifier, tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_named(model, tmp_path):
     (tmp_path / "file").write_text("")
     for target in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / "a\0b"):
         with pytest.raises(ModelFileError, match="cannot be written"):
@@ -136,23 +127,21 @@ def test_a_directory_that_cannot_be_written_is_named(model: Classifier, tmp_path
     assert not list(tmp_path.glob("*.tmp"))
 
 
-def test_too_much_is_neither_written_nor_read(
-    model: Classifier, saved: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_much_is_neither_written_nor_read(model, saved, monkeypatch):
     monkeypatch.setitem(storage._LARGEST, "model.json", 100)
     refused(saved, "at most 100")
     with pytest.raises(ModelFileError, match="at most 100"):
         save(model, saved)
 
 
-def test_a_sparse_giant_is_not_read(saved: Path) -> None:
+def test_a_sparse_giant_is_not_read(saved):
     with open(saved / "model.safetensors", "r+b") as handle:
         handle.truncate(2**41)
     rewrite(saved, lambda d: d["weights"].update(bytes=2**41))
     refused(saved, "at most")
 
 
-def test_missing_and_odd_files_are_refused_and_a_pipe_does_not_block(saved: Path) -> None:
+def test_missing_and_odd_files_are_refused_and_a_pipe_does_not_block(saved):
     for place in (saved / "a\0b", saved / "model.json"):
         with pytest.raises(ModelFileError, match="cannot be read"):
             load(place)
@@ -166,14 +155,14 @@ def test_missing_and_odd_files_are_refused_and_a_pipe_does_not_block(saved: Path
     refused(saved, "not a regular file")
 
 
-def test_weights_of_another_model_are_refused(model: Classifier, saved: Path, tmp_path: Path) -> None:
+def test_weights_of_another_model_are_refused(model, saved, tmp_path):
     other = replace(model.heads[0], linear=model.heads[0].linear + 1)
     save(replace(model, heads=(other, *model.heads[1:])), tmp_path / "other")
     shutil.copy(tmp_path / "other" / "model.safetensors", saved)
     refused(saved, "model.safetensors: damaged, or not of the same model")
 
 
-def test_an_edited_document_is_refused(saved: Path) -> None:
+def test_an_edited_document_is_refused(saved):
     path = saved / "model.json"
     path.write_text(path.read_text("utf-8").replace("billing", "bullion"), "utf-8")
     refused(saved, "its digest does not fit")
@@ -191,7 +180,7 @@ def test_an_edited_document_is_refused(saved: Path) -> None:
         (b"9" * 10_000, "digits"),
     ],
 )
-def test_hostile_bytes_for_a_document(saved: Path, content: bytes, message: str) -> None:
+def test_hostile_bytes_for_a_document(saved, content, message):
     (saved / "model.json").write_bytes(content)
     refused(saved, message)
 
@@ -231,18 +220,18 @@ def test_hostile_bytes_for_a_document(saved: Path, content: bytes, message: str)
         (lambda d: d["confidence"]["surprise"].__setitem__(0, [[]]), "'surprise' holds"),
     ],
 )
-def test_hostile_documents(saved: Path, change: Callable[[Document], object], message: str) -> None:
+def test_hostile_documents(saved, change, message):
     rewrite(saved, change)
     refused(saved, message)
 
 
-def test_an_infinite_number_is_refused(saved: Path) -> None:
+def test_an_infinite_number_is_refused(saved):
     path = saved / "model.json"
     path.write_text(path.read_text("utf-8").replace("0.75", "1e999"), "utf-8")
     refused(saved, "model.json: .*float")
 
 
-def raw(header: Document, data: bytes = b"") -> bytes:
+def raw(header, data=b""):
     text = json.dumps(header).encode()
     return struct.pack("<Q", len(text)) + text + data
 
@@ -261,13 +250,13 @@ def raw(header: Document, data: bytes = b"") -> bytes:
         struct.pack("<Q", 100_000) + b"[" * 100_000,
     ],
 )
-def test_hostile_weights(saved: Path, weights: bytes) -> None:
+def test_hostile_weights(saved, weights):
     reweigh(saved, weights)
     refused(saved, "model.safetensors: ")
 
 
 @pytest.mark.parametrize("shape", [[0, 2**62, 4], [0, 2**64 - 1], [0] * 100, []])
-def test_hostile_shapes(saved: Path, shape: list[int]) -> None:
+def test_hostile_shapes(saved, shape):
     """Only the linear part of one head, so that the shape is what is looked at."""
     rewrite(saved, lambda d: d.update(heads=[{**d["heads"][0], "arrays": ["linear"]}]))
     size = 0 if shape else 4
@@ -287,9 +276,7 @@ def test_hostile_shapes(saved: Path, shape: list[int]) -> None:
         (lambda t: t.update({"0.centre": t["0.centre"][None]}), "centre has shape"),
     ],
 )
-def test_tensors_that_do_not_fit(
-    saved: Path, change: Callable[[dict[str, NDArray[Any]]], object], message: str
-) -> None:
+def test_tensors_that_do_not_fit(saved, change, message):
     tensors = safetensors.numpy.load((saved / "model.safetensors").read_bytes())
     change(tensors)
     reweigh(saved, safetensors.numpy.save({k: np.ascontiguousarray(v) for k, v in tensors.items()}))
@@ -306,7 +293,7 @@ MUTATIONS = st.lists(
 )
 
 
-def mutated(content: bytes, mutations: list[tuple[str, float, bytes]]) -> bytes:
+def mutated(content, mutations):
     for kind, place, extra in mutations:
         at = int(place * max(0, len(content) - 1))
         rest = {
@@ -319,14 +306,14 @@ def mutated(content: bytes, mutations: list[tuple[str, float, bytes]]) -> bytes:
     return content
 
 
-def outcome(directory: Path) -> Classifier | str:
+def outcome(directory):
     try:
         return load(directory)
     except ModelFileError as exc:
         return str(exc)
 
 
-def fresh(directory: Path) -> None:
+def fresh(directory):
     """The files as they were saved; the first call keeps a copy. Saving each time would be slow."""
     original = directory.with_name("original")
     if not original.exists():
@@ -336,9 +323,7 @@ def fresh(directory: Path) -> None:
 
 @SMALL
 @given(name=st.sampled_from(["model.json", "model.safetensors"]), mutations=MUTATIONS)
-def test_mutated_files_load_equal_or_are_refused(
-    model: Classifier, saved: Path, name: str, mutations: list[tuple[str, float, bytes]]
-) -> None:
+def test_mutated_files_load_equal_or_are_refused(model, saved, name, mutations):
     fresh(saved)
     (saved / name).write_bytes(mutated((saved / name).read_bytes(), mutations))
     result = outcome(saved)
@@ -347,9 +332,7 @@ def test_mutated_files_load_equal_or_are_refused(
 
 @SMALL
 @given(mutations=MUTATIONS)
-def test_mutated_weights_with_a_right_digest_never_crash(
-    saved: Path, mutations: list[tuple[str, float, bytes]]
-) -> None:
+def test_mutated_weights_with_a_right_digest_never_crash(saved, mutations):
     fresh(saved)
     # Most of the file is numbers; what can go wrong is in the header.
     content = (saved / "model.safetensors").read_bytes()
@@ -366,7 +349,7 @@ JSON = st.recursive(
 )
 
 
-def places(value: Any) -> list[tuple[Any, Any]]:
+def places(value):
     """Every (container, key) in a document."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [place for key, item in items for place in [(value, key), *places(item)]]
@@ -374,8 +357,8 @@ def places(value: Any) -> list[tuple[Any, Any]]:
 
 @SMALL
 @given(where=st.integers(0, 10_000), value=JSON)
-def test_any_value_at_any_place_never_crashes(saved: Path, where: int, value: Any) -> None:
-    def change(document: Document) -> None:
+def test_any_value_at_any_place_never_crashes(saved, where, value):
+    def change(document):
         everywhere = [place for place in places(document) if place[1] != "digest"]
         container, key = everywhere[where % len(everywhere)]
         container[key] = value

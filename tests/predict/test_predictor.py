@@ -1,7 +1,5 @@
 """Which rows of a chunk have an answer, and which an error."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

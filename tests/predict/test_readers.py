@@ -1,7 +1,5 @@
 """Inputs as parts: what is broken costs its own row, and every row is in one part, in order."""
 
-from __future__ import annotations
-
 import json
 
 import pyarrow as pa

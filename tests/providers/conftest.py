@@ -1,9 +1,4 @@
-"""A tiny randomly initialised BERT on disk, in the real format, for the real loader; images; a server."""
-
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
+"""Images, a server with wider vectors, and an empty hub."""
 
 import numpy as np
 import pytest
@@ -11,43 +6,15 @@ import pytest
 from adamab.task.images import Image, digest_of
 from adamab.testing import ProviderServer
 
-WORDS = "send my money back please the app crashes when i open it refund hello world good bye a"
-
-
-@pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch = pytest.importorskip("torch")
-    library = pytest.importorskip("sentence_transformers")
-    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-    from transformers import BertConfig, BertModel, BertTokenizer
-
-    directory = tmp_path_factory.mktemp("tiny")
-    raw = directory / "raw"
-    raw.mkdir(parents=True)
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ":", "query", "class", *WORDS.split()]
-    (raw / "vocab.txt").write_text("\n".join(dict.fromkeys(vocabulary)) + "\n")
-    BertTokenizer(str(raw / "vocab.txt"), model_max_length=16).save_pretrained(raw)
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=64, hidden_size=8, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=16, max_position_embeddings=32, initializer_range=0.5,
-    )  # fmt: skip
-    BertModel(config).eval().save_pretrained(raw)
-    body = Transformer(str(raw), max_seq_length=16)
-    model = library.SentenceTransformer(modules=[body, Pooling(8)], device="cpu")
-    out = directory / "model"
-    model.save(str(out), create_model_card=False)
-    return out
-
 
 @pytest.fixture
-def server() -> Iterator[ProviderServer]:
+def server():
     with ProviderServer(width=16) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def images(tmp_path_factory: pytest.TempPathFactory) -> list[Image]:
+def images(tmp_path_factory):
     """Images of several shapes, as PNG, so that nothing is lost on the way."""
     pillow = pytest.importorskip("PIL.Image")
     random = np.random.default_rng(0)
@@ -62,7 +29,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> list[Image]:
 
 
 @pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def hub(tmp_path, monkeypatch):
     """An empty local cache of the hub, and no network."""
     import huggingface_hub.constants
 

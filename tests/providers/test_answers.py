@@ -1,7 +1,5 @@
 """Chat answers as models write them, the samples in them, and answers that decline."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -12,7 +10,7 @@ from adamab.providers.generators.answers import is_refusal, read_answer, without
 from adamab.task.words import normalised_text
 
 
-def read(content: str, count: int = 5) -> list[str]:
+def read(content, count=5):
     return list(read_answer(content, count).texts)
 
 
@@ -38,7 +36,7 @@ def read(content: str, count: int = 5) -> list[str]:
         ('["He said "hi" there", "b"]', ['He said "hi" there', "b"]),
     ],
 )
-def test_json(content: str, texts: list[str]) -> None:
+def test_json(content, texts):
     assert read(content) == texts
     assert read_answer(content, 5).listed
 
@@ -53,7 +51,7 @@ def test_json(content: str, texts: list[str]) -> None:
         "alpha\nbeta\nga",
     ],
 )
-def test_half_a_sample_at_the_end_of_an_answer_that_was_cut_is_left_out(content: str) -> None:
+def test_half_a_sample_at_the_end_of_an_answer_that_was_cut_is_left_out(content):
     assert read_answer(content, 5, cut=True).texts == ("alpha", "beta")
     assert read_answer('{"texts": ["alpha", "beta"]} and then', 5, cut=True).texts == ("alpha", "beta")
 
@@ -81,7 +79,7 @@ def test_half_a_sample_at_the_end_of_an_answer_that_was_cut_is_left_out(content:
         "the user wants two\n</think>\nmoney back\nrefund me",
     ],
 )
-def test_lines(content: str) -> None:
+def test_lines(content):
     assert read(content) == ["money back", "refund me"]
     assert without_thoughts("<think>never done") == ""
     assert without_thoughts(f"{content} <think>b</think>").endswith("</think>")
@@ -100,14 +98,14 @@ def test_lines(content: str) -> None:
         ['it says {"code": "500"} always', "it says [1] and []"],
     ],
 )
-def test_what_merely_looks_like_a_mark_is_content(lines: list[str]) -> None:
+def test_what_merely_looks_like_a_mark_is_content(lines):
     answer = read_answer("\n".join(lines), 5)
     assert (list(answer.texts), answer.listed) == (lines, False)
     assert read("\n".join(f"{n}. {line}" for n, line in enumerate(lines, 1))) == lines
 
 
 @pytest.mark.parametrize("content", ['["a", "b", "c"]', "1. a\n2. b\n3. c", "a\nb\nc"])
-def test_never_more_than_asked(content: str) -> None:
+def test_never_more_than_asked(content):
     assert [len(read(content, count)) for count in (-1, 0, 1, 2, 3, 9)] == [0, 0, 1, 2, 3, 3]
 
 
@@ -119,7 +117,7 @@ WRITTEN = st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_char
 )
 @example(["</think>"], "{}")
 @example(["```", "[", "}"], "```")
-def test_any_texts_come_back_from_json(texts: list[str], shape: str) -> None:
+def test_any_texts_come_back_from_json(texts, shape):
     texts = [*texts, *["plain"] * (len(texts) + 1)]  # where most are numbered or quoted, that is taken off
     content = json.dumps({"texts": texts} if shape == "{}" else texts, ensure_ascii=False)
     assert read(f"```json\n{content}\n```" if shape == "```" else content, 99) == texts
@@ -134,7 +132,7 @@ MARKS = st.sampled_from([*"[]{}\"'\\,:-*•#`\n123.() “”<>", "```", "</think
 @example("[" * 900 + '"x"' + "]" * 900, 5)
 @example("\n" * 50000, 5)
 @example("[1" * 5000, 5)
-def test_no_answer_is_too_strange(content: str, count: int) -> None:
+def test_no_answer_is_too_strange(content, count):
     answer = read_answer(content, count)
     assert len(answer.texts) <= max(count, 0)
     assert all(normalised_text(text) and text == text.strip() and "\0" not in text for text in answer.texts)
@@ -166,11 +164,11 @@ Where is my refund?
 
 
 @pytest.mark.parametrize("text", REFUSALS.splitlines())
-def test_a_model_that_declines(text: str) -> None:
+def test_a_model_that_declines(text):
     assert is_refusal(text)
     assert is_refusal(f"{text}\n\nIf there is anything else, let me know.")
 
 
 @pytest.mark.parametrize("text", GENUINE.splitlines())
-def test_a_person_who_complains(text: str) -> None:
+def test_a_person_who_complains(text):
     assert not is_refusal(text)

@@ -1,12 +1,8 @@
 """Embedders behind an API, against a server that speaks their protocols and has their faults."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +21,7 @@ TEXTS = [f"text number {n} with words of its own" for n in range(40)]
 NAMES = pytest.mark.parametrize("name", PLACES)
 
 
-def make(server: ProviderServer, name: str = "openai", **options: Any) -> ApiEmbedder:
+def make(server, name="openai", **options):
     given = {"batch": "8", "first_wait": "0.001", "longest_wait": "0.002", **options}
     written = "&".join(f"{option}={value}" for option, value in given.items())
     embedder = resolve_embedder(f"{name}:model?base_url={server.url}{PLACES[name]}&{written}")
@@ -33,27 +29,27 @@ def make(server: ProviderServer, name: str = "openai", **options: Any) -> ApiEmb
     return embedder
 
 
-def expected(texts: list[str], kind: str = "") -> np.ndarray[Any, Any]:
+def expected(texts, kind=""):
     return np.array([vector(text, 16, kind) for text in texts], np.float32)
 
 
-def sizes(server: ProviderServer) -> list[int]:
+def sizes(server):
     return [len(seen.body.get("input", seen.body.get("texts"))) for seen in server.seen]
 
 
-def paid(embedder: ApiEmbedder, budget: str | None = None) -> Ledger:
+def paid(embedder, budget=None):
     embedder.api.ledger, embedder.api.price = Ledger(Budget.parse(budget)), Price(Decimal(1))
     return embedder.api.ledger
 
 
 @NAMES
-def test_conformance(server: ProviderServer, name: str) -> None:
+def test_conformance(server, name):
     check_embedder(make(server, name))
     check_embedder(make(server, name, dimensions=4, batch=1))
 
 
 @NAMES
-async def test_requests_are_packed_and_order_is_kept(server: ProviderServer, name: str) -> None:
+async def test_requests_are_packed_and_order_is_kept(server, name):
     server.jitter = 0.02  # answers come back in another order than they were asked for
     kinds = {
         "openai": ("", ""),
@@ -71,7 +67,7 @@ async def test_requests_are_packed_and_order_is_kept(server: ProviderServer, nam
 
 @NAMES
 @pytest.mark.parametrize("limit", [{"items": 3}, {"bytes": 300}, {"items": 3, "status": 400}])
-async def test_what_is_too_large_is_split(server: ProviderServer, name: str, limit: dict[str, int]) -> None:
+async def test_what_is_too_large_is_split(server, name, limit):
     server.add_fault(Fault("too_large", times=None, **limit))  # type: ignore[arg-type]
     answer = await make(server, name).embed(TEXTS)
     plain = ProviderServer(width=16)
@@ -81,7 +77,7 @@ async def test_what_is_too_large_is_split(server: ProviderServer, name: str, lim
     assert not answer.overlong.any()
 
 
-async def test_a_text_that_is_too_long_is_cut_and_flagged(server: ProviderServer) -> None:
+async def test_a_text_that_is_too_long_is_cut_and_flagged(server):
     long = "word " * 20_000
     answer = await make(server).embed(["short", long, "also short"])
     assert answer.overlong.tolist() == [False, True, False]
@@ -93,9 +89,7 @@ async def test_a_text_that_is_too_long_is_cut_and_flagged(server: ProviderServer
     assert (await make(server).embed([TEXTS[0], "täglich " * 500])).overlong.tolist() == [False, True]
 
 
-async def test_a_text_that_stays_too_large_is_named_by_its_number(
-    server: ProviderServer, tmp_path: Path
-) -> None:
+async def test_a_text_that_stays_too_large_is_named_by_its_number(server, tmp_path):
     server.add_fault(Fault("too_large", times=None, contains="secret"))
     texts = ["a", "b", "a", "the secret text"]
     cached = CachedEmbedder(make(server), VectorCache(tmp_path / "v.sqlite"))
@@ -124,7 +118,7 @@ async def test_a_text_that_stays_too_large_is_named_by_its_number(
     ],
     ids=lambda fault: f"{fault.kind}{fault.how}",
 )
-async def test_faults_that_pass_change_nothing(server: ProviderServer, name: str, fault: Fault) -> None:
+async def test_faults_that_pass_change_nothing(server, name, fault):
     server.idempotent = False
     reference = await make(server, name).embed(TEXTS)
     server.add_fault(fault)
@@ -149,7 +143,7 @@ async def test_faults_that_pass_change_nothing(server: ProviderServer, name: str
     ],
     ids=str,
 )
-async def test_faults_that_stay_are_one_line(server: ProviderServer, fault: Fault, message: str) -> None:
+async def test_faults_that_stay_are_one_line(server, fault, message):
     embedder = make(server)
     await embedder.embed(["the width is known now"])
     server.add_fault(fault)
@@ -161,10 +155,10 @@ async def test_faults_that_stay_are_one_line(server: ProviderServer, fault: Faul
 
 
 @pytest.mark.parametrize("how", ["numbers", "unknown"])
-async def test_servers_that_know_no_base64(server: ProviderServer, how: str, monkeypatch: Any) -> None:
+async def test_servers_that_know_no_base64(server, how, monkeypatch):
     from adamab.testing import _provider_endpoints, _provider_protocol
 
-    def numbers_only(body: dict[str, Any], options: Any, fault: Fault) -> dict[str, Any]:
+    def numbers_only(body, options, fault):
         if how == "unknown" and "encoding_format" in body:
             raise _provider_protocol.Refused(400, "Unrecognized request argument: encoding_format")
         plain = {key: value for key, value in body.items() if key != "encoding_format"}
@@ -176,7 +170,7 @@ async def test_servers_that_know_no_base64(server: ProviderServer, how: str, mon
 
 
 @NAMES
-async def test_dimensions(server: ProviderServer, name: str) -> None:
+async def test_dimensions(server, name):
     narrow, wide = make(server, name, dimensions=4), make(server, name)
     assert (await narrow.embed(["a"])).views["pooled"].shape == (1, 4)
     assert narrow.fingerprint != wide.fingerprint
@@ -189,7 +183,7 @@ async def test_dimensions(server: ProviderServer, name: str) -> None:
 
 
 @NAMES
-async def test_empty_texts_get_a_vector(server: ProviderServer, name: str) -> None:
+async def test_empty_texts_get_a_vector(server, name):
     answer = await make(server, name).embed(["", " \n\t", "a", "half \ud800 a character"])
     assert np.isfinite(answer.views["pooled"]).all()
     np.testing.assert_array_equal(answer.views["pooled"][0], answer.views["pooled"][1])
@@ -197,7 +191,7 @@ async def test_empty_texts_get_a_vector(server: ProviderServer, name: str) -> No
     assert sent == [".", ".", "a", "half ? a character"]
 
 
-async def test_fingerprints(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_fingerprints(monkeypatch):
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     specs = {
         "openai:m": "openai:m",
@@ -226,14 +220,14 @@ async def test_fingerprints(monkeypatch: pytest.MonkeyPatch) -> None:
         ("cohere:m?batch=0", "batch is 0; use 1 or more"),
     ],
 )
-def test_bad_specs_are_one_line(spec: str, message: str) -> None:
+def test_bad_specs_are_one_line(spec, message):
     with pytest.raises(ProviderError, match=message) as caught:
         resolve_embedder(spec)
     assert "\n" not in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
-async def test_nothing_is_paid_for_what_cannot_be_stored(server: ProviderServer, tmp_path: Path) -> None:
+async def test_nothing_is_paid_for_what_cannot_be_stored(server, tmp_path):
     (tmp_path / "file").write_text("in the way")
     for place in (tmp_path, tmp_path / "file", tmp_path / "file" / "v.sqlite"):
         with pytest.raises(CacheError) as caught:
@@ -242,7 +236,7 @@ async def test_nothing_is_paid_for_what_cannot_be_stored(server: ProviderServer,
     assert server.count() == 0
 
 
-async def test_the_budget_stops_in_time(server: ProviderServer, tmp_path: Path) -> None:
+async def test_the_budget_stops_in_time(server, tmp_path):
     inner = make(server, batch=1)
     cached = CachedEmbedder(inner, VectorCache(tmp_path / "v.sqlite"))
     paid(inner, "7 calls")
@@ -262,7 +256,7 @@ class DyingLedger(Ledger):
 
     last = 1
 
-    def settle(self, *args: Any) -> None:
+    def settle(self, *args):
         self.last -= 1
         if self.last <= 0:
             raise Died
@@ -270,12 +264,10 @@ class DyingLedger(Ledger):
 
 
 @pytest.mark.parametrize("last", [1, 2])
-async def test_what_is_bought_is_stored_before_it_is_settled(
-    server: ProviderServer, tmp_path: Path, last: int
-) -> None:
+async def test_what_is_bought_is_stored_before_it_is_settled(server, tmp_path, last):
     server.idempotent = False  # whatever is asked for again is billed again
 
-    def stacked() -> tuple[ApiEmbedder, CachedEmbedder]:
+    def stacked():
         inner = make(server, concurrency=1)
         shared = CachedEmbedder(inner, VectorCache(tmp_path / "shared.sqlite"))
         return inner, CachedEmbedder(shared, VectorCache(tmp_path / "run.sqlite", strict=True))
@@ -301,16 +293,14 @@ class FullCache(VectorCache):
 
     room = 1
 
-    def put(self, *args: Any) -> None:
+    def put(self, *args):
         self.room -= 1
         if self.room < 0:
             raise CacheError("disk is full")
         super().put(*args)
 
 
-async def test_where_one_cache_is_full_the_other_has_all_that_was_paid_for(
-    server: ProviderServer, tmp_path: Path
-) -> None:
+async def test_where_one_cache_is_full_the_other_has_all_that_was_paid_for(server, tmp_path):
     server.latency = 0.02
     inner = make(server, concurrency=3)
     ledger = paid(inner)
@@ -324,11 +314,11 @@ async def test_where_one_cache_is_full_the_other_has_all_that_was_paid_for(
     assert bought < 5, "and nothing more was asked for"
 
 
-async def test_who_leaves_early_waits_for_what_is_on_its_way(server: ProviderServer, tmp_path: Path) -> None:
+async def test_who_leaves_early_waits_for_what_is_on_its_way(server, tmp_path):
     server.add_fault(Fault("slow", seconds=0.2, after=1, times=None))
     embedder = make(server, concurrency=3)
     ledger = paid(embedder)
-    kept: list[int] = []
+    kept = []
     parts = embedder.parts(TEXTS, kind="query", views=["pooled"], keep=lambda rows, answer: kept.extend(rows))
     await anext(parts)
     while server.count() < 3:

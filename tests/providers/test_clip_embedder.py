@@ -9,14 +9,12 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from adamab.errors import EmbedderError, MissingExtraError
 from adamab.providers.embedders.clip import ClipEmbedder
-from adamab.task.images import Image
 from adamab.testing import check_embedder
 
 torch = pytest.importorskip("torch", reason="the extra 'clip' is not installed")
@@ -37,7 +35,7 @@ IMAGE_TOWER = {
 }  # fmt: skip
 
 
-def save_clip(directory: Path) -> None:
+def save_clip(directory):
     letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
     tokens = [
         *letters,
@@ -61,7 +59,7 @@ def save_clip(directory: Path) -> None:
     processor.save_pretrained(directory)
 
 
-def save_siglip2(directory: Path) -> None:
+def save_siglip2(directory):
     config = transformers.Siglip2Config(
         text_config=TEXT_TOWER | {"bos_token_id": 2, "eos_token_id": 1},
         vision_config=IMAGE_TOWER | {"num_patches": 16},
@@ -81,7 +79,7 @@ SAVERS: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def models(tmp_path_factory):
     torch.manual_seed(0)
     directories = {name: tmp_path_factory.mktemp(name) / "model" for name in SAVERS}
     transformers.utils.logging.disable_progress_bar()
@@ -91,7 +89,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return directories
 
 
-def direct(directory: Path, images: list[Image]) -> tuple[Any, Any]:
+def direct(directory, images):
     """What transformers itself computes, all in one batch."""
     model = transformers.AutoModel.from_pretrained(directory).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
@@ -106,9 +104,7 @@ def direct(directory: Path, images: list[Image]) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("name", SAVERS)
-async def test_both_towers_are_the_models_own(
-    models: dict[str, Path], images: list[Image], name: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+async def test_both_towers_are_the_models_own(models, images, name, capfd):
     texts, sample_images = direct(models[name], images)
     capfd.readouterr()
     embedder = ClipEmbedder(str(models[name]), device="cpu", batch_size=2)
@@ -122,24 +118,24 @@ async def test_both_towers_are_the_models_own(
 
 
 @pytest.mark.parametrize("name", SAVERS)
-def test_conformance(models: dict[str, Path], images: list[Image], name: str) -> None:
+def test_conformance(models, images, name):
     embedder = ClipEmbedder(str(models[name]), batch_size=3)
     assert (embedder.views, embedder.modalities) == (("pooled",), {"text", "image"})
     check_embedder(embedder, texts=TEXTS, images=images)
 
 
-async def test_long_texts_are_cut_and_flagged(models: dict[str, Path]) -> None:
+async def test_long_texts_are_cut_and_flagged(models):
     answer = await ClipEmbedder(str(models["clip"])).embed([LONG, "a cat", LONG + " red"])
     assert answer.overlong.tolist() == [True, False, True]  # the tokenizer of CLIP says 77, the tower 12
     np.testing.assert_allclose(answer.views["pooled"][0], answer.views["pooled"][2], atol=1e-6)
 
 
-def copied(model: Path, target: Path) -> Path:
+def copied(model, target):
     shutil.copytree(model, target)
     return target
 
 
-def test_the_fingerprint_is_the_content(models: dict[str, Path], tmp_path: Path) -> None:
+def test_the_fingerprint_is_the_content(models, tmp_path):
     reference = ClipEmbedder(str(models["clip"])).fingerprint
     moved = copied(models["clip"], tmp_path / "moved")
     assert ClipEmbedder(str(moved), batch_size=7).fingerprint == reference
@@ -154,7 +150,7 @@ def test_the_fingerprint_is_the_content(models: dict[str, Path], tmp_path: Path)
     assert ClipEmbedder(str(edited)).fingerprint != reference
 
 
-def spoil(model: Path, how: str) -> None:
+def spoil(model, how):
     config = json.loads((model / "config.json").read_text())
     if how == "text-only":
         transformers.BertModel(
@@ -206,9 +202,7 @@ def spoil(model: Path, how: str) -> None:
         ("sentencepiece", "needs sentencepiece; run: pip install sentencepiece"),
     ],
 )
-async def test_unsafe_and_damaged_models_are_refused(
-    models: dict[str, Path], tmp_path: Path, how: str, message: str
-) -> None:
+async def test_unsafe_and_damaged_models_are_refused(models, tmp_path, how, message):
     model = copied(models["clip"], tmp_path / "bad")
     spoil(model, how)
     with pytest.raises(EmbedderError, match=message) as caught:
@@ -223,23 +217,21 @@ async def test_unsafe_and_damaged_models_are_refused(
         ("vit-huge", "clip:vit-huge: no directory, no hub id .* presets: vit-large"),
     ],
 )
-def test_missing_models_are_refused_at_once(name: str, message: str, tmp_path: Path) -> None:
+def test_missing_models_are_refused_at_once(name, message, tmp_path):
     with pytest.raises(EmbedderError, match=message):
         ClipEmbedder(name)
     with pytest.raises(EmbedderError, match="is not a model directory"):
         ClipEmbedder(str(tmp_path))
 
 
-def test_the_preset_is_looked_for_on_the_hub(hub: Path) -> None:
+def test_the_preset_is_looked_for_on_the_hub(hub):
     assert str(ClipEmbedder("vit-large")) == "clip:vit-large"
     with pytest.raises(EmbedderError, match="clip:openai/clip-vit-large-patch14: cannot be fetched"):
         _ = ClipEmbedder("vit-large").fingerprint
 
 
 @pytest.mark.parametrize(("package", "named"), [("transformers", "transformers"), ("PIL", "Pillow")])
-def test_missing_packages_name_the_extra(
-    models: dict[str, Path], monkeypatch: pytest.MonkeyPatch, package: str, named: str
-) -> None:
+def test_missing_packages_name_the_extra(models, monkeypatch, package, named):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtraError, match=rf"{named} is not installed; .*adamab\[clip\]"):
         ClipEmbedder(str(models["clip"]))

@@ -1,20 +1,15 @@
 """A tiny randomly initialised Stable Diffusion on disk, in the real format, through the real loader."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import pickle
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from adamab.errors import GeneratorError, MissingExtraError
-from adamab.providers.generators.base import Batch, Request, Settings
+from adamab.providers.generators.base import Request, Settings
 from adamab.providers.generators.diffusers import DiffusersGenerator
 from adamab.providers.image_store import ImageStore
 from adamab.task.images import decoded
@@ -27,7 +22,7 @@ ROSE = Request(ClassSpec("rose", "A thorny shrub."), 0, 2, (), ())
 SIDE = 16  # of the tiny model's own images
 
 
-def _parts() -> dict[str, Any]:
+def _parts():
     torch = pytest.importorskip("torch")
     diffusers = pytest.importorskip("diffusers")
     from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
@@ -59,7 +54,7 @@ def _parts() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory):
     directory = tmp_path_factory.mktemp("diffusion") / "model"
     diffusers = pytest.importorskip("diffusers")
     pipeline = diffusers.StableDiffusionPipeline(
@@ -70,7 +65,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def prudish(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prudish(tmp_path_factory):
     """The same with a safety checker that flags everything."""
     directory = tmp_path_factory.mktemp("prudish") / "model"
     diffusers = pytest.importorskip("diffusers")
@@ -93,16 +88,13 @@ def prudish(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> ImageStore:
+def store(tmp_path):
     return ImageStore(tmp_path / "images")
 
 
-Made = Callable[..., DiffusersGenerator]
-
-
 @pytest.fixture
-def made(store: ImageStore) -> Made:
-    def made(model: Path, *, run_seed: int = 0, image_size: str = "1024x1024", **options: Any) -> Any:
+def made(store):
+    def made(model, *, run_seed=0, image_size="1024x1024", **options):
         generator = DiffusersGenerator(str(model), **{"steps": 2, **options})
         recipe = Recipe().with_options(image_size=image_size)
         generator.configure(Settings(Prompts(), run_seed, recipe, store))
@@ -111,13 +103,11 @@ def made(store: ImageStore) -> Made:
     return made
 
 
-def draw(generator: DiffusersGenerator, request: Request = ROSE) -> Batch:
+def draw(generator, request=ROSE):
     return asyncio.run(generator.generate(request))
 
 
-def test_images_belong_to_seed_class_number_and_position(
-    made: Made, model: Path, store: ImageStore, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_images_belong_to_seed_class_number_and_position(made, model, store, capfd):
     batch = draw(made(model))
     assert (len(set(batch.texts)), batch.closed, batch.refused, batch.rejected) == (2, None, False, {})
     assert all(decoded(store.find(text)).size == (SIDE, SIDE) for text in batch.texts)
@@ -134,7 +124,7 @@ def test_images_belong_to_seed_class_number_and_position(
     check_generator(lambda: made(model, steps=1), ROSE, calls=3)
 
 
-def test_the_caption_and_the_options_reach_the_model(made: Made, model: Path) -> None:
+def test_the_caption_and_the_options_reach_the_model(made, model):
     one = replace(ROSE, count=1)
     plain = draw(made(model), one).texts
     for options in ({"steps": 3}, {"guidance": 2.0}, {"prompt": "a drawing of {name}"}):
@@ -152,20 +142,18 @@ def test_the_caption_and_the_options_reach_the_model(made: Made, model: Path) ->
         ("1024x1024", {"width": 32, "height": 24}, (32, 24)),
     ],
 )
-def test_sizes(
-    made: Made, model: Path, store: ImageStore, image_size: str, options: Any, size: tuple[int, int]
-) -> None:
+def test_sizes(made, model, store, image_size, options, size):
     batch = draw(made(model, image_size=image_size, **options), replace(ROSE, count=1))
     assert decoded(store.find(batch.texts[0])).size == size
 
 
-def test_flagged_images_are_refusals(made: Made, prudish: Path, store: ImageStore) -> None:
+def test_flagged_images_are_refusals(made, prudish, store):
     batch = draw(made(prudish))
     assert (batch.texts, batch.refused, batch.rejected) == ((), True, {"refusal": 2})
     assert not store.directory.exists()
 
 
-def test_what_the_class_has_already_is_drawn_again_or_left_out(made: Made, model: Path) -> None:
+def test_what_the_class_has_already_is_drawn_again_or_left_out(made, model):
     generator, request, seen = made(model, steps=1), replace(ROSE, count=1), set[str]()
     for _ in range(3):  # the same batch, while its images exist
         batch = draw(generator, request)
@@ -177,13 +165,13 @@ def test_what_the_class_has_already_is_drawn_again_or_left_out(made: Made, model
     assert batch.closed == f"diffusers:{model} drew nothing of use (repeat)"
 
 
-def test_fingerprints_tell_models_and_options_apart(made: Made, model: Path, tmp_path: Path) -> None:
+def test_fingerprints_tell_models_and_options_apart(made, model, tmp_path):
     first = made(model)
     shutil.copytree(model, tmp_path / "copy")
     assert made(tmp_path / "copy").fingerprint == first.fingerprint
     scheduler = tmp_path / "copy" / "scheduler" / "scheduler_config.json"
     scheduler.write_text(scheduler.read_text().replace("0.02", "0.03"))
-    options: list[dict[str, Any]] = [
+    options = [
         {"steps": 3}, {"guidance": 1.0}, {"width": 16, "height": 16}, {"image_size": "16x16"},
         {"prompt": "{name}"}, {"run_seed": 1}, {"dtype": "bfloat16"},
     ]  # fmt: skip
@@ -191,8 +179,8 @@ def test_fingerprints_tell_models_and_options_apart(made: Made, model: Path, tmp
     assert len({first.fingerprint, *(other.fingerprint for other in others)}) == 9
 
 
-def test_broken_models_are_one_line(made: Made, model: Path, tmp_path: Path) -> None:
-    def damaged(name: str, damage: Callable[[Path], object]) -> str:
+def test_broken_models_are_one_line(made, model, tmp_path):
+    def damaged(name, damage):
         copy = tmp_path / name
         shutil.copytree(model, copy)
         damage(copy)
@@ -201,13 +189,13 @@ def test_broken_models_are_one_line(made: Made, model: Path, tmp_path: Path) -> 
         assert "\n" not in str(caught.value)
         return str(caught.value)
 
-    def weights(copy: Path) -> Path:
+    def weights(copy):
         return copy / "unet" / "diffusion_pytorch_model.safetensors"
 
-    def pickled(copy: Path) -> None:
+    def pickled(copy):
         weights(copy).rename(weights(copy).with_suffix(".bin"))
 
-    def foreign(copy: Path) -> None:
+    def foreign(copy):
         index = json.loads((copy / "model_index.json").read_text())
         (copy / "model_index.json").write_text(json.dumps({**index, "unet": ["my_code", "UNet"]}))
         (copy / "unet" / "my_code.py").write_text("raise SystemExit('code of the model was run')")
@@ -220,14 +208,14 @@ def test_broken_models_are_one_line(made: Made, model: Path, tmp_path: Path) -> 
     assert index.endswith("not the index of a pipeline; the model is damaged")
 
 
-def test_an_option_that_the_pipeline_refuses_is_one_line(made: Made, model: Path) -> None:
+def test_an_option_that_the_pipeline_refuses_is_one_line(made, model):
     with pytest.raises(GeneratorError, match=r"cannot draw .*divisible by 8"):
         draw(made(model, width=17, height=17))
     with pytest.raises(GeneratorError, match="there is no device"):
         draw(made(model, device="nowhere"))
 
 
-def test_a_pipeline_without_a_prompt_is_refused(made: Made, model: Path, tmp_path: Path) -> None:
+def test_a_pipeline_without_a_prompt_is_refused(made, model, tmp_path):
     index = json.loads((model / "model_index.json").read_text())
     shutil.copytree(model, tmp_path / "unconditional")
     wanted = {**index, "_class_name": "DDIMPipeline"}
@@ -250,12 +238,12 @@ def test_a_pipeline_without_a_prompt_is_refused(made: Made, model: Path, tmp_pat
         ({"prompt": "{name} {colour}"}, r"has '\{colour\}'; known: \{name\}"),
     ],
 )
-def test_bad_options(model: Path, options: Any, message: str) -> None:
+def test_bad_options(model, options, message):
     with pytest.raises(GeneratorError, match=message):
         DiffusersGenerator(str(model), **options)
 
 
-def test_bad_names(tmp_path: Path) -> None:
+def test_bad_names(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(GeneratorError, match=r"not the directory of a pipeline: it has no model_index\.json"):
         DiffusersGenerator(str(tmp_path / "empty"))
@@ -264,9 +252,7 @@ def test_bad_names(tmp_path: Path) -> None:
             DiffusersGenerator(name)
 
 
-def test_an_id_is_loaded_offline_from_the_local_cache(
-    monkeypatch: pytest.MonkeyPatch, made: Made, model: Path, tmp_path: Path
-) -> None:
+def test_an_id_is_loaded_offline_from_the_local_cache(monkeypatch, made, model, tmp_path):
     hub = pytest.importorskip("huggingface_hub")
     monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path))
@@ -282,7 +268,7 @@ def test_an_id_is_loaded_offline_from_the_local_cache(
     assert draw(generator).texts == draw(made(model)).texts
 
 
-def test_a_missing_extra(monkeypatch: pytest.MonkeyPatch, model: Path) -> None:
+def test_a_missing_extra(monkeypatch, model):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"pip install 'adamab\[diffusers\]'"):
         DiffusersGenerator(str(model))

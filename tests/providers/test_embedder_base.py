@@ -1,15 +1,12 @@
 """What `Embedder.embed` promises whatever the implementation answers."""
 
-from __future__ import annotations
-
-from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 from adamab.errors import EmbedderError
-from adamab.providers.embedders.base import Embedded, Embedder, Keep, Kind, TextError
+from adamab.providers.embedders.base import Embedded, Embedder, TextError
 from adamab.testing import HashEmbedder
 
 
@@ -18,17 +15,15 @@ class Fixed(Embedder):
 
     fingerprint = "fixed"
 
-    def __init__(
-        self, views: dict[str, object], overlong: object = None, offered: Sequence[str] = ("pooled",)
-    ) -> None:
+    def __init__(self, views, overlong=None, offered=("pooled",)):
         self.answer, self.flags, self.views = views, overlong, tuple(offered)
 
-    async def _embed(self, texts: Sequence[str], *, kind: str, views: Sequence[str]) -> Embedded:
+    async def _embed(self, texts, *, kind, views):
         flags = np.zeros(len(texts), bool) if self.flags is None else self.flags
         return Embedded(self.answer, flags)  # type: ignore[arg-type]
 
 
-async def test_equal_texts_are_embedded_once_and_order_is_kept() -> None:
+async def test_equal_texts_are_embedded_once_and_order_is_kept():
     embedder = HashEmbedder(width=8, max_words=2)
     answer = await embedder.embed(["b", "a", "b", "c d e"])
     assert embedder.calls == 3
@@ -37,7 +32,7 @@ async def test_equal_texts_are_embedded_once_and_order_is_kept() -> None:
     assert answer.overlong.tolist() == [False, False, False, True]
 
 
-async def test_only_wanted_views_are_asked_for() -> None:
+async def test_only_wanted_views_are_asked_for():
     embedder = HashEmbedder(views=("pooled", "wide"))
     assert list((await embedder.embed(["a"], views=["wide", "wide"])).views) == ["wide"]
     with pytest.raises(EmbedderError, match="HashEmbedder has no view 'x'; it has: pooled, wide"):
@@ -53,7 +48,7 @@ async def test_only_wanted_views_are_asked_for() -> None:
         (["ok"], "label", "kind 'label' is unknown"),
     ],
 )
-async def test_bad_input_is_refused(texts: list[str], kind: str, message: str) -> None:
+async def test_bad_input_is_refused(texts, kind, message):
     with pytest.raises(EmbedderError, match=message):
         await HashEmbedder().embed(texts, kind=kind)  # type: ignore[arg-type]
 
@@ -72,9 +67,7 @@ async def test_bad_input_is_refused(texts: list[str], kind: str, message: str) -
         ({"pooled": np.ones((2, 4))}, np.zeros(3, bool), "flagged"),
     ],
 )
-async def test_bad_answers_are_refused_in_one_line(
-    views: dict[str, object], overlong: object, message: str
-) -> None:
+async def test_bad_answers_are_refused_in_one_line(views, overlong, message):
     with pytest.raises(EmbedderError, match=message) as caught:
         await Fixed(views, overlong).embed(["a secret", "b"])
     assert str(caught.value).startswith("Fixed")
@@ -82,7 +75,7 @@ async def test_bad_answers_are_refused_in_one_line(
     assert "secret" not in str(caught.value)
 
 
-async def test_the_name_of_the_lexical_view_is_taken() -> None:
+async def test_the_name_of_the_lexical_view_is_taken():
     with pytest.raises(EmbedderError, match="rename it"):
         await HashEmbedder(views=("pooled", "words")).embed(["a"])
 
@@ -90,27 +83,25 @@ async def test_the_name_of_the_lexical_view_is_taken() -> None:
 class Piecemeal(HashEmbedder):
     """Answers in pieces, the last texts first."""
 
-    def __init__(self, pieces: Sequence[Sequence[int]]) -> None:
+    def __init__(self, pieces):
         super().__init__(width=8)
         self.pieces = pieces
 
-    async def _parts(
-        self, texts: Sequence[str], *, kind: Kind, views: Sequence[str], keep: Keep | None = None
-    ) -> AsyncGenerator[tuple[Sequence[int], Embedded]]:
+    async def _parts(self, texts, *, kind, views, keep=None):
         for piece in self.pieces:
             yield piece, await self._embed([texts[row] for row in piece], kind=kind, views=views)
 
 
-async def test_pieces_are_put_in_order() -> None:
+async def test_pieces_are_put_in_order():
     reference = await HashEmbedder(width=8).embed(["a", "b", "a", "c"])
     answer = await Piecemeal([[2], [1, 0]]).embed(["a", "b", "a", "c"])
     np.testing.assert_array_equal(answer.views["pooled"], reference.views["pooled"])
 
 
-async def test_each_piece_is_kept_once_before_it_is_handed_over() -> None:
+async def test_each_piece_is_kept_once_before_it_is_handed_over():
     embedder, events = Piecemeal([[2], [1, 0]]), list[Any]()
 
-    def keep(rows: Sequence[int], _: Embedded) -> None:
+    def keep(rows, _):
         events.append([*rows])
 
     async for _ in embedder.parts(["a", "b", "c"], kind="query", views=["pooled"], keep=keep):
@@ -119,23 +110,23 @@ async def test_each_piece_is_kept_once_before_it_is_handed_over() -> None:
 
 
 @pytest.mark.parametrize("pieces", [[], [[0]], [[0, 1], [1, 2]], [[0, 1, 2], [0]]])
-async def test_pieces_must_add_up(pieces: list[list[int]]) -> None:
+async def test_pieces_must_add_up(pieces):
     with pytest.raises(EmbedderError, match=r"answered for \d texts, not for each of 3 once"):
         await Piecemeal(pieces).embed(["a", "b", "c"])
 
 
-async def test_pieces_of_different_width() -> None:
+async def test_pieces_of_different_width():
     class Uneven(Piecemeal):
-        async def _embed(self, texts: Sequence[str], *, kind: Kind, views: Sequence[str]) -> Embedded:
+        async def _embed(self, texts, *, kind, views):
             return Embedded({"pooled": np.ones((1, 1 + len(texts[0])), np.float32)}, np.zeros(1, bool))
 
     with pytest.raises(EmbedderError, match="differ in width"):
         await Uneven([[0], [1]]).embed(["a", "bc"])
 
 
-async def test_a_text_is_named_by_its_place_in_the_callers_list() -> None:
+async def test_a_text_is_named_by_its_place_in_the_callers_list():
     class Picky(HashEmbedder):
-        async def _embed(self, texts: Sequence[str], *, kind: Kind, views: Sequence[str]) -> Embedded:
+        async def _embed(self, texts, *, kind, views):
             raise TextError(str(self), texts.index("bad"), "is refused")
 
     with pytest.raises(TextError, match="text 3 is refused"):

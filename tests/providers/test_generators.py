@@ -1,10 +1,7 @@
 """Recorded samples and noise."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,18 +17,18 @@ from adamab.testing import HashEmbedder, check_generator
 REFUND = Request(ClassSpec("refund"), 0, 2, given=("I want  MY money",), existing=())
 
 
-def write(path: Path, *rows: tuple[str, str]) -> Path:
+def write(path, *rows):
     path.write_text("".join(json.dumps({"label": c, "text": t}) + "\n" for c, t in rows), "utf-8")
     return path
 
 
 @pytest.fixture
-def recording(tmp_path: Path) -> Path:
+def recording(tmp_path):
     texts = ["one", "i want my money", "two", "Two ", "three"]
     return write(tmp_path / "r.jsonl", ("praise", "love it"), *(("refund", text) for text in texts))
 
 
-async def test_file_order_without_replacement(recording: Path) -> None:
+async def test_file_order_without_replacement(recording):
     generator = ReplayGenerator(recording)
     first = await generator.generate(REFUND)
     assert (first.texts, first.closed) == (("one", "two"), None)
@@ -43,12 +40,12 @@ async def test_file_order_without_replacement(recording: Path) -> None:
     assert (resumed.texts, resumed.closed) == (("three",), "recording exhausted")
 
 
-async def test_unknown_classes_are_closed(recording: Path) -> None:
+async def test_unknown_classes_are_closed(recording):
     other = replace(REFUND, spec=ClassSpec("other"))
     assert (await PoolGenerator(recording).generate(other)).closed == "pool has no samples of this class"
 
 
-async def test_shuffling_is_seeded_by_class(tmp_path: Path) -> None:
+async def test_shuffling_is_seeded_by_class(tmp_path):
     texts = [("a", f"text {n}") for n in range(20)]
     file, more = write(tmp_path / "1.jsonl", *texts), write(tmp_path / "2.jsonl", ("b", "x"), *texts)
     ask = Request(ClassSpec("a"), 0, 20, (), ())
@@ -60,7 +57,7 @@ async def test_shuffling_is_seeded_by_class(tmp_path: Path) -> None:
     assert one != (await ReplayGenerator(file, seed=2).generate(ask)).texts
 
 
-def test_recordings_conform_and_tell_themselves_apart(recording: Path) -> None:
+def test_recordings_conform_and_tell_themselves_apart(recording):
     for make in (ReplayGenerator, PoolGenerator):
         check_generator(lambda make=make: make(recording), REFUND)
         check_generator(lambda make=make: make(recording, seed=3), REFUND)
@@ -79,7 +76,7 @@ def test_recordings_conform_and_tell_themselves_apart(recording: Path) -> None:
         ('{"label": "a", "text": 3}\n', ":1: "),
     ],
 )
-def test_bad_recordings_are_one_line(tmp_path: Path, content: str, message: str) -> None:
+def test_bad_recordings_are_one_line(tmp_path, content, message):
     file = tmp_path / "r.jsonl"
     file.write_text(content)
     with pytest.raises(GeneratorError, match=message) as caught:
@@ -98,14 +95,14 @@ def test_bad_recordings_are_one_line(tmp_path: Path, content: str, message: str)
         ("lots_card", "lost_card"),
     ],
 )
-def test_a_misspelt_class_is_refused(tmp_path: Path, label: str, meant: str) -> None:
+def test_a_misspelt_class_is_refused(tmp_path, label, meant):
     file = write(tmp_path / "r.jsonl", ("refund", "a"), ("else", "b"), (label, "c"), (label, "d"))
     with pytest.raises(GeneratorError) as caught:
         ReplayGenerator(file).check(["praise", "refund", "lost_card"])
     assert str(caught.value) == f"{file}:3: unknown class {label!r}; did you mean {meant!r}?"
 
 
-def test_a_recording_may_serve_several_tasks(tmp_path: Path) -> None:
+def test_a_recording_may_serve_several_tasks(tmp_path):
     known = ["class_1", "type_a", "card_arrival", "sms", "level10"]
     others = ["class_2", "class_10", "type_b", "card_linking", "sim", "level11", "refund"]
     file = write(tmp_path / "r.jsonl", *((name, f"text {name}") for name in [*others, *known]))
@@ -114,14 +111,14 @@ def test_a_recording_may_serve_several_tasks(tmp_path: Path) -> None:
         ReplayGenerator(file).check(["praise", "refund_it"])
 
 
-def test_a_fit_checks_its_recording_first(tmp_path: Path) -> None:
+def test_a_fit_checks_its_recording_first(tmp_path):
     task = Task.from_mapping({"refund": ["money back", "my money"], "praise": ["love it", "so good"]})
     file = write(tmp_path / "r.jsonl", ("praise", "nice"), ("refnd", "pay me"))
     with pytest.raises(GeneratorError, match=r":2: unknown class 'refnd'; did you mean 'refund'\?"):
         fit_task(task, HashEmbedder(), generator=ReplayGenerator(file))
 
 
-def vectors(counts: list[int], width: int = 32, spread: float = 0.1) -> GivenVectors:
+def vectors(counts, width=32, spread=0.1):
     rng = np.random.default_rng(0)
     classes = np.repeat(np.arange(len(counts)), counts)
     centres = rng.standard_normal((len(counts), width))
@@ -131,7 +128,7 @@ def vectors(counts: list[int], width: int = 32, spread: float = 0.1) -> GivenVec
 
 
 @pytest.mark.parametrize("counts", [[5, 5, 5], [1, 1, 1], [40, 40], [1, 6], [1]])
-async def test_noise_stays_near_its_class(counts: list[int]) -> None:
+async def test_noise_stays_near_its_class(counts):
     given = vectors(counts)
     ask = replace(REFUND, count=50, vectors=given)
     check_generator(lambda: NoiseGenerator(), ask, calls=3)
@@ -145,7 +142,7 @@ async def test_noise_stays_near_its_class(counts: list[int]) -> None:
     assert len(np.unique(drawn, axis=0)) == 50
 
 
-async def test_noise_has_the_covariance_within_classes() -> None:
+async def test_noise_has_the_covariance_within_classes():
     rng = np.random.default_rng(1)
     scale = np.array([1.0, 0.2, 0.2, 0.2])
     x = (np.array([100.0, 0, 0, 0]) + rng.standard_normal((400, 4)) * scale[[1, 0, 2, 3]]).astype(np.float32)
@@ -157,7 +154,7 @@ async def test_noise_has_the_covariance_within_classes() -> None:
     assert spread[2] == pytest.approx(0.25, rel=0.4)
 
 
-async def test_noise_differs_by_batch_class_and_seed() -> None:
+async def test_noise_differs_by_batch_class_and_seed():
     ask = replace(REFUND, vectors=vectors([3, 3]))
     generator = NoiseGenerator()
     batches = [
@@ -169,7 +166,7 @@ async def test_noise_differs_by_batch_class_and_seed() -> None:
     assert len({batch.vectors.tobytes() for batch in batches if batch.vectors is not None}) == 4
 
 
-async def test_noise_without_material() -> None:
+async def test_noise_without_material():
     batch = await NoiseGenerator().generate(replace(REFUND, class_index=2, vectors=vectors([2, 2])))
     assert batch.closed == "noise needs a given sample of this class"
     with pytest.raises(GeneratorError, match="makes vectors, not texts"):

@@ -1,7 +1,5 @@
 """The client of all paid APIs, over real sockets."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import logging
@@ -9,12 +7,10 @@ import pickle
 import socket
 import threading
 import traceback
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Any
 
 import pytest
 
@@ -32,27 +28,25 @@ PRICE = Price(Decimal(2))  # 2000 nano-dollars a token
 CALL = Call("/embeddings", {"model": "m", "input": [PROMPT]}, BOUND, "embed")
 
 
-def client(server: ProviderServer, limits: Limits = QUICK, model: str = "m") -> ApiClient:
+def client(server, limits=QUICK, model="m"):
     return ApiClient(service_of("openai", base_url=f"{server.url}/v1"), model, limits)
 
 
-def metered(
-    server: ProviderServer, budget: str | None = None, limits: Limits = QUICK
-) -> tuple[ApiClient, Ledger]:
+def metered(server, budget=None, limits=QUICK):
     made = client(server, limits)
     made.ledger, made.price = Ledger(Budget.parse(budget)), PRICE
     return made, made.ledger
 
 
-def tokens(answer: Any) -> Usage:
+def tokens(answer):
     return Usage(answer["usage"]["prompt_tokens"])
 
 
-async def post(made: ApiClient, call: Call = CALL, **options: Any) -> Any:
+async def post(made, call=CALL, **options):
     return await made.post(call, usage=tokens, **options)
 
 
-async def failure(made: ApiClient, call: Call = CALL, **options: Any) -> ApiError:
+async def failure(made, call=CALL, **options):
     with pytest.raises(ApiError) as caught:
         await post(made, call, **options)
     shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value.__context__)
@@ -62,9 +56,7 @@ async def failure(made: ApiClient, call: Call = CALL, **options: Any) -> ApiErro
     return caught.value
 
 
-async def test_what_is_sent_and_nothing_private_is_logged(
-    server: ProviderServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_is_sent_and_nothing_private_is_logged(server, monkeypatch, caplog):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     caplog.set_level(logging.INFO)
     made = client(server)
@@ -94,7 +86,7 @@ async def test_what_is_sent_and_nothing_private_is_logged(
     ],
     ids=str,
 )
-async def test_what_passes_is_tried_again(server: ProviderServer, fault: Fault, billed: int) -> None:
+async def test_what_passes_is_tried_again(server, fault, billed):
     server.idempotent = False
     server.add_fault(fault)
     made, ledger = metered(server)
@@ -106,7 +98,7 @@ async def test_what_passes_is_tried_again(server: ProviderServer, fault: Fault, 
 
 
 @pytest.mark.parametrize("sent", [None, 0.5])
-async def test_a_hanging_server_is_left(server: ProviderServer, sent: float | None) -> None:
+async def test_a_hanging_server_is_left(server, sent):
     server.add_fault(Fault("hang", sent=sent))
     made, ledger = metered(server, limits=Limits(first_wait=0.001, timeout=0.3))
     assert len((await post(made))["data"]) == 1
@@ -118,7 +110,7 @@ async def test_a_hanging_server_is_left(server: ProviderServer, sent: float | No
     assert ledger.spent().nano_usd == 100 * 2000, "it may have been billed"
 
 
-async def test_a_connection_that_is_refused() -> None:
+async def test_a_connection_that_is_refused():
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         place = f"127.0.0.1:{unused.getsockname()[1]}"
@@ -134,7 +126,7 @@ async def test_a_connection_that_is_refused() -> None:
     assert (made.ledger.spent().calls, made.ledger.spent().nano_usd) == (2, 0)
 
 
-async def test_a_wait_that_is_too_long_is_not_waited(server: ProviderServer) -> None:
+async def test_a_wait_that_is_too_long_is_not_waited(server):
     server.add_fault(Fault("status", retry_after=3600))
     error = await failure(client(server))
     assert str(error) == "openai: asks to wait 60 minutes (429 rate_limit_exceeded); start again later"
@@ -153,9 +145,7 @@ async def test_a_wait_that_is_too_long_is_not_waited(server: ProviderServer) -> 
     ],
     ids=str,
 )
-async def test_what_will_not_pass_is_not_tried_again(
-    server: ProviderServer, monkeypatch: pytest.MonkeyPatch, fault: Fault, message: str
-) -> None:
+async def test_what_will_not_pass_is_not_tried_again(server, monkeypatch, fault, message):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     server.add_fault(fault)
     made, ledger = metered(server)
@@ -167,7 +157,7 @@ async def test_what_will_not_pass_is_not_tried_again(
     assert (ledger.spent().calls, ledger.spent().nano_usd) == (1, 0)
 
 
-async def test_a_wrong_key(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_wrong_key(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with ProviderServer(key="another") as server:
         error = await failure(client(server))
@@ -178,7 +168,7 @@ async def test_a_wrong_key(monkeypatch: pytest.MonkeyPatch) -> None:
         assert server.count() == 2
 
 
-def test_a_key_is_lacking(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_is_lacking(monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     made = ApiClient(service_of("openai"), "m")
@@ -191,11 +181,11 @@ def test_a_key_is_lacking(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def answering(status: int, body: bytes, headers: dict[str, str] | None = None) -> Iterator[str]:
+def answering(status, body, headers=None):
     """A server with one answer, for words that no fault has."""
 
     class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+        def do_POST(self):
             self.rfile.read(int(self.headers["Content-Length"]))
             self.send_response(status)
             for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
@@ -203,7 +193,7 @@ def answering(status: int, body: bytes, headers: dict[str, str] | None = None) -
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *args: Any) -> None:
+        def log_message(self, *args):
             pass
 
     with HTTPServer(("127.0.0.1", 0), Handler) as made:
@@ -255,7 +245,7 @@ LARGE, REFUSED, UNSUPPORTED, PLAIN = "too_large", "refused", "unsupported", ""
         (400, b"[" * 100_000, PLAIN),
     ],
 )
-async def test_what_an_error_means(status: int, body: bytes, kind: str) -> None:
+async def test_what_an_error_means(status, body, kind):
     with answering(status, body) as url:
         made = ApiClient(service_of("openai", base_url=url), "m", Limits(retries=0))
         error = await failure(made)
@@ -263,7 +253,7 @@ async def test_what_an_error_means(status: int, body: bytes, kind: str) -> None:
     assert flags == {name: name == kind for name in flags}
 
 
-async def test_only_a_short_token_of_an_error_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_a_short_token_of_an_error_is_shown(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     bodies = [
         b'{"error": {"code": "%s", "type": "kind_of_error", "message": "%s"}}'
@@ -276,7 +266,7 @@ async def test_only_a_short_token_of_an_error_is_shown(monkeypatch: pytest.Monke
         assert str(error).endswith("(400 kind_of_error)")
 
 
-async def test_redirects_are_not_followed(server: ProviderServer) -> None:
+async def test_redirects_are_not_followed(server):
     with answering(307, b"", {"Location": f"{server.url}/v1/embeddings"}) as url:
         assert "redirect (307); check base_url" in str(
             await failure(ApiClient(service_of("openai", base_url=url), "m"))
@@ -284,10 +274,10 @@ async def test_redirects_are_not_followed(server: ProviderServer) -> None:
     assert server.count() == 0
 
 
-async def test_an_answer_of_the_wrong_shape(server: ProviderServer) -> None:
+async def test_an_answer_of_the_wrong_shape(server):
     made, ledger = metered(server)
 
-    def wrong(answer: Any) -> None:
+    def wrong(answer):
         answer["nothing"]
 
     error = await failure(made, keep=wrong)
@@ -311,16 +301,16 @@ KEYED = replace(CALL, idempotency_key="k1")
     ],
     ids=str,
 )
-async def test_the_key_after_a_failure(server: ProviderServer, fault: Fault, keys: list[str]) -> None:
+async def test_the_key_after_a_failure(server, fault, keys):
     server.add_fault(fault)
     await post(client(server), KEYED)
     assert [seen.idempotency_key for seen in server.seen] == keys
 
 
-async def test_a_remembered_answer_of_the_wrong_shape_is_not_asked_for_again(server: ProviderServer) -> None:
-    bad: list[str] = []
+async def test_a_remembered_answer_of_the_wrong_shape_is_not_asked_for_again(server):
+    bad = []
 
-    def picky(answer: Any) -> None:
+    def picky(answer):
         if len(server.seen) == 1 or len(server.seen) == 4:
             bad.append(server.seen[-1].idempotency_key)
             raise BadAnswerError("not this one")
@@ -346,14 +336,14 @@ async def test_a_remembered_answer_of_the_wrong_shape_is_not_asked_for_again(ser
     ],
     ids=str,
 )
-async def test_what_is_settled(server: ProviderServer, fault: Fault, nano_usd: int) -> None:
+async def test_what_is_settled(server, fault, nano_usd):
     server.add_fault(fault)
     made, ledger = metered(server)
     await post(made)
     assert ledger.spent().nano_usd == nano_usd
 
 
-async def test_the_budget_holds_for_every_attempt(server: ProviderServer) -> None:
+async def test_the_budget_holds_for_every_attempt(server):
     server.add_fault(Fault("status", status=500, times=None))
     made, _ = metered(server, "3 calls")
     with pytest.raises(BudgetError, match="3 calls"):
@@ -361,7 +351,7 @@ async def test_the_budget_holds_for_every_attempt(server: ProviderServer) -> Non
     assert server.count() == 3
 
 
-async def test_a_cancelled_call_counts_with_what_was_reserved(server: ProviderServer) -> None:
+async def test_a_cancelled_call_counts_with_what_was_reserved(server):
     server.add_fault(Fault("hang"))
     made, ledger = metered(server)
     task = asyncio.create_task(post(made))
@@ -375,7 +365,7 @@ async def test_a_cancelled_call_counts_with_what_was_reserved(server: ProviderSe
     assert len((await post(made))["data"]) == 1, "its place is free again"
 
 
-async def test_a_wish_to_stop_ends_before_the_next_attempt(server: ProviderServer) -> None:
+async def test_a_wish_to_stop_ends_before_the_next_attempt(server):
     made, ledger = metered(server, limits=Limits(first_wait=100.0, longest_wait=100.0))
     made.stop = threading.Event()
     server.add_fault(Fault("status", status=500, times=None))
@@ -390,7 +380,7 @@ async def test_a_wish_to_stop_ends_before_the_next_attempt(server: ProviderServe
     assert (server.count(), ledger.spent().calls) == (1, 1)
 
 
-async def test_requests_and_tokens_are_paced(server: ProviderServer) -> None:
+async def test_requests_and_tokens_are_paced(server):
     made = client(server, Limits(rpm=6000, tpm=60_000))
     await asyncio.gather(*(post(made) for _ in range(5)))
     assert made._requests is not None
@@ -399,7 +389,7 @@ async def test_requests_and_tokens_are_paced(server: ProviderServer) -> None:
     assert [claim.amount for claim in made._tokens._claims] == [5] * 5, "corrected to what was used"
 
 
-def test_one_client_in_many_loops_and_threads(server: ProviderServer) -> None:
+def test_one_client_in_many_loops_and_threads(server):
     made = client(server)
     answers = [asyncio.run(post(made)), run_sync(post(made)), asyncio.run(post(made))]
     workers = [threading.Thread(target=lambda: answers.append(asyncio.run(post(made)))) for _ in range(4)]
@@ -411,7 +401,7 @@ def test_one_client_in_many_loops_and_threads(server: ProviderServer) -> None:
     assert sum(loop.is_closed() for loop in _open) == 0, "those of ended loops are closed and gone"
 
 
-async def test_copies_of_a_client(server: ProviderServer) -> None:
+async def test_copies_of_a_client(server):
     made, _ = metered(server)
     await post(made)
     for other in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
@@ -422,17 +412,17 @@ async def test_copies_of_a_client(server: ProviderServer) -> None:
 class Proxy:
     """Notes what it is sent, and refuses it."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
-        self.heard: list[str] = []
+        self.heard = []
 
-    def __enter__(self) -> Proxy:
+    def __enter__(self):
         self._thread = threading.Thread(target=self._listen)
         self._thread.start()
         return self
 
-    def _listen(self) -> None:
+    def _listen(self):
         while True:
             connection, _ = self._socket.accept()
             with connection:
@@ -444,7 +434,7 @@ class Proxy:
                     b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
                 )
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *error):
         with socket.create_connection(self._socket.getsockname()) as last:
             last.sendall(b"end")
         self._thread.join()
@@ -452,9 +442,7 @@ class Proxy:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-async def test_the_way_to_this_machine_leads_past_proxies(
-    server: ProviderServer, monkeypatch: pytest.MonkeyPatch, host: str
-) -> None:
+async def test_the_way_to_this_machine_leads_past_proxies(server, monkeypatch, host):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with Proxy() as proxy:
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
@@ -469,7 +457,7 @@ async def test_the_way_to_this_machine_leads_past_proxies(
     ("url", "first"),
     [("http://api.test/v1", "POST http://api.test/"), ("https://api.test/v1", "CONNECT api.test")],
 )
-async def test_a_proxy_never_hears_the_key(monkeypatch: pytest.MonkeyPatch, url: str, first: str) -> None:
+async def test_a_proxy_never_hears_the_key(monkeypatch, url, first):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with Proxy() as proxy:
         for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
@@ -482,7 +470,7 @@ async def test_a_proxy_never_hears_the_key(monkeypatch: pytest.MonkeyPatch, url:
     assert "uthorization" not in heard
 
 
-async def test_an_answer_that_never_ends_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_that_never_ends_is_cut(monkeypatch):
     monkeypatch.setattr("adamab.providers.http.LONGEST_ANSWER", 100)
     with answering(200, b" " * 1000) as url:
         made = ApiClient(service_of("openai", base_url=url), "m", Limits(retries=0))

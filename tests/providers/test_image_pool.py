@@ -1,11 +1,7 @@
 """Real images as a generator."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import PIL.Image
 import pytest
@@ -23,18 +19,18 @@ from adamab.testing import check_generator
 ROSE = Request(ClassSpec("rose"), 0, 2, (), ())
 
 
-def draw(file: Path, shade: int) -> Path:
+def draw(file, shade):
     file.parent.mkdir(parents=True, exist_ok=True)
     PIL.Image.new("RGB", (12, 8), (shade, 255 - shade, 40)).save(file)
     return file
 
 
-def reference(file: Path) -> str:
+def reference(file):
     return image_at(file).reference
 
 
 @pytest.fixture
-def pool(tmp_path: Path) -> Path:
+def pool(tmp_path):
     for shade in range(5):
         draw(tmp_path / "pool" / "rose" / f"{shade}.png", shade)
     draw(tmp_path / "pool" / "tulip" / "0.png", 200)
@@ -42,18 +38,18 @@ def pool(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def roses(pool: Path) -> list[str]:
+def roses(pool):
     return [reference(pool / "rose" / f"{shade}.png") for shade in range(5)]
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> ImageStore:
+def store(tmp_path):
     return ImageStore(tmp_path / "run" / "images")
 
 
 @pytest.fixture
-def opened(store: ImageStore) -> Callable[..., ImagePoolGenerator]:
-    def opened(source: Path | str, *, seed: int | None = None) -> ImagePoolGenerator:
+def opened(store):
+    def opened(source, *, seed=None):
         generator = ImagePoolGenerator(source, seed=seed)
         generator.configure(Settings(Prompts(), 0, Recipe(), store))
         return generator
@@ -61,12 +57,7 @@ def opened(store: ImageStore) -> Callable[..., ImagePoolGenerator]:
     return opened
 
 
-Opened = Callable[..., ImagePoolGenerator]
-
-
-async def test_the_order_of_the_files_without_replacement(
-    opened: Opened, pool: Path, roses: list[str]
-) -> None:
+async def test_the_order_of_the_files_without_replacement(opened, pool, roses):
     generator = opened(pool)
     batches = [await generator.generate(ROSE) for _ in range(4)]
     assert [batch.texts for batch in batches] == [tuple(roses[:2]), tuple(roses[2:4]), (roses[4],), ()]
@@ -74,9 +65,7 @@ async def test_the_order_of_the_files_without_replacement(
     assert not any(batch.rejected for batch in batches)
 
 
-async def test_what_is_handed_out_and_nothing_else_is_copied(
-    opened: Opened, pool: Path, store: ImageStore, roses: list[str]
-) -> None:
+async def test_what_is_handed_out_and_nothing_else_is_copied(opened, pool, store, roses):
     batch = await opened(pool).generate(ROSE)
     assert {path.stem for path in store.directory.glob("*.png")} == {
         text.partition(":")[2] for text in batch.texts
@@ -85,16 +74,14 @@ async def test_what_is_handed_out_and_nothing_else_is_copied(
     assert store.find(roses[0]).path.is_file()
 
 
-async def test_a_new_instance_goes_on_after_what_exists(opened: Opened, pool: Path, roses: list[str]) -> None:
+async def test_a_new_instance_goes_on_after_what_exists(opened, pool, roses):
     request = replace(ROSE, given=(roses[0],), existing=(roses[1], roses[3]), number=1)
     batch = await opened(pool).generate(request)
     assert (batch.texts, batch.closed) == ((roses[2], roses[4]), "pool exhausted")
 
 
 @pytest.mark.parametrize("resumed", [False, True])
-async def test_broken_images_are_left_out_and_counted_once(
-    opened: Opened, pool: Path, roses: list[str], resumed: bool
-) -> None:
+async def test_broken_images_are_left_out_and_counted_once(opened, pool, roses, resumed):
     whole = (pool / "rose" / "1.png").read_bytes()
     (pool / "rose" / "0-text.jpg").write_text("no image")  # before 0.png
     (pool / "rose" / "1_cut.png").write_bytes(whole[: len(whole) // 2])
@@ -113,13 +100,13 @@ async def test_broken_images_are_left_out_and_counted_once(
     ]
 
 
-async def test_unknown_classes_are_closed(opened: Opened, pool: Path) -> None:
+async def test_unknown_classes_are_closed(opened, pool):
     batch = await opened(pool).generate(replace(ROSE, spec=ClassSpec("lily")))
     assert batch.closed == "pool has no images of this class"
 
 
-async def test_shuffling_is_seeded_by_class(opened: Opened, pool: Path, roses: list[str]) -> None:
-    async def order(seed: int | None) -> tuple[str, ...]:
+async def test_shuffling_is_seeded_by_class(opened, pool, roses):
+    async def order(seed):
         return (await opened(pool, seed=seed).generate(replace(ROSE, count=5))).texts
 
     one = await order(1)
@@ -130,12 +117,12 @@ async def test_shuffling_is_seeded_by_class(opened: Opened, pool: Path, roses: l
     assert one != await order(2)
 
 
-def test_it_conforms(opened: Opened, pool: Path) -> None:
+def test_it_conforms(opened, pool):
     check_generator(lambda: opened(pool), ROSE)
     check_generator(lambda: opened(pool, seed=3), ROSE)
 
 
-def test_fingerprints_go_by_names_and_sizes(pool: Path, tmp_path: Path) -> None:
+def test_fingerprints_go_by_names_and_sizes(pool, tmp_path):
     first = ImagePoolGenerator(pool).fingerprint
     pool.rename(tmp_path / "moved")
     assert ImagePoolGenerator(tmp_path / "moved").fingerprint == first
@@ -147,7 +134,7 @@ def test_fingerprints_go_by_names_and_sizes(pool: Path, tmp_path: Path) -> None:
     assert ImagePoolGenerator(tmp_path / "moved").fingerprint not in (first, second)
 
 
-def test_a_misspelt_class_is_refused(pool: Path) -> None:
+def test_a_misspelt_class_is_refused(pool):
     with pytest.raises(GeneratorError) as caught:
         ImagePoolGenerator(pool).check(["roes", "tulip"])
     assert str(caught.value) == f"{pool / 'rose' / '0.png'}: unknown class 'rose'; did you mean 'roes'?"
@@ -157,9 +144,7 @@ def test_a_misspelt_class_is_refused(pool: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "csv"])
-async def test_a_file_with_paths(
-    opened: Opened, pool: Path, store: ImageStore, roses: list[str], ending: str
-) -> None:
+async def test_a_file_with_paths(opened, pool, store, roses, ending):
     rows = [{"label": "rose", "image": f"pool/rose/{n}.png"} for n in (3, 1)]
     file = pool.parent / f"pool.{ending}"
     if ending == "csv":
@@ -177,7 +162,7 @@ async def test_a_file_with_paths(
         generator.check(["rosy"])
 
 
-def test_bad_pools_are_one_line(tmp_path: Path) -> None:
+def test_bad_pools_are_one_line(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(GeneratorError, match="empty") as caught:
         ImagePoolGenerator(tmp_path / "empty")

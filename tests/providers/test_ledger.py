@@ -1,14 +1,10 @@
-from __future__ import annotations
-
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -20,16 +16,16 @@ from adamab.providers.metering import Budget, Ledger, Spend, Usage
 
 
 @pytest.fixture(params=["memory", "file"])
-def path(request, tmp_path) -> Path | None:
+def path(request, tmp_path):
     return tmp_path / "journal.sqlite" if request.param == "file" else None
 
 
 @pytest.fixture
 def opened():
     """Makes ledgers and closes them at the end."""
-    made: list[Ledger] = []
+    made = []
 
-    def make(budget: str | None = None, path: Path | None = None) -> Ledger:
+    def make(budget=None, path=None):
         made.append(Ledger(Budget.parse(budget), path))
         return made[-1]
 
@@ -38,18 +34,18 @@ def opened():
         ledger.close()
 
 
-def tried(ledger: Ledger, nano_usd: int | None = 1) -> int | None:
+def tried(ledger, nano_usd=1):
     try:
         return ledger.reserve("generate", nano_usd)
     except BudgetError:
         return None
 
 
-def in_threads(count: int, work: Callable[[int], int]) -> int:
+def in_threads(count, work):
     """The sum of what `count` threads return that start at once."""
     start = threading.Barrier(count)
 
-    def after_the_others(number: int) -> int:
+    def after_the_others(number):
         start.wait()
         return work(number)
 
@@ -206,8 +202,8 @@ steps = st.lists(
 @given(steps, st.integers(0, 1000))
 def test_costs_within_their_bound_never_exceed_the_cap(steps, cap):
     with Ledger(Budget.parse(f"0.{cap:09d} usd")) as ledger:
-        held: list[tuple[int, int]] = []
-        costs: list[int] = []
+        held = []
+        costs = []
         for bound, share, which, settles in steps:
             if settles and held:
                 number, reserved = held.pop(which % len(held))
@@ -243,7 +239,7 @@ print(made)
 """
 
 
-def started(path: Path, budget: str, script: str = WORKER) -> subprocess.Popen[str]:
+def started(path, budget, script=WORKER):
     command = [sys.executable, "-c", script, str(path), budget]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -293,7 +289,7 @@ def test_a_forked_process_cannot_spend_beside_its_parent(opened, path, monkeypat
     assert ledger.spent().calls == 1
 
 
-def one_line_error(ledger: Ledger) -> str:
+def one_line_error(ledger):
     with pytest.raises(RunError) as caught:
         ledger.reserve("generate", 1)
     assert "\n" not in str(caught.value)

@@ -1,11 +1,8 @@
 """Schedules, waits and options; no test waits for a clock."""
 
-from __future__ import annotations
-
 import email.utils
 import random
 import time
-from typing import Any
 
 import pytest
 
@@ -21,13 +18,13 @@ from adamab.providers.http import (
 )
 
 
-def most_in_a_minute(claims: list[tuple[float, float]]) -> float:
+def most_in_a_minute(claims):
     return max(
         sum(amount for at, amount in claims if start <= at < start + MINUTE - 1e-6) for start, _ in claims
     )
 
 
-def test_no_minute_has_more_than_it_may() -> None:
+def test_no_minute_has_more_than_it_may():
     pace, randomness = Pace(30), random.Random(3)
     now, claims = 0.0, []
     for _ in range(300):
@@ -42,7 +39,7 @@ def test_no_minute_has_more_than_it_may() -> None:
     assert sum(after == pytest.approx(first + MINUTE) for first, after in late) > 200
 
 
-def test_claims_are_corrected_to_what_was_used() -> None:
+def test_claims_are_corrected_to_what_was_used():
     pace = Pace(100)
     first = pace.claim(100, 0.0)
     pace.settle(first, 10)
@@ -52,7 +49,7 @@ def test_claims_are_corrected_to_what_was_used() -> None:
     assert pace.claim(5, 1000.0).start == 1000.0
 
 
-def test_waits_grow_and_differ() -> None:
+def test_waits_grow_and_differ():
     limits, randomness = Limits(first_wait=1.0, longest_wait=8.0), random.Random(0)
     for attempt, longest in enumerate([1.0, 2.0, 4.0, 8.0, 8.0, 8.0]):
         waits = {backoff(limits, attempt, None, randomness) for _ in range(50)}
@@ -63,7 +60,7 @@ def test_waits_grow_and_differ() -> None:
     assert 100.0 <= min(waits) <= max(waits) <= 101.0, "what the service asks for is honoured"
 
 
-def test_retry_after() -> None:
+def test_retry_after():
     date = email.utils.formatdate(time.time() + 90, usegmt=True)
     assert retry_after({"retry-after": date}) == pytest.approx(90, abs=5)
     past = email.utils.formatdate(time.time() - 90, usegmt=True)
@@ -98,7 +95,7 @@ def test_retry_after() -> None:
         ({"key_env": "SECRET_\n"}, "is the name of an environment variable"),
     ],
 )
-def test_bad_options_are_one_line(options: dict[str, Any], message: str) -> None:
+def test_bad_options_are_one_line(options, message):
     with pytest.raises(ProviderError, match=message) as caught:
         connection("openai", options)
     assert "\n" not in str(caught.value)
@@ -106,13 +103,13 @@ def test_bad_options_are_one_line(options: dict[str, Any], message: str) -> None
 
 
 @pytest.fixture
-def no_keys(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def no_keys(monkeypatch):
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "VOYAGE_API_KEY", "COHERE_API_KEY", "CO_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     return monkeypatch
 
 
-def test_keys_come_from_the_environment(no_keys: pytest.MonkeyPatch) -> None:
+def test_keys_come_from_the_environment(no_keys):
     for name, variable in (
         ("openai", "OPENAI_API_KEY"),
         ("voyage", "VOYAGE_API_KEY"),
@@ -130,14 +127,14 @@ def test_keys_come_from_the_environment(no_keys: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("key", ["sk-1\nX: y", "sk 1", "schlüssel"])
-def test_a_key_that_cannot_be_one_is_not_shown(no_keys: pytest.MonkeyPatch, key: str) -> None:
+def test_a_key_that_cannot_be_one_is_not_shown(no_keys, key):
     no_keys.setenv("OPENAI_API_KEY", key)
     with pytest.raises(ApiError, match="holds a character that no key has") as caught:
         service_of("openai").key()
     assert key not in str(caught.value)
 
 
-def test_other_servers_need_no_key(no_keys: pytest.MonkeyPatch) -> None:
+def test_other_servers_need_no_key(no_keys):
     local, limits = connection("openai", {"base_url": "http://LOCALHOST:8000/v1/", "rpm": "0.5", "tpm": None})
     assert limits == Limits(rpm=0.5)
     assert (local.base_url, local.needs_key, local.key()) == ("http://localhost:8000/v1", False, None)
@@ -147,7 +144,7 @@ def test_other_servers_need_no_key(no_keys: pytest.MonkeyPatch) -> None:
     assert service_of("voyage").needs_key
 
 
-def test_no_key_travels_in_the_clear(no_keys: pytest.MonkeyPatch) -> None:
+def test_no_key_travels_in_the_clear(no_keys):
     no_keys.setenv("OPENAI_API_KEY", "sk-1")
     urls = ["http://192.168.1.5/v1", "http://localhost.example.org/v1", "http://127.0.0.1.example.org/v1"]
     assert [service_of("openai", base_url=url).key() for url in urls] == [None] * 3

@@ -1,13 +1,9 @@
 """`local` on the real MiniLM, with sentence-transformers as the reference where it is installed."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -41,14 +37,14 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def local() -> LocalEmbedder:
+def local():
     embedder = resolve_embedder("local")
     assert isinstance(embedder, LocalEmbedder)
     return embedder
 
 
 @needs_wheel
-async def test_it_knows_what_texts_mean(local: LocalEmbedder) -> None:
+async def test_it_knows_what_texts_mean(local):
     answer = await local.embed(
         ["I want my money back", "please refund me", "the weather is sunny", "word " * 300]
     )
@@ -62,7 +58,7 @@ async def test_it_knows_what_texts_mean(local: LocalEmbedder) -> None:
 
 
 @needs_wheel
-async def test_every_view_is_that_of_sentence_transformers(local: LocalEmbedder) -> None:
+async def test_every_view_is_that_of_sentence_transformers(local):
     """Against hidden states that the library gives, text by text, summarised in NumPy, before rounding."""
     torch = pytest.importorskip("torch")
     library = pytest.importorskip("sentence_transformers")
@@ -89,7 +85,7 @@ async def test_every_view_is_that_of_sentence_transformers(local: LocalEmbedder)
 
 @needs_wheel
 @pytest.mark.parametrize("long_texts", ["cut", "average"])
-async def test_it_stands_for_st_on_the_same_files(local: LocalEmbedder, long_texts: Any) -> None:
+async def test_it_stands_for_st_on_the_same_files(local, long_texts):
     pytest.importorskip("sentence_transformers")
     reference = resolve_embedder(f"st:{local.directory}?long_texts={long_texts}")
     own = LocalEmbedder(long_texts=long_texts)
@@ -102,7 +98,7 @@ async def test_it_stands_for_st_on_the_same_files(local: LocalEmbedder, long_tex
 
 
 @needs_wheel
-async def test_hostile_texts(local: LocalEmbedder) -> None:
+async def test_hostile_texts(local):
     answer = await local.embed(["", "\0", " \u200b", "a" * 1_000_000, "word " * 200_000])
     assert answer.overlong.tolist() == [False, False, False, False, True]
     for view, values in answer.views.items():
@@ -113,7 +109,7 @@ async def test_hostile_texts(local: LocalEmbedder) -> None:
 
 
 @needs_wheel
-def test_neither_torch_nor_the_hub_is_imported() -> None:
+def test_neither_torch_nor_the_hub_is_imported():
     code = (
         "import asyncio, sys; from adamab.providers.registry import resolve_embedder as r;"
         "e = r('local'); e.fingerprint, e.views;"
@@ -126,9 +122,7 @@ def test_neither_torch_nor_the_hub_is_imported() -> None:
 
 
 @needs_wheel
-async def test_a_folder_of_the_users_and_other_files(
-    local: LocalEmbedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_folder_of_the_users_and_other_files(local, tmp_path, monkeypatch):
     copy = tmp_path / "copy"
     copy.mkdir()
     for name in ("model.safetensors", "tokenizer.json"):
@@ -157,7 +151,7 @@ async def test_a_folder_of_the_users_and_other_files(
         LocalEmbedder(copy)
 
 
-def hub_cache(hub: Path, local: LocalEmbedder) -> None:
+def hub_cache(hub, local):
     commit = "0123456789abcdef0123456789abcdef01234567"  # as the hub's library lays it out on disk
     repository = hub / "models--sentence-transformers--all-MiniLM-L6-v2"
     (repository / "refs").mkdir(parents=True)
@@ -166,9 +160,7 @@ def hub_cache(hub: Path, local: LocalEmbedder) -> None:
 
 
 @needs_wheel
-async def test_the_hubs_cache_stands_in_for_the_wheel(
-    local: LocalEmbedder, hub: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+async def test_the_hubs_cache_stands_in_for_the_wheel(local, hub, monkeypatch, capfd):
     monkeypatch.delenv("SENTENCE_TRANSFORMERS_HOME", raising=False)
     hub_cache(hub, local)
     expected = await local.embed(["hello"])
@@ -182,9 +174,7 @@ async def test_the_hubs_cache_stands_in_for_the_wheel(
     assert capfd.readouterr().err == "", "no message without a download"
 
 
-async def test_weights_that_are_nowhere(
-    hub: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+async def test_weights_that_are_nowhere(hub, monkeypatch, capfd):
     monkeypatch.delenv("SENTENCE_TRANSFORMERS_HOME", raising=False)
     for switch in ("ADAMAB_OFFLINE", "HF_HUB_OFFLINE"):
         monkeypatch.delenv(switch, raising=False)
@@ -205,13 +195,13 @@ async def test_weights_that_are_nowhere(
         resolve_embedder("local")
 
 
-def test_missing_packages_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_name_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(MissingExtraError, match=r"onnxruntime .* 'adamab\[local\]'"):
         resolve_embedder("local")
 
 
-def test_bad_options() -> None:
+def test_bad_options():
     with pytest.raises(EmbedderError, match="long_texts is 'fold'; use 'cut' or 'average'"):
         resolve_embedder("local?long_texts=fold")
     with pytest.raises(EmbedderError, match="local: device is 'cuda'; use 'auto' or 'cpu'"):

@@ -1,10 +1,5 @@
 """Vectors computed elsewhere."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -16,18 +11,18 @@ IDS = np.array(["a", "b", "c", "d"])
 POOLED = np.arange(8, dtype=np.float64).reshape(4, 2)
 
 
-def save(path: Path, **arrays: Any) -> Path:
+def save(path, **arrays):
     np.savez(path, **{name.replace("__", "/"): array for name, array in arrays.items()})
     return path
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     wide = np.ones((4, 5), np.float16)
     return save(tmp_path / "v.npz", ids=IDS, view__wide=wide, view__pooled=POOLED, labels=np.arange(4))
 
 
-async def test_looks_ids_up(file: Path) -> None:
+async def test_looks_ids_up(file):
     embedder = NpzEmbedder(file)
     assert embedder.views == ("pooled", "wide")
     answer = await embedder.embed(["c", "a", "c"], kind="class")
@@ -39,14 +34,14 @@ async def test_looks_ids_up(file: Path) -> None:
     check_embedder(embedder, texts=list(IDS))
 
 
-async def test_missing_ids_are_named(file: Path) -> None:
+async def test_missing_ids_are_named(file):
     with pytest.raises(EmbedderError, match=r"no vector for 4 of 5 ids: 'w', 'x', 'y' \.\.\.;"):
         await NpzEmbedder(file).embed(["a", "w", "x", "y", "z" * 100])
     with pytest.raises(EmbedderError, match=r"for 1 of 1 ids: 'zzz.*…';"):
         await NpzEmbedder(file).embed(["z" * 100])
 
 
-def test_fingerprint_is_the_model_or_the_shape(tmp_path: Path, file: Path) -> None:
+def test_fingerprint_is_the_model_or_the_shape(tmp_path, file):
     assert NpzEmbedder(file).fingerprint == "npz:pooled=2,wide=5"
     named = save(tmp_path / "m.npz", ids=IDS, view__pooled=POOLED, model=np.array("voyage-3"))
     assert NpzEmbedder(named).fingerprint == "npz:voyage-3"
@@ -71,7 +66,7 @@ def test_fingerprint_is_the_model_or_the_shape(tmp_path: Path, file: Path) -> No
         ({"ids": IDS.astype(object), "view__pooled": POOLED}, "holds Python objects"),
     ],
 )
-def test_wrong_contents_are_refused(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
+def test_wrong_contents_are_refused(tmp_path, arrays, message):
     path = save(tmp_path / "bad.npz", **arrays)
     with pytest.raises(EmbedderError, match=message) as caught:
         read_npz(path)
@@ -79,7 +74,7 @@ def test_wrong_contents_are_refused(tmp_path: Path, arrays: dict[str, Any], mess
     assert "bad.npz" in str(caught.value)
 
 
-def test_damaged_files_are_refused(tmp_path: Path, file: Path) -> None:
+def test_damaged_files_are_refused(tmp_path, file):
     whole = file.read_bytes()
     cases = {
         "cut": (whole[: len(whole) // 2], "cut short"),

@@ -1,11 +1,5 @@
 """`onnx:` on small networks that the tests write, through the real runtime."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -24,13 +18,7 @@ WEIGHTS = np.random.default_rng(0).standard_normal((CHANNELS, 3, 3, 3)).astype(n
 HEAD = np.random.default_rng(1).standard_normal((CHANNELS, CLASSES)).astype(np.float32)
 
 
-def save_network(
-    path: Path,
-    *,
-    shape: Sequence[int | str] = ("n", 3, SIDE, SIDE),
-    half: bool = False,
-    outputs: Sequence[str] = ("flat", "logits"),
-) -> Path:
+def save_network(path, *, shape=("n", 3, SIDE, SIDE), half=False, outputs=("flat", "logits")):
     """A convolution, pooling and a classifier; NHWC is turned round first, as converters do it."""
     number = np.float16 if half else np.float32
     kind = onnx.TensorProto.FLOAT16 if half else onnx.TensorProto.FLOAT
@@ -61,12 +49,12 @@ def save_network(
 
 
 @pytest.fixture
-def network(tmp_path: Path) -> Path:
+def network(tmp_path):
     return save_network(tmp_path / "network.onnx")
 
 
 @pytest.fixture
-def images(tmp_path: Path) -> list[Image]:
+def images(tmp_path):
     """Not so large that decoding shrinks them, which `prepared` does not do."""
     random, images = np.random.default_rng(0), []
     for number, (height, width) in enumerate([(9, 9), (20, 14), (12, 30), (16, 16), (40, 11)]):
@@ -76,7 +64,7 @@ def images(tmp_path: Path) -> list[Image]:
     return images
 
 
-def prepared(image: Image, scale: str = "imagenet", resize: int = 9) -> Any:
+def prepared(image, scale="imagenet", resize=9):
     """The same by hand: shorter side to `resize`, the middle, normalised."""
     sample_image = pillow.open(image.path)
     factor = resize / min(sample_image.size)
@@ -88,7 +76,7 @@ def prepared(image: Image, scale: str = "imagenet", resize: int = 9) -> Any:
     return (x / (255 if unit else 1) - np.array(mean)) / np.array(std)
 
 
-def expected(images: Sequence[Image], *, logits: bool = False, **how: Any) -> Any:
+def expected(images, *, logits=False, **how):
     """The network computed by hand."""
     rows = []
     for image in images:
@@ -99,7 +87,7 @@ def expected(images: Sequence[Image], *, logits: bool = False, **how: Any) -> An
     return np.stack([row / np.linalg.norm(row) for row in rows])
 
 
-async def test_the_last_output_is_the_default(network: Path, images: list[Image]) -> None:
+async def test_the_last_output_is_the_default(network, images):
     answer = await OnnxEmbedder(str(network), batch_size=2).embed(images)
     np.testing.assert_allclose(answer.views["pooled"], expected(images, logits=True), atol=1e-5)
     assert not answer.overlong.any()
@@ -109,22 +97,20 @@ async def test_the_last_output_is_the_default(network: Path, images: list[Image]
 @pytest.mark.parametrize(
     "shape", [("n", 3, SIDE, SIDE), (1, 3, SIDE, SIDE), ("n", SIDE, SIDE, 3), (4, SIDE, SIDE, 3)]
 )
-async def test_inner_outputs_in_every_layout(
-    tmp_path: Path, images: list[Image], output: str, shape: tuple[int | str, ...]
-) -> None:
+async def test_inner_outputs_in_every_layout(tmp_path, images, output, shape):
     file = save_network(tmp_path / "n.onnx", shape=shape)
     answer = await OnnxEmbedder(str(file), output=output, batch_size=2).embed(images)
     np.testing.assert_allclose(answer.views["pooled"], expected(images), atol=1e-5)
 
 
-async def test_half_precision(tmp_path: Path, images: list[Image]) -> None:
+async def test_half_precision(tmp_path, images):
     file = save_network(tmp_path / "half.onnx", half=True)
     answer = await OnnxEmbedder(str(file), output="flat").embed(images)
     assert answer.views["pooled"].dtype == np.float32
     np.testing.assert_allclose(answer.views["pooled"], expected(images), atol=1e-2)
 
 
-async def test_sizes_where_the_file_takes_any(tmp_path: Path, images: list[Image]) -> None:
+async def test_sizes_where_the_file_takes_any(tmp_path, images):
     file = save_network(tmp_path / "any.onnx", shape=("n", "c", "h", "w"))
     for scale in SCALES:
         embedder = OnnxEmbedder(str(file), output="flat", size=SIDE, resize=12, scale=scale)
@@ -135,18 +121,18 @@ async def test_sizes_where_the_file_takes_any(tmp_path: Path, images: list[Image
     assert (usual._loaded.preparation.height, usual._loaded.preparation.cover) == (224, (256, 256))
 
 
-def test_conformance(network: Path, images: list[Image]) -> None:
+def test_conformance(network, images):
     embedder = OnnxEmbedder(str(network), output="flat", batch_size=2)
     assert (embedder.views, embedder.modalities) == (("pooled",), {"image"})
     check_embedder(embedder, images=images)
 
 
-def test_the_fingerprint_is_the_content_and_what_changes_vectors(network: Path, tmp_path: Path) -> None:
+def test_the_fingerprint_is_the_content_and_what_changes_vectors(network, tmp_path):
     reference = OnnxEmbedder(str(network)).fingerprint
     moved = tmp_path / "elsewhere.onnx"
     moved.write_bytes(network.read_bytes())
     assert OnnxEmbedder(str(moved), batch_size=3, device="cpu").fingerprint == reference
-    options: list[dict[str, Any]] = [{"output": "flat"}, {"size": 8}, {"resize": 9}, {"scale": "half"}]
+    options = [{"output": "flat"}, {"size": 8}, {"resize": 9}, {"scale": "half"}]
     others = [OnnxEmbedder(str(network), **option).fingerprint for option in options]
     data = bytearray(moved.read_bytes())
     data[data.index(WEIGHTS.tobytes())] ^= 1
@@ -154,14 +140,14 @@ def test_the_fingerprint_is_the_content_and_what_changes_vectors(network: Path, 
     assert len({reference, OnnxEmbedder(str(moved)).fingerprint, *others}) == 6
 
 
-async def refusal(embedder: OnnxEmbedder, images: Sequence[Image]) -> str:
+async def refusal(embedder, images):
     with pytest.raises(EmbedderError) as caught:
         await embedder.embed(images)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
-async def test_outputs_and_sizes_that_do_not_fit(network: Path, images: list[Image]) -> None:
+async def test_outputs_and_sizes_that_do_not_fit(network, images):
     message = await refusal(OnnxEmbedder(str(network), output="map"), images)
     assert "has no output 'map'; near it: maps, maps_last" in message
     message = await refusal(OnnxEmbedder(str(network), output="????"), images)
@@ -174,13 +160,13 @@ async def test_outputs_and_sizes_that_do_not_fit(network: Path, images: list[Ima
 
 
 @pytest.mark.parametrize("content", [b"", b"\x89PNG\r\n\x1a\n" + bytes(50), b"hello", b"\x08\x08"])
-async def test_files_that_are_no_onnx(tmp_path: Path, images: list[Image], content: bytes) -> None:
+async def test_files_that_are_no_onnx(tmp_path, images, content):
     file = tmp_path / "not.onnx"
     file.write_bytes(content)
     assert "not.onnx: is not an ONNX file, or it is damaged" in await refusal(OnnxEmbedder(str(file)), images)
 
 
-async def test_a_graph_that_makes_no_sense(network: Path, images: list[Image]) -> None:
+async def test_a_graph_that_makes_no_sense(network, images):
     model = onnx.load(network)
     del model.graph.initializer[0]
     onnx.save(model, network)
@@ -191,9 +177,7 @@ async def test_a_graph_that_makes_no_sense(network: Path, images: list[Image]) -
     ("shape", "more"),
     [(("n", 1, 8, 8), False), (("n", 3), False), (("n", 4, 8, 8), False), (("n", 3, 8, 8), True)],
 )
-async def test_inputs_that_are_no_images(
-    tmp_path: Path, images: list[Image], shape: tuple[int | str, ...], more: bool
-) -> None:
+async def test_inputs_that_are_no_images(tmp_path, images, shape, more):
     node = onnx.helper.make_node("Identity", ["x"], ["y"])
     names = ["x", "z"] if more else ["x"]
     inputs = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name in names]
@@ -206,7 +190,7 @@ async def test_inputs_that_are_no_images(
 
 
 @pytest.mark.parametrize("inside", ["graph", "node"])
-async def test_weights_in_other_files_are_refused(network: Path, images: list[Image], inside: str) -> None:
+async def test_weights_in_other_files_are_refused(network, images, inside):
     model = onnx.load(network)
     if inside == "graph":
         onnx.external_data_helper.set_external_data(model.graph.initializer[0], "weights.bin")
@@ -228,21 +212,21 @@ async def test_weights_in_other_files_are_refused(network: Path, images: list[Im
         ({"device": "tpu"}, "device is 'tpu'; use 'auto' or 'cpu'"),
     ],
 )
-def test_bad_options(network: Path, options: dict[str, Any], message: str) -> None:
+def test_bad_options(network, options, message):
     with pytest.raises(EmbedderError, match=message):
         OnnxEmbedder(str(network), **options)
     with pytest.raises(EmbedderError, match="no such file; give the path of an ONNX file"):
         OnnxEmbedder(str(network.parent))
 
 
-def sample_image(height: int, width: int) -> object:
+def sample_image(height, width):
     """Red grows downwards, green to the right."""
     rows, columns = np.mgrid[0:height, 0:width]
     colours = [rows * 255 / max(height - 1, 1), columns * 255 / max(width - 1, 1), rows * 0 + 77]
     return pillow.fromarray(np.stack(colours, axis=2).astype(np.uint8))
 
 
-def test_squashed_images_show_everything() -> None:
+def test_squashed_images_show_everything():
     cropped = np.asarray(Preparation(32, 32, squash=True).cropped(sample_image(50, 180)))
     assert cropped[:, :, 0].min() < 5
     assert cropped[:, :, 1].max() > 250
@@ -250,7 +234,7 @@ def test_squashed_images_show_everything() -> None:
 
 
 @pytest.mark.parametrize(("height", "width"), [(1, 50_000), (50_000, 1)])
-def test_a_line_of_pixels_needs_no_gigabytes(height: int, width: int) -> None:
+def test_a_line_of_pixels_needs_no_gigabytes(height, width):
     line = pillow.new("RGB", (width, height), (10, 20, 30))
     assert without_ends(line).size in {(4, 1), (1, 4)}
     assert Preparation(224, 224).cropped(line).getpixel((5, 5)) == (10, 20, 30)

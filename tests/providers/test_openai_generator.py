@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
-from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any
 
 import pytest
 
@@ -34,31 +32,25 @@ REFUND = Request(
 )
 
 
-@pytest.fixture
-def server() -> Iterator[ProviderServer]:
-    with ProviderServer() as running:
-        yield running
-
-
 ALIVE: list[OpenAIGenerator] = []  # a client's connections close with its event loop, not before
 
 
-def generator(server: ProviderServer, model: str = "test", **options: Any) -> OpenAIGenerator:
-    quick: dict[str, Any] = {"retries": 2, "first_wait": 0.01, "base_url": f"{server.url}/v1"}
+def generator(server, model="test", **options):
+    quick = {"retries": 2, "first_wait": 0.01, "base_url": f"{server.url}/v1"}
     made = OpenAIGenerator(model, **{**quick, **options})
     ALIVE.append(made)
     return made
 
 
-def bodies(server: ProviderServer) -> list[Any]:
+def bodies(server):
     return [seen.body for seen in server.seen]
 
 
-def prompt(body: Any) -> str:
+def prompt(body):
     return str(body["messages"][0]["content"])
 
 
-def checked(batch: Batch, request: Request = REFUND) -> Batch:
+def checked(batch, request=REFUND):
     keys = [normalised_text(text) for text in (*request.given, *request.existing, *batch.texts)]
     assert len(set(keys)) == len(keys)
     assert len(batch) <= request.count
@@ -66,7 +58,7 @@ def checked(batch: Batch, request: Request = REFUND) -> Batch:
 
 
 @pytest.mark.parametrize("style", ["schema", "lines", "bullets", "fenced"])
-async def test_one_request_gives_all_texts_whatever_the_style(style: str) -> None:
+async def test_one_request_gives_all_texts_whatever_the_style(style):
     with ProviderServer(style=style) as server:
         batch = checked(await generator(server).generate(REFUND))
         assert (len(batch), batch.closed, batch.refused) == (5, None, False)
@@ -74,7 +66,7 @@ async def test_one_request_gives_all_texts_whatever_the_style(style: str) -> Non
         assert not any(text.startswith(("1", "-", '"', "Sure", "Here")) for text in batch.texts)
 
 
-async def test_what_is_asked(server: ProviderServer) -> None:
+async def test_what_is_asked(server):
     server.add_fault(Fault("reset"))
     await generator(server, temperature="0.9").generate(replace(REFUND, existing=("give it back",)))
     assert server.billed() == 1, "under its key an answer that was lost costs nothing"
@@ -91,9 +83,7 @@ async def test_what_is_asked(server: ProviderServer) -> None:
         assert text in prompt(body)
 
 
-async def test_the_same_question_gives_the_same_answer_and_another_seed_another(
-    server: ProviderServer,
-) -> None:
+async def test_the_same_question_gives_the_same_answer_and_another_seed_another(server):
     first = await generator(server, seed=1).generate(REFUND)
     assert (await generator(server, seed=1).generate(REFUND)).texts == first.texts
     others = [
@@ -104,7 +94,7 @@ async def test_the_same_question_gives_the_same_answer_and_another_seed_another(
     assert len({body["seed"] for body in bodies(server)}) == 3
 
 
-async def test_too_few_texts_are_asked_for_again(server: ProviderServer) -> None:
+async def test_too_few_texts_are_asked_for_again(server):
     server.add_fault(Fault("duplicates", how="given"))
     assert len(checked(await generator(server, seed=1).generate(REFUND))) == 5
     assert server.count() == 2, "what the prompt shows counts as missing"
@@ -121,9 +111,7 @@ async def test_too_few_texts_are_asked_for_again(server: ProviderServer) -> None
 
 
 @pytest.mark.parametrize("how", ["", "content"])
-async def test_empty_answers_are_asked_again_a_bounded_number_of_times(
-    server: ProviderServer, how: str
-) -> None:
+async def test_empty_answers_are_asked_again_a_bounded_number_of_times(server, how):
     server.add_fault(Fault("empty", how=how, times=None))
     batch = await generator(server).generate(REFUND)
     assert (batch.texts, batch.refused) == ((), False)
@@ -144,7 +132,7 @@ async def test_empty_answers_are_asked_again_a_bounded_number_of_times(
     ],
     ids=lambda fault: f"{fault.kind}-{fault.how}",
 )
-async def test_a_refusal_ends_the_batch_and_is_remembered(server: ProviderServer, fault: Fault) -> None:
+async def test_a_refusal_ends_the_batch_and_is_remembered(server, fault):
     server.add_fault(fault)
     asking = generator(server)
     assert replace(await asking.generate(REFUND), rejected={}) == Batch(refused=True)
@@ -156,16 +144,16 @@ async def test_a_refusal_ends_the_batch_and_is_remembered(server: ProviderServer
 class Scripted(MemoryReplies):
     """Answers that are there already."""
 
-    def __init__(self, *contents: str | Reply) -> None:
+    def __init__(self, *contents):
         super().__init__()
         self.contents = list(contents)
 
-    def get(self, ask: Any) -> Reply | None:
+    def get(self, ask):
         content = self.contents[min(ask.number, len(self.contents) - 1)]
         return content if isinstance(content, Reply) else Reply(content)
 
 
-def scripted(*contents: str | Reply) -> OpenAIGenerator:
+def scripted(*contents):
     asking = OpenAIGenerator("test", base_url="http://127.0.0.1:1/v1", retries=0)
     asking.replies = Scripted(*contents)
     return asking
@@ -184,14 +172,14 @@ def scripted(*contents: str | Reply) -> OpenAIGenerator:
         ("I'm sorry but I can't log in", ("I'm sorry but I can't log in",), False),
     ],
 )
-async def test_answers_that_were_kept(content: str | Reply, texts: tuple[str, ...], refused: bool) -> None:
+async def test_answers_that_were_kept(content, texts, refused):
     assert replace(await scripted(content).generate(REFUND), rejected={}) == Batch(texts, refused=refused)
     complaints = replace(REFUND, given=("I'm sorry, but I can't assist with that.",))
     if refused and isinstance(content, str):
         assert (await scripted(content).generate(complaints)).texts, "a class of refusals may be written"
 
 
-async def test_the_reply_is_kept_before_the_batch_is_used(server: ProviderServer) -> None:
+async def test_the_reply_is_kept_before_the_batch_is_used(server):
     server.add_fault(Fault("duplicates"))
     server.add_fault(Fault("status", status=500, times=None))
     asking = generator(server)
@@ -203,16 +191,16 @@ async def test_the_reply_is_kept_before_the_batch_is_used(server: ProviderServer
     assert server.billed() == paid + 1 == 2
 
 
-async def test_an_answer_that_is_cut_keeps_its_complete_texts(server: ProviderServer) -> None:
+async def test_an_answer_that_is_cut_keeps_its_complete_texts(server):
     batch = checked(await generator(server, max_tokens="40").generate(REFUND))
     assert 1 <= len(batch) <= 5
     assert all(text.endswith((".", "!", "?")) for text in batch.texts)
     assert all(body["max_tokens"] == 40 for body in bodies(server))
 
 
-async def test_more_room_after_an_answer_that_was_cut_before_its_first_text(server: ProviderServer) -> None:
+async def test_more_room_after_an_answer_that_was_cut_before_its_first_text(server):
     class AllThoughts(MemoryReplies):
-        def get(self, ask: Any) -> Reply | None:
+        def get(self, ask):
             return Reply("<think>so, the user", cut=True) if ask.number == 0 else super().get(ask)
 
     asking = generator(server)
@@ -223,7 +211,7 @@ async def test_more_room_after_an_answer_that_was_cut_before_its_first_text(serv
 
 
 @pytest.mark.parametrize("style", ["schema", "lines"])
-async def test_a_server_without_structured_output_is_remembered(style: str) -> None:
+async def test_a_server_without_structured_output_is_remembered(style):
     with ProviderServer(style=style, faults=[Fault("no_schema", times=None)]) as server:
         asking = generator(server)
         assert len(checked(await asking.generate(REFUND))) == 5
@@ -231,7 +219,7 @@ async def test_a_server_without_structured_output_is_remembered(style: str) -> N
         assert ["response_format" in body for body in bodies(server)] == [True, False, False]
 
 
-async def test_parallel_requests_learn_the_dialect_from_each_other() -> None:
+async def test_parallel_requests_learn_the_dialect_from_each_other():
     with ProviderServer(latency=0.02, faults=[Fault("no_schema", times=None)]) as server:
         asking = generator(server, concurrency=1)
         requests = [replace(REFUND, number=number) for number in range(6)]
@@ -241,7 +229,7 @@ async def test_parallel_requests_learn_the_dialect_from_each_other() -> None:
         assert server.count() <= 12
 
 
-async def test_a_model_that_wants_the_other_limit(server: ProviderServer) -> None:
+async def test_a_model_that_wants_the_other_limit(server):
     asking = generator(server, "o3-mini")
     assert len(await asking.generate(REFUND)) == 5
     assert len(await asking.generate(replace(REFUND, number=1))) == 5
@@ -252,7 +240,7 @@ async def test_a_model_that_wants_the_other_limit(server: ProviderServer) -> Non
     assert len({seen.idempotency_key for seen in server.seen}) == server.count()
 
 
-async def test_an_error_that_quotes_the_prompt_is_not_asked_about_for_ever(server: ProviderServer) -> None:
+async def test_an_error_that_quotes_the_prompt_is_not_asked_about_for_ever(server):
     server.add_fault(Fault("status", status=400, times=None))
     request = replace(REFUND, spec=ClassSpec("heating", "is about the temperature parameter"))
     with pytest.raises(ApiError, match="does not take") as caught:
@@ -261,7 +249,7 @@ async def test_an_error_that_quotes_the_prompt_is_not_asked_about_for_ever(serve
     assert server.count() == len({json.dumps(body) for body in bodies(server)}) <= 11  # each dialect once
 
 
-async def test_spending_is_metered_and_capped(server: ProviderServer) -> None:
+async def test_spending_is_metered_and_capped(server):
     asking = generator(server)
     asking.api.ledger, asking.api.price = Ledger(Budget(calls=2)), Price(Decimal(1), Decimal(2))
     assert len(await asking.generate(REFUND)) == 5
@@ -278,7 +266,7 @@ async def test_spending_is_metered_and_capped(server: ProviderServer) -> None:
     assert server.count() == 2
 
 
-async def test_texts_that_are_paid_for_survive_the_end_of_the_budget(server: ProviderServer) -> None:
+async def test_texts_that_are_paid_for_survive_the_end_of_the_budget(server):
     server.add_fault(Fault("duplicates"))
     asking = generator(server)
     asking.api.ledger = Ledger(Budget(calls=1))
@@ -292,11 +280,11 @@ async def test_texts_that_are_paid_for_survive_the_end_of_the_budget(server: Pro
         AHEAD.reset(token)
 
 
-def test_it_conforms(server: ProviderServer) -> None:
+def test_it_conforms(server):
     check_generator(lambda: generator(server), REFUND, calls=6)
 
 
-def test_a_missing_key_is_said_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_key_is_said_before_anything_is_sent(monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     with pytest.raises(ApiError, match="OPENAI_API_KEY"):
@@ -304,9 +292,7 @@ def test_a_missing_key_is_said_before_anything_is_sent(monkeypatch: pytest.Monke
     OpenAIGenerator("gpt-4o-mini", base_url="http://localhost:1/v1").check(["a", "b"])
 
 
-def test_a_run_sets_what_the_user_left_open_and_the_fingerprint_tells_what_matters(
-    server: ProviderServer,
-) -> None:
+def test_a_run_sets_what_the_user_left_open_and_the_fingerprint_tells_what_matters(server):
     settings = Settings(Prompts(generate="{count} new {class} {existing}"), 7, Recipe(temperature=1.0))
     plain, loose, firm = generator(server), generator(server), generator(server, temperature="0.2", shown="9")
     loose.configure(settings)
@@ -331,7 +317,7 @@ def test_a_run_sets_what_the_user_left_open_and_the_fingerprint_tells_what_matte
         ({"base_url": "nowhere"}, "base_url"),
     ],
 )
-def test_bad_options_are_one_line(options: dict[str, Any], message: str) -> None:
+def test_bad_options_are_one_line(options, message):
     with pytest.raises(ProviderError) as caught:
         OpenAIGenerator("test", **options)
     assert message in str(caught.value)
@@ -354,13 +340,13 @@ def test_bad_options_are_one_line(options: dict[str, Any], message: str) -> None
         ({"choices": [{"message": {"content": [{"type": "refusal", "refusal": "no"}]}}]}, Reply("", True)),
     ],
 )
-def test_shapes_of_answers(answer: Any, reply: Reply) -> None:
+def test_shapes_of_answers(answer, reply):
     assert reply_of(answer) == reply
     with pytest.raises(ValueError, match="without choices"):
         reply_of({**answer, "choices": None})
 
 
-async def test_long_and_many_texts_are_bounded_in_the_prompt(server: ProviderServer) -> None:
+async def test_long_and_many_texts_are_bounded_in_the_prompt(server):
     request = replace(
         REFUND,
         given=tuple(f"given {n} " + "x" * 5000 for n in range(50)),
@@ -382,7 +368,7 @@ LONG = replace(
 )
 
 
-async def test_a_server_with_less_room_for_answers(server: ProviderServer) -> None:
+async def test_a_server_with_less_room_for_answers(server):
     server.add_fault(Fault("too_large", times=None, tokens=400))
     asking = generator(server)
     asking.replies = MemoryReplies()
@@ -400,7 +386,7 @@ async def test_a_server_with_less_room_for_answers(server: ProviderServer) -> No
     assert server.count() == len(limits) + 1
 
 
-async def test_a_server_with_a_small_context(server: ProviderServer) -> None:
+async def test_a_server_with_a_small_context(server):
     server.add_fault(Fault("too_large", times=None, status=400, bytes=4000))
     asking = generator(server)
     assert len(checked(await asking.generate(LONG), LONG)) == 5
@@ -411,7 +397,7 @@ async def test_a_server_with_a_small_context(server: ProviderServer) -> None:
     assert server.count() == before + 1, "it is remembered"
 
 
-async def test_a_request_that_stays_too_large(server: ProviderServer) -> None:
+async def test_a_request_that_stays_too_large(server):
     server.add_fault(Fault("too_large", times=None))
     asking = generator(server)
     asking.api.ledger, asking.api.price = Ledger(), Price(Decimal(1), Decimal(1))

@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +15,7 @@ from PIL import Image as Pillow
 
 from adamab.errors import ApiError, BudgetError, GeneratorError, ProviderError, RunError
 from adamab.providers.cache import MemoryReplies, Reply
-from adamab.providers.generators.base import Batch, Request, Settings
+from adamab.providers.generators.base import Request, Settings
 from adamab.providers.generators.openai_image import MORE_ASKS, OpenAIImageGenerator, usage_of
 from adamab.providers.image_store import ImageStore
 from adamab.providers.metering import AHEAD, Budget, Ledger, Price, Usage
@@ -28,7 +25,7 @@ from adamab.task.images import is_reference
 from adamab.task.prompts import Prompts
 from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec
-from adamab.testing import Fault, ProviderServer, check_generator
+from adamab.testing import Fault, check_generator
 from adamab.testing._provider_endpoints import ROUTES
 from adamab.testing._provider_protocol import Refused
 
@@ -38,31 +35,23 @@ ALIVE: list[OpenAIImageGenerator] = []  # a client's connections close with its 
 
 
 @pytest.fixture
-def server() -> Iterator[ProviderServer]:
-    with ProviderServer() as running:
-        yield running
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ImageStore:
+def store(tmp_path):
     return ImageStore(tmp_path / "images")
 
 
-def generator(
-    server: ProviderServer, store: ImageStore, model: str = OWN, **options: Any
-) -> OpenAIImageGenerator:
-    quick: dict[str, Any] = {"retries": 2, "first_wait": 0.01, "base_url": f"{server.url}/v1"}
+def generator(server, store, model=OWN, **options):
+    quick = {"retries": 2, "first_wait": 0.01, "base_url": f"{server.url}/v1"}
     made = OpenAIImageGenerator(model, **{**quick, **options})
     made.configure(Settings(Prompts(), 0, Recipe(), store))
     ALIVE.append(made)
     return made
 
 
-def bodies(server: ProviderServer) -> list[Any]:
+def bodies(server):
     return [seen.body for seen in server.seen]
 
 
-def checked(batch: Batch, store: ImageStore, request: Request = CAT) -> Batch:
+def checked(batch, store, request=CAT):
     known = [*request.given, *request.existing, *batch.texts]
     assert len(set(known)) == len(known)
     assert len(batch) <= request.count
@@ -70,7 +59,7 @@ def checked(batch: Batch, store: ImageStore, request: Request = CAT) -> Batch:
     return batch
 
 
-def png(colour: int = 0, *, blank: bool = False) -> bytes:
+def png(colour=0, *, blank=False):
     import io
 
     image, data = Pillow.new("RGB", (12, 12), (colour, 10, 20)), io.BytesIO()
@@ -80,19 +69,19 @@ def png(colour: int = 0, *, blank: bool = False) -> bytes:
     return data.getvalue()
 
 
-def written(*images: bytes) -> list[dict[str, Any]]:
+def written(*images):
     return [{"b64_json": base64.b64encode(data).decode()} for data in images]
 
 
 @pytest.fixture
-def answering(server: ProviderServer, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def answering(server, monkeypatch):
     """Has the server give these answers, the last of them for ever."""
 
-    def answering(*answers: Any) -> None:
+    def answering(*answers):
         server.reset()
         remaining = list(answers)
 
-        def handler(*_: Any) -> Any:
+        def handler(*_):
             answer = remaining.pop(0) if len(remaining) > 1 else remaining[0]
             if isinstance(answer, Refused):
                 raise answer
@@ -106,7 +95,7 @@ def answering(server: ProviderServer, monkeypatch: pytest.MonkeyPatch) -> Callab
 # What is asked
 
 
-async def test_a_task_of_texts_has_no_place_for_images(server: ProviderServer, store: ImageStore) -> None:
+async def test_a_task_of_texts_has_no_place_for_images(server, store):
     with pytest.raises(GeneratorError, match="makes images, but this task is of texts"):
         generator(server, store).configure(Settings(Prompts(), 0, Recipe()))
     with pytest.raises(GeneratorError, match="not configured"):
@@ -114,7 +103,7 @@ async def test_a_task_of_texts_has_no_place_for_images(server: ProviderServer, s
     assert server.count() == 0
 
 
-async def test_one_request_gives_all_images(server: ProviderServer, store: ImageStore) -> None:
+async def test_one_request_gives_all_images(server, store):
     server.add_fault(Fault("reset"))  # which is tried again, and billed once
     batch = checked(await generator(server, store).generate(CAT), store)
     assert (len(batch), batch.closed, batch.refused, dict(batch.rejected)) == (4, None, False, {})
@@ -126,9 +115,7 @@ async def test_one_request_gives_all_images(server: ProviderServer, store: Image
     check_generator(lambda: generator(server, store), CAT, calls=4, deterministic=False)
 
 
-async def test_the_recipe_sets_size_and_quality_and_options_win(
-    server: ProviderServer, store: ImageStore
-) -> None:
+async def test_the_recipe_sets_size_and_quality_and_options_win(server, store):
     settings = Settings(Prompts(), 0, Recipe(image_size="1024x1536", image_quality="medium"), store)
     by_recipe, by_option = generator(server, store), generator(server, store, size="auto", quality="none")
     prints = {by_recipe.fingerprint, by_option.fingerprint}
@@ -147,9 +134,7 @@ async def test_the_recipe_sets_size_and_quality_and_options_win(
 @pytest.mark.parametrize(
     ("fault", "count", "asked"), [(None, 23, [10, 10, 3]), (Fault("duplicates"), 4, [4, 3])]
 )
-async def test_missing_images_are_asked_for_with_another_prompt(
-    server: ProviderServer, store: ImageStore, fault: Fault | None, count: int, asked: list[int]
-) -> None:
+async def test_missing_images_are_asked_for_with_another_prompt(server, store, fault, count, asked):
     if fault is not None:
         server.add_fault(fault)
     request = replace(CAT, count=count)
@@ -159,9 +144,7 @@ async def test_missing_images_are_asked_for_with_another_prompt(
     assert len({body["prompt"] for body in bodies(server)}) == len(asked)
 
 
-async def test_a_model_that_makes_one_at_a_time_is_asked_one_by_one(
-    server: ProviderServer, store: ImageStore
-) -> None:
+async def test_a_model_that_makes_one_at_a_time_is_asked_one_by_one(server, store):
     batch = checked(await generator(server, store, OLDER).generate(CAT), store)
     assert (len(batch), [body["n"] for body in bodies(server)]) == (4, [1] * 4)
     assert {body["response_format"] for body in bodies(server)} == {"b64_json"}
@@ -174,9 +157,7 @@ async def test_a_model_that_makes_one_at_a_time_is_asked_one_by_one(
     assert [body["n"] for body in bodies(server)][5:] == [1, 1]
 
 
-async def test_a_server_that_knows_fewer_parameters_is_asked_without_them(
-    server: ProviderServer, store: ImageStore, answering: Callable[..., None]
-) -> None:
+async def test_a_server_that_knows_fewer_parameters_is_asked_without_them(server, store, answering):
     unknown = Refused(400, "Unknown parameter: 'x'", code="unknown_parameter")
     answering(unknown, unknown, unknown, {"data": written(png(1))})
     one, request = generator(server, store, OTHER), replace(CAT, count=1)
@@ -191,9 +172,7 @@ async def test_a_server_that_knows_fewer_parameters_is_asked_without_them(
     assert server.count() == len({json.dumps(body) for body in bodies(server)}) < 12
 
 
-async def test_what_the_model_does_not_take_is_one_clear_line(
-    server: ProviderServer, store: ImageStore
-) -> None:
+async def test_what_the_model_does_not_take_is_one_clear_line(server, store):
     with pytest.raises(ApiError, match=r"400 invalid_value.*size=640x640&quality=low") as caught:
         await generator(server, store, size="640x640").generate(CAT)
     assert "\n" not in str(caught.value)
@@ -213,9 +192,7 @@ async def test_what_the_model_does_not_take_is_one_clear_line(
         (Fault("no_image", times=None), "unreadable"),
     ],
 )
-async def test_broken_images_are_counted_and_asked_for_again_so_many_times(
-    server: ProviderServer, store: ImageStore, fault: Fault, reason: str
-) -> None:
+async def test_broken_images_are_counted_and_asked_for_again_so_many_times(server, store, fault, reason):
     server.add_fault(fault)
     batch = await generator(server, store).generate(CAT)
     assert (batch.texts, dict(batch.rejected)) == ((), {reason: 4 * (1 + MORE_ASKS)})
@@ -224,9 +201,7 @@ async def test_broken_images_are_counted_and_asked_for_again_so_many_times(
     assert not store.directory.exists() or not any(p.is_file() for p in store.directory.iterdir())
 
 
-async def test_repeats_count_once_whether_given_existing_or_in_the_batch(
-    server: ProviderServer, store: ImageStore, answering: Callable[..., None]
-) -> None:
+async def test_repeats_count_once_whether_given_existing_or_in_the_batch(server, store, answering):
     server.add_fault(Fault("duplicates"))
     batch = checked(await generator(server, store).generate(CAT), store)
     assert (len(batch), dict(batch.rejected)) == (4, {"repeat": 3})
@@ -237,9 +212,7 @@ async def test_repeats_count_once_whether_given_existing_or_in_the_batch(
     assert (batch.texts, dict(batch.rejected)) == ((store.put(png(3)).reference,), {"repeat": 2})
 
 
-async def test_an_image_of_one_colour_is_empty_and_images_may_come_as_data_urls(
-    server: ProviderServer, store: ImageStore, answering: Callable[..., None]
-) -> None:
+async def test_an_image_of_one_colour_is_empty_and_images_may_come_as_data_urls(server, store, answering):
     (entry,) = written(png(5))
     odd = {"url": "data:image/png;base64," + entry["b64_json"]}
     blank, spaced = written(png(6, blank=True))[0], {"b64_json": f" {written(png(7))[0]['b64_json']}\n"}
@@ -257,9 +230,7 @@ async def test_an_image_of_one_colour_is_empty_and_images_may_come_as_data_urls(
         (OTHER, {}, "use a server that can"),
     ],
 )
-async def test_addresses_are_never_fetched(
-    server: ProviderServer, store: ImageStore, model: str, options: Any, said: str
-) -> None:
+async def test_addresses_are_never_fetched(server, store, model, options, said):
     server.add_fault(Fault("image_url", times=None))
     with pytest.raises(ApiError) as caught:
         await generator(server, store, model, **options).generate(CAT)
@@ -270,9 +241,7 @@ async def test_addresses_are_never_fetched(
 
 
 @pytest.mark.parametrize("fault", [Fault("refusal"), Fault("refusal_status")])
-async def test_a_refusal_ends_the_batch_and_is_remembered(
-    server: ProviderServer, store: ImageStore, fault: Fault
-) -> None:
+async def test_a_refusal_ends_the_batch_and_is_remembered(server, store, fault):
     server.add_fault(fault)
     one = generator(server, store)
     batch = await one.generate(CAT)
@@ -283,9 +252,7 @@ async def test_a_refusal_ends_the_batch_and_is_remembered(
     assert len(await one.generate(replace(CAT, number=1))) == 4
 
 
-async def test_an_answer_of_the_wrong_shape_is_asked_for_again_a_few_times(
-    server: ProviderServer, store: ImageStore, answering: Callable[..., None]
-) -> None:
+async def test_an_answer_of_the_wrong_shape_is_asked_for_again_a_few_times(server, store, answering):
     answering({}, {"data": None})
     with pytest.raises(ApiError, match="an answer without images"):
         await generator(server, store, OTHER, retries=5).generate(CAT)
@@ -295,15 +262,15 @@ async def test_an_answer_of_the_wrong_shape_is_asked_for_again_a_few_times(
 # Money
 
 
-def metered(one: OpenAIImageGenerator, budget: str, price: Price | None = None) -> Ledger:
+def metered(one, budget, price=None):
     one.api.ledger, one.api.price = Ledger(Budget.parse(budget)), price
     return one.api.ledger
 
 
-async def until_spent(one: OpenAIImageGenerator, batches: int = 12) -> int:
+async def until_spent(one, batches=12):
     """Images that came before the budget ended; batches at once, as a run that fetches ahead has it."""
 
-    async def images(number: int) -> int:
+    async def images(number):
         try:
             return len(await one.generate(replace(CAT, number=number)))
         except BudgetError:
@@ -314,9 +281,7 @@ async def until_spent(one: OpenAIImageGenerator, batches: int = 12) -> int:
 
 @pytest.mark.parametrize("fault", [None, "no_usage", "duplicates"])
 @pytest.mark.parametrize("price", [Price(Decimal(2), Decimal(8)), Price(Decimal(0), image=Decimal("0.011"))])
-async def test_a_money_budget_is_never_exceeded(
-    server: ProviderServer, store: ImageStore, fault: str | None, price: Price
-) -> None:
+async def test_a_money_budget_is_never_exceeded(server, store, fault, price):
     if fault is not None:
         server.add_fault(Fault(fault, times=None))
     one = generator(server, store)
@@ -329,9 +294,7 @@ async def test_a_money_budget_is_never_exceeded(
     assert server.images() < 48
 
 
-async def test_what_is_paid_is_kept_where_the_budget_ends_within_a_batch(
-    server: ProviderServer, store: ImageStore
-) -> None:
+async def test_what_is_paid_is_kept_where_the_budget_ends_within_a_batch(server, store):
     server.add_fault(Fault("duplicates"))
     one = generator(server, store)
     metered(one, "1 call")
@@ -347,9 +310,7 @@ async def test_what_is_paid_is_kept_where_the_budget_ends_within_a_batch(
 # Nothing is bought twice
 
 
-async def test_a_kept_answer_is_used_and_never_holds_the_image(
-    server: ProviderServer, store: ImageStore, tmp_path: Path
-) -> None:
+async def test_a_kept_answer_is_used_and_never_holds_the_image(server, store, tmp_path):
     with Journal(tmp_path, writing=True) as journal:
         server.add_fault(Fault("duplicates"))
         first, second = generator(server, store), generator(server, ImageStore(store.directory))
@@ -365,14 +326,12 @@ async def test_a_kept_answer_is_used_and_never_holds_the_image(
         assert len(row["content"]) < 500
 
 
-async def test_a_reply_is_kept_and_its_images_are_stored_before_the_call_is_settled(
-    server: ProviderServer, store: ImageStore
-) -> None:
+async def test_a_reply_is_kept_and_its_images_are_stored_before_the_call_is_settled(server, store):
     one = generator(server, store)
     ledger, order = metered(one, "9 calls"), list[str]()
     settle, put_reply, put_image = ledger.settle, one.replies.put, store.put
 
-    def noted(name: str, function: Any) -> Any:
+    def noted(name, function):
         return lambda *args, **options: (order.append(name), function(*args, **options))[1]
 
     ledger.settle = noted("settle", settle)  # type: ignore[method-assign]
@@ -382,9 +341,7 @@ async def test_a_reply_is_kept_and_its_images_are_stored_before_the_call_is_sett
     assert order == ["image"] * 4 + ["reply", "settle"]
 
 
-async def test_images_that_are_gone_are_asked_for_again_and_that_is_kept_too(
-    server: ProviderServer, store: ImageStore, tmp_path: Path
-) -> None:
+async def test_images_that_are_gone_are_asked_for_again_and_that_is_kept_too(server, store, tmp_path):
     with Journal(tmp_path, writing=True) as journal:
         first = generator(server, store)
         first.replies = journal
@@ -398,9 +355,7 @@ async def test_images_that_are_gone_are_asked_for_again_and_that_is_kept_too(
     assert server.billed() == 1  # a service that knows the key gives the same again for nothing
 
 
-async def test_a_run_that_died_between_the_questions_of_a_batch_goes_on_with_the_next(
-    server: ProviderServer, store: ImageStore
-) -> None:
+async def test_a_run_that_died_between_the_questions_of_a_batch_goes_on_with_the_next(server, store):
     replies, request = MemoryReplies(), replace(CAT, count=5)
     first = generator(server, store, OLDER)
     first.replies = replies
@@ -413,9 +368,9 @@ async def test_a_run_that_died_between_the_questions_of_a_batch_goes_on_with_the
     assert (len(batch), server.billed()) == (5, 5)
 
 
-async def test_what_somebody_else_kept_there_is_no_answer(server: ProviderServer, store: ImageStore) -> None:
+async def test_what_somebody_else_kept_there_is_no_answer(server, store):
     class Foreign(MemoryReplies):
-        def get(self, ask: Any) -> Reply | None:
+        def get(self, ask):
             return Reply('{"texts": []}') if ask.number < 100 else super().get(ask)
 
     one = generator(server, store)
@@ -425,7 +380,7 @@ async def test_what_somebody_else_kept_there_is_no_answer(server: ProviderServer
     assert server.count() == 1
 
 
-async def test_a_full_disk_is_an_error_of_the_run(server: ProviderServer, tmp_path: Path) -> None:
+async def test_a_full_disk_is_an_error_of_the_run(server, tmp_path):
     (tmp_path / "images").write_text("no folder")
     one = generator(server, ImageStore(tmp_path / "images"))
     ledger = metered(one, "9 calls")
@@ -448,14 +403,14 @@ async def test_a_full_disk_is_an_error_of_the_run(server: ProviderServer, tmp_pa
         ("openai-image:m?temperature=1", "option 'temperature' is unknown"),
     ],
 )
-def test_a_spec_that_cannot_be_used_is_one_line(spec: str, said: str) -> None:
+def test_a_spec_that_cannot_be_used_is_one_line(spec, said):
     with pytest.raises(ProviderError) as caught:
         resolve_generator(spec)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_spec_is_resolved_and_the_fingerprint_tells_what_matters() -> None:
+def test_a_spec_is_resolved_and_the_fingerprint_tells_what_matters():
     specs = ["gpt-image-1", "gpt-image-1?size=auto", "gpt-image-1?quality=high", "gpt-image-1-mini"]
     specs.append("gpt-image-1?base_url=http://localhost:9/v1")
     made = [resolve_generator(f"openai-image:{spec}") for spec in specs]
@@ -468,5 +423,5 @@ def test_a_spec_is_resolved_and_the_fingerprint_tells_what_matters() -> None:
 
 
 @pytest.mark.parametrize(("made", "read"), [(7, Usage(5, 7, 2)), (0, None), (True, None), (-7, None)])
-def test_usage_that_cannot_be_used_is_none(made: Any, read: Usage | None) -> None:
+def test_usage_that_cannot_be_used_is_none(made, read):
     assert usage_of({"data": [{}, {}], "usage": {"input_tokens": 5, "output_tokens": made}}, 1) == read

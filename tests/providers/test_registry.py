@@ -1,12 +1,8 @@
 """Strings become embedders and generators."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from importlib import metadata
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +17,7 @@ from adamab.task.spec import join_spec, split_spec
 from adamab.testing import HashEmbedder
 
 
-def test_instances_pass_through() -> None:
+def test_instances_pass_through():
     embedder, generator = HashEmbedder(), NoiseGenerator()
     assert resolve_embedder(embedder) is embedder
     assert resolve_generator(generator) is generator
@@ -29,7 +25,7 @@ def test_instances_pass_through() -> None:
     assert resolve_generator("none") is None
 
 
-def test_builtin_names(tmp_path: Path) -> None:
+def test_builtin_names(tmp_path):
     np.savez(tmp_path / "v:1.npz", **{"ids": np.array(["a"]), "view/pooled": np.ones((1, 2))})
     assert isinstance(resolve_embedder(f"npz:{tmp_path / 'v:1.npz'}"), NpzEmbedder)
     (tmp_path / "r.jsonl").write_text('{"label": "a", "text": "b"}\n')
@@ -57,12 +53,12 @@ def test_builtin_names(tmp_path: Path) -> None:
         (3, "embedder is a int"),
     ],
 )
-def test_bad_embedders(spec: Any, message: str) -> None:
+def test_bad_embedders(spec, message):
     with pytest.raises(EmbedderError, match=message):
         resolve_embedder(spec)
 
 
-def test_bad_generators() -> None:
+def test_bad_generators():
     with pytest.raises(
         GeneratorError,
         match="unknown generator 'gpt'; there are: diffusers, noise, openai, openai-image",
@@ -81,21 +77,21 @@ def test_bad_generators() -> None:
         ("npz:a?B=c/d", ("npz:a?B=c/d", {})),
     ],
 )
-def test_options_of_a_spec(spec: str, parts: tuple[str, dict[str, str]]) -> None:
+def test_options_of_a_spec(spec, parts):
     assert split_spec(spec) == parts
     assert join_spec(*parts) == spec
 
 
-def test_options_become_what_the_factory_wants(tiny_model: Path) -> None:
-    embedder: Any = resolve_embedder(f"st:{tiny_model}?batch_size=3&device=cpu&long_texts=average")
+def test_options_become_what_the_factory_wants(tiny_model):
+    embedder = resolve_embedder(f"st:{tiny_model}?batch_size=3&device=cpu&long_texts=average")
     assert (embedder.batch_size, embedder.device, embedder.long_texts) == (3, "cpu", "average")
 
 
-def entry(name: str, value: str, group: str) -> metadata.EntryPoint:
+def entry(name, value, group):
     return metadata.EntryPoint(name, value, group)
 
 
-def test_entry_points_add_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entry_points_add_names(monkeypatch):
     entries = {
         "adamab.embedders": [
             entry("toy", "adamab.testing:HashEmbedder", "adamab.embedders"),
@@ -120,7 +116,7 @@ def test_entry_points_add_names(monkeypatch: pytest.MonkeyPatch) -> None:
         resolve_generator("wrong:abc")
 
 
-def test_nothing_heavy_is_imported_before_it_is_asked_for() -> None:
+def test_nothing_heavy_is_imported_before_it_is_asked_for():
     code = (
         "import sys, adamab.providers.registry as r; r.resolve_generator('noise');"
         "heavy = {'torch', 'sentence_transformers', 'httpx'};"
@@ -156,6 +152,6 @@ def test_nothing_heavy_is_imported_before_it_is_asked_for() -> None:
         ("cross-encoder:./model", "reranker", "cross-encoder:./model"),
     ],
 )
-def test_names_become_specs(spec: str, kind: str, expanded: str) -> None:
+def test_names_become_specs(spec, kind, expanded):
     assert expand(spec, kind) == expanded  # type: ignore[arg-type]
     assert expand(expanded, kind) == expanded  # type: ignore[arg-type]

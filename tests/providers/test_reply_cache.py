@@ -1,10 +1,7 @@
 """Answers in the cache that runs share, and in two places at once."""
 
-from __future__ import annotations
-
 import sqlite3
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +14,6 @@ from adamab.providers.cache import (
     CacheFile,
     ChainedReplies,
     MemoryReplies,
-    Replies,
     Reply,
     VectorCache,
 )
@@ -32,13 +28,13 @@ REPLY = Reply('{"texts": ["Grüße 🦜"]}')
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> CacheFile:
+def file(tmp_path):
     return CacheFile(tmp_path / "vectors.sqlite", timeout=5.0)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
 @given(st.text(), st.booleans(), st.booleans())
-def test_any_answer(file: CacheFile, content: str, refused: bool, cut: bool) -> None:
+def test_any_answer(file, content, refused, cut):
     reply = Reply(content, refused, cut)
     CachedReplies(file).put(ASK, reply)
     assert CachedReplies(file).get(ASK) == reply
@@ -49,12 +45,12 @@ def test_any_answer(file: CacheFile, content: str, refused: bool, cut: bool) -> 
     [{"class_name": "x"}, {"batch": 1}, {"number": 1}, {"digest": "e" * 64}],
     ids=lambda o: next(iter(o)),
 )
-def test_every_part_of_the_question_counts(file: CacheFile, other: dict[str, object]) -> None:
+def test_every_part_of_the_question_counts(file, other):
     CachedReplies(file).put(ASK, REPLY)
     assert CachedReplies(file).get(replace(ASK, **other)) is None  # type: ignore[arg-type]
 
 
-def test_the_users_cache_has_answers_beside_vectors() -> None:
+def test_the_users_cache_has_answers_beside_vectors():
     cache = VectorCache()
     vectors = Embedded({"pooled": np.ones((1, 2), np.float32)}, np.zeros(1, np.bool_))
     cache.put("model", "query", ["text"], vectors)
@@ -70,7 +66,7 @@ def test_the_users_cache_has_answers_beside_vectors() -> None:
 @pytest.mark.parametrize(
     "change", ["content = content || 'x'", "refused = 1", "cut = 1", "crc = crc + 1", "content = x'00ff'"]
 )
-def test_a_damaged_row_counts_as_missing(file: CacheFile, change: str) -> None:
+def test_a_damaged_row_counts_as_missing(file, change):
     CachedReplies(file).put(ASK, REPLY)
     with sqlite3.connect(file.path) as db:
         db.execute(f"UPDATE replies SET {change}")
@@ -78,7 +74,7 @@ def test_a_damaged_row_counts_as_missing(file: CacheFile, change: str) -> None:
     assert CachedReplies(file).get(ASK) is None
 
 
-def test_where_nothing_can_be_stored_it_warns_once_and_goes_on(tmp_path: Path) -> None:
+def test_where_nothing_can_be_stored_it_warns_once_and_goes_on(tmp_path):
     replies = CachedReplies(CacheFile(tmp_path))  # a directory
     assert replies.get(ASK) is None
     with pytest.warns(RuntimeWarning, match="can be stored"):
@@ -86,9 +82,9 @@ def test_where_nothing_can_be_stored_it_warns_once_and_goes_on(tmp_path: Path) -
     replies.put(ASK, REPLY)  # a second warning would be an error here
 
 
-def test_two_places() -> None:
+def test_two_places():
     first, second = MemoryReplies(), MemoryReplies()
-    chained: Replies = ChainedReplies(first, second)
+    chained = ChainedReplies(first, second)
     assert chained.get(ASK) is None
     chained.put(ASK, REPLY)
     assert first.get(ASK) == second.get(ASK) == chained.get(ASK) == REPLY
@@ -98,7 +94,7 @@ def test_two_places() -> None:
     assert first.get(other) == REPLY  # a run's journal has all that the run used
 
 
-async def test_a_second_run_asks_nothing(file: CacheFile) -> None:
+async def test_a_second_run_asks_nothing(file):
     request = Request(ClassSpec("refund", "money back"), 0, 3, ("give it back",), ())
     with ProviderServer() as server:
         made = [OpenAIGenerator("m", base_url=f"{server.url}/v1") for _ in range(2)]

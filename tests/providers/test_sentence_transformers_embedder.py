@@ -1,15 +1,11 @@
 """`st:` on a tiny model that the real loader reads."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,16 +22,16 @@ LONG = "money back please hello world refund the app crashes when i open it good
 VIEWS = ("pooled", "layers", "first", "max")
 
 
-def copied(model: Path, target: Path) -> Path:
+def copied(model, target):
     shutil.copytree(model, target)
     return target
 
 
-def edit(file: Path, **changes: object) -> None:
+def edit(file, **changes):
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
 
 
-async def test_views_and_shapes(tiny_model: Path) -> None:
+async def test_views_and_shapes(tiny_model):
     embedder = Embedder(str(tiny_model))
     assert embedder.views == VIEWS
     answer = await embedder.embed(TEXTS)
@@ -48,7 +44,7 @@ async def test_views_and_shapes(tiny_model: Path) -> None:
     check_embedder(embedder)
 
 
-async def test_long_texts_are_flagged_and_cut(tiny_model: Path) -> None:
+async def test_long_texts_are_flagged_and_cut(tiny_model):
     answer = await Embedder(str(tiny_model)).embed(
         [LONG, "hello", " ".join(LONG.split()[:14]), " ".join(LONG.split()[:15])]
     )
@@ -56,7 +52,7 @@ async def test_long_texts_are_flagged_and_cut(tiny_model: Path) -> None:
     np.testing.assert_allclose(answer.views["pooled"][0], answer.views["pooled"][2], atol=1e-5)
 
 
-async def test_long_texts_are_averaged_over_their_pieces(tiny_model: Path) -> None:
+async def test_long_texts_are_averaged_over_their_pieces(tiny_model):
     embedder = Embedder(str(tiny_model), long_texts="average")
     words = LONG.split()
     answer = await embedder.embed([LONG, "hello", " ".join(words[:14]), " ".join(words[14:])])
@@ -72,7 +68,7 @@ async def test_long_texts_are_averaged_over_their_pieces(tiny_model: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["document", "passage"])
-async def test_prompts_of_the_model_are_used_by_kind(tiny_model: Path, tmp_path: Path, name: str) -> None:
+async def test_prompts_of_the_model_are_used_by_kind(tiny_model, tmp_path, name):
     from sentence_transformers import SentenceTransformer
 
     prompted = copied(tiny_model, tmp_path / "m")
@@ -95,14 +91,14 @@ async def test_prompts_of_the_model_are_used_by_kind(tiny_model: Path, tmp_path:
     assert (first[2] == 0).all()
 
 
-async def test_a_bare_transformer_gets_mean_pooling(tiny_model: Path) -> None:
+async def test_a_bare_transformer_gets_mean_pooling(tiny_model):
     bare = Embedder(str(tiny_model.parent / "raw"))
     assert bare.views == VIEWS
     whole = await Embedder(str(tiny_model)).embed(TEXTS)
     np.testing.assert_allclose((await bare.embed(TEXTS)).views["pooled"], whole.views["pooled"], atol=1e-6)
 
 
-async def test_models_without_hidden_layers_offer_only_pooled(tmp_path: Path, tiny_model: Path) -> None:
+async def test_models_without_hidden_layers_offer_only_pooled(tmp_path, tiny_model):
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding
     from tokenizers import Tokenizer
@@ -117,7 +113,7 @@ async def test_models_without_hidden_layers_offer_only_pooled(tmp_path: Path, ti
     check_embedder(embedder)
 
 
-def test_fingerprint_follows_what_decides_the_vectors(tiny_model: Path, tmp_path: Path) -> None:
+def test_fingerprint_follows_what_decides_the_vectors(tiny_model, tmp_path):
     reference = Embedder(str(tiny_model)).fingerprint
     same = copied(tiny_model, tmp_path / "same")
     (same / "README.md").write_text("words")
@@ -132,7 +128,7 @@ def test_fingerprint_follows_what_decides_the_vectors(tiny_model: Path, tmp_path
         assert Embedder(str(other)).fingerprint != reference
 
 
-def test_fingerprint_and_construction_do_not_import_torch(tiny_model: Path) -> None:
+def test_fingerprint_and_construction_do_not_import_torch(tiny_model):
     code = (
         "import sys; from adamab.providers.registry import resolve_embedder as r;"
         f"e = r('st:{tiny_model}'); e.fingerprint, e.views; sys.exit('torch' in sys.modules)"
@@ -140,10 +136,8 @@ def test_fingerprint_and_construction_do_not_import_torch(tiny_model: Path) -> N
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-async def test_loading_is_silent_and_stays_off_the_network(
-    tiny_model: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def refuse(*args: object) -> None:
+async def test_loading_is_silent_and_stays_off_the_network(tiny_model, monkeypatch, capfd):
+    def refuse(*args):
         raise AssertionError("a network call")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
@@ -168,9 +162,7 @@ async def test_loading_is_silent_and_stays_off_the_network(
     ],
     ids=["pickle", "none", "cut", "modules", "code"],
 )
-async def test_unsafe_and_damaged_models_are_refused(
-    tiny_model: Path, tmp_path: Path, file: str, change: Callable[[Path], Any], message: str
-) -> None:
+async def test_unsafe_and_damaged_models_are_refused(tiny_model, tmp_path, file, change, message):
     model = copied(tiny_model, tmp_path / "bad")
     change(model / file)
     with pytest.raises(EmbedderError, match=message) as caught:
@@ -179,14 +171,14 @@ async def test_unsafe_and_damaged_models_are_refused(
 
 
 @pytest.mark.parametrize("name", ["/no/such/dir", "./missing", "a/b/c", " ", __file__])
-def test_missing_directories_are_refused_at_once(name: str, tmp_path: Path) -> None:
+def test_missing_directories_are_refused_at_once(name, tmp_path):
     with pytest.raises(EmbedderError, match="no such model directory"):
         Embedder(name)
     with pytest.raises(EmbedderError, match="is not a model directory: it has neither"):
         Embedder(str(tmp_path))
 
 
-def test_only_the_models_own_files_are_looked_at(tiny_model: Path, tmp_path: Path) -> None:
+def test_only_the_models_own_files_are_looked_at(tiny_model, tmp_path):
     model = copied(tiny_model, tmp_path / "m")
     reference = Embedder(str(tiny_model)).fingerprint
     for folder in ("data/deep", ".git/objects", "onnx"):
@@ -205,7 +197,7 @@ def test_only_the_models_own_files_are_looked_at(tiny_model: Path, tmp_path: Pat
         model_files.find_model(str(model)).check()
 
 
-def test_missing_packages_name_the_extra(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_name_the_extra(tiny_model, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "huggingface_hub", None)
         with pytest.raises(MissingExtraError):
@@ -215,9 +207,7 @@ def test_missing_packages_name_the_extra(tiny_model: Path, monkeypatch: pytest.M
         Embedder(str(tiny_model))
 
 
-async def test_hub_ids(
-    tiny_model: Path, hub: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+async def test_hub_ids(tiny_model, hub, monkeypatch, capfd):
     monkeypatch.delenv("SENTENCE_TRANSFORMERS_HOME", raising=False)
     with pytest.raises(EmbedderError, match=r"^st:nope/nope: cannot be fetched from the hub"):
         await Embedder("nope/nope").embed(["hello world"])

@@ -1,19 +1,13 @@
 """`onnx-text:` on folders as exporters write them, through the real runtime and tokenizer."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from adamab.errors import EmbedderError
-from adamab.providers.embedders._bert import bert_graph
-from adamab.providers.embedders.local import LocalEmbedder, find_folder
+from adamab.providers.embedders.local import LocalEmbedder, bert_graph, find_folder
 from adamab.providers.embedders.local_models import VIEWS
 from adamab.providers.embedders.text_encoders import OnnxTextEmbedder, batches
 from adamab.providers.registry import resolve_embedder
@@ -33,7 +27,7 @@ IDS = ("input_ids", INT64, ("texts", "tokens"))
 MASK = ("attention_mask", INT64, ("texts", "tokens"))
 
 
-def save_tokenizer(folder: Path, *, special: bool = True) -> None:
+def save_tokenizer(folder, *, special=True):
     """A word is a token."""
     vocabulary = {word: number for number, word in enumerate(WORDS)}
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="[UNK]"))
@@ -43,14 +37,7 @@ def save_tokenizer(folder: Path, *, special: bool = True) -> None:
     tokenizer.save(str(folder / "tokenizer.json"))
 
 
-def save_encoder(
-    folder: Path,
-    *,
-    outputs: Sequence[str] = ("last_hidden_state",),
-    inputs: Sequence[tuple[str, int, Sequence[Any]]] = (IDS, MASK),
-    opset: int = 17,
-    special: bool = True,
-) -> Path:
+def save_encoder(folder, *, outputs=("last_hidden_state",), inputs=(IDS, MASK), opset=17, special=True):
     """A table of word vectors: layer k is k + 1 times the vector; `sentence_embedding` is that of CLS."""
     folder.mkdir(parents=True, exist_ok=True)
     node, tensor = onnx.helper.make_node, onnx.numpy_helper.from_array
@@ -85,7 +72,7 @@ def save_encoder(
     return folder
 
 
-def write_modules(folder: Path, *kinds: str, pooling: dict[str, Any] | None = None) -> None:
+def write_modules(folder, *kinds, pooling=None):
     modules = [
         {"path": f"{n}_{kind}", "type": f"sentence_transformers.models.{kind}"}
         for n, kind in enumerate(kinds)
@@ -95,17 +82,17 @@ def write_modules(folder: Path, *kinds: str, pooling: dict[str, Any] | None = No
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling or {}))
 
 
-def vectors(text: str, limit: int = 16) -> Any:
+def vectors(text, limit=16):
     """The last layer's tokens by hand."""
     words = ["[CLS]", *text.split()[: limit - 2], "[SEP]"]
     return 3 * TABLE[[WORDS.index(word) if word in WORDS else 1 for word in words]]
 
 
-def unit(vector: Any) -> Any:
+def unit(vector):
     return vector / np.linalg.norm(vector)
 
 
-async def test_mean_and_cls_pooling(tmp_path: Path) -> None:
+async def test_mean_and_cls_pooling(tmp_path):
     folder = save_encoder(tmp_path / "m")
     answer = await OnnxTextEmbedder(str(folder), batch_size=2).embed([*TEXTS, LONG])
     expected = [unit(vectors(text).mean(axis=0)) for text in [*TEXTS, LONG]]
@@ -122,7 +109,7 @@ async def test_mean_and_cls_pooling(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("opset", [11, 13, 17, 18, 20])
-async def test_views_of_inner_outputs(tmp_path: Path, opset: int) -> None:
+async def test_views_of_inner_outputs(tmp_path, opset):
     layers = ("last_hidden_state", "hidden_states.2", "hidden_states.0", "hidden_states.1")
     embedder = OnnxTextEmbedder(str(save_encoder(tmp_path / "m", outputs=layers, opset=opset)))
     assert embedder.views == ("pooled", *VIEWS)
@@ -139,7 +126,7 @@ async def test_views_of_inner_outputs(tmp_path: Path, opset: int) -> None:
     check_embedder(embedder)
 
 
-async def test_a_graph_that_pools_itself(tmp_path: Path) -> None:
+async def test_a_graph_that_pools_itself(tmp_path):
     folder = save_encoder(tmp_path / "m", outputs=("hidden_states.1", "sentence_embedding"))
     write_modules(folder, "Transformer", "Pooling", "Dense", pooling={"pooling_mode": "lasttoken"})
     embedder = OnnxTextEmbedder(str(folder))
@@ -149,7 +136,7 @@ async def test_a_graph_that_pools_itself(tmp_path: Path) -> None:
     )
 
 
-async def test_inputs_of_other_exporters(tmp_path: Path) -> None:
+async def test_inputs_of_other_exporters(tmp_path):
     int32, shape = onnx.TensorProto.INT32, ("n", "t")
     names = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
     folder = save_encoder(tmp_path / "m", inputs=[(name, int32, shape) for name in names])
@@ -159,13 +146,13 @@ async def test_inputs_of_other_exporters(tmp_path: Path) -> None:
     np.testing.assert_allclose(answer.views["pooled"][0], unit(vectors(TEXTS[0]).mean(axis=0)), atol=1e-6)
 
 
-async def test_a_text_without_any_token_has_a_vector(tmp_path: Path) -> None:
+async def test_a_text_without_any_token_has_a_vector(tmp_path):
     embedder = OnnxTextEmbedder(str(save_encoder(tmp_path / "m", special=False)))
     pooled = (await embedder.embed(["", "hello"])).views["pooled"]
     np.testing.assert_allclose(pooled, [unit(TABLE[0]), unit(TABLE[WORDS.index("hello")])], atol=1e-6)
 
 
-async def test_long_texts_are_averaged_over_their_pieces(tmp_path: Path) -> None:
+async def test_long_texts_are_averaged_over_their_pieces(tmp_path):
     embedder = OnnxTextEmbedder(str(save_encoder(tmp_path / "m")), long_texts="average")
     words = LONG.split()
     answer = await embedder.embed([LONG, " ".join(words[:14]), " ".join(words[14:])])
@@ -175,15 +162,15 @@ async def test_long_texts_are_averaged_over_their_pieces(tmp_path: Path) -> None
     np.testing.assert_allclose(pooled[0], unit(expected), atol=1e-5)
 
 
-def inlined(model: Any, weights: dict[str, Any]) -> bytes:
+def inlined(model, weights):
     """The graph with its weights inside, as an exporter writes it."""
     del model.graph.initializer[:]
     model.graph.initializer.extend(onnx.numpy_helper.from_array(x, name) for name, x in weights.items())
-    content: bytes = model.SerializeToString()
+    content = model.SerializeToString()
     return content
 
 
-def exported(source: Path, folder: Path, *, heads: int) -> Path:
+def exported(source, folder, *, heads):
     """A sentence-transformers model with an ONNX file in place of its weights."""
     from safetensors.numpy import load_file
 
@@ -194,7 +181,7 @@ def exported(source: Path, folder: Path, *, heads: int) -> Path:
     return folder
 
 
-async def test_an_export_of_the_built_in_model(tmp_path: Path) -> None:
+async def test_an_export_of_the_built_in_model(tmp_path):
     source = find_folder()
     if source is None:
         pytest.skip("the weights of all-MiniLM-L6-v2 are not installed")
@@ -209,9 +196,7 @@ async def test_an_export_of_the_built_in_model(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("include_prompt", [True, False])
 @pytest.mark.parametrize("kind", ["query", "class"])
-async def test_prompts_as_in_sentence_transformers(
-    tiny_model: Path, tmp_path: Path, kind: Any, include_prompt: bool
-) -> None:
+async def test_prompts_as_in_sentence_transformers(tiny_model, tmp_path, kind, include_prompt):
     source = tmp_path / "source"
     shutil.copytree(tiny_model, source)
     for file, change in (
@@ -228,7 +213,7 @@ async def test_prompts_as_in_sentence_transformers(
         np.testing.assert_allclose(answer.views[view], values, rtol=1e-3, atol=1e-5, err_msg=view)
 
 
-def test_the_fingerprint_is_what_decides_the_vectors(tmp_path: Path) -> None:
+def test_the_fingerprint_is_what_decides_the_vectors(tmp_path):
     folder = save_encoder(tmp_path / "m")
     write_modules(folder, "Transformer", "Pooling")
     reference = OnnxTextEmbedder(str(folder)).fingerprint
@@ -251,7 +236,7 @@ def test_the_fingerprint_is_what_decides_the_vectors(tmp_path: Path) -> None:
     assert len(prints) == 7
 
 
-def put(name: str, content: object) -> Callable[[Path], object]:
+def put(name, content):
     return lambda folder: (folder / name).write_text(
         content if isinstance(content, str) else json.dumps(content)
     )
@@ -289,7 +274,7 @@ def put(name: str, content: object) -> Callable[[Path], object]:
         (lambda f: save_encoder(f, inputs=[IDS, (MASK[0], FLOAT, MASK[2])]), "is tensor(float) of shape"),
     ],
 )  # fmt: skip
-async def test_folders_that_do_not_fit(tmp_path: Path, change: Callable[[Path], Any], message: str) -> None:
+async def test_folders_that_do_not_fit(tmp_path, change, message):
     folder = save_encoder(tmp_path / "m")
     change(folder)
     with pytest.raises(EmbedderError) as caught:
@@ -298,7 +283,7 @@ async def test_folders_that_do_not_fit(tmp_path: Path, change: Callable[[Path], 
     assert "\n" not in str(caught.value)
 
 
-def test_batches_hold_texts_of_like_length_and_few_tokens() -> None:
+def test_batches_hold_texts_of_like_length_and_few_tokens():
     lengths = np.random.default_rng(0).integers(0, 600, 500)
     parts = list(batches(lengths, 64))
     assert sorted(np.concatenate(parts)) == list(range(500))

@@ -1,18 +1,13 @@
 """`timm:` on a tiny random network that the tests save in the hub's layout."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from adamab.errors import EmbedderError
 from adamab.providers.embedders.timm import TimmEmbedder
-from adamab.task.images import Image
 from adamab.testing import check_embedder
 
 torch = pytest.importorskip("torch", reason="the extra 'timm' is not installed")
@@ -31,7 +26,7 @@ DATA = {"input_size": [3, 32, 32], "mean": [0.5, 0.4, 0.3], "std": [0.2, 0.25, 0
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory):
     """With its classifier, as weights are published."""
     torch.manual_seed(0)
     network = timm.create_model(ARCHITECTURE, num_classes=7, pretrained_cfg_overlay=DATA)
@@ -43,7 +38,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def direct(model: Path, images: list[Image]) -> Any:
+def direct(model, images):
     """What timm itself computes with its own loader and torchvision's transforms."""
     network = timm.create_model(f"local-dir:{model}", pretrained=True, num_classes=0).eval()
     transform = timm.data.create_transform(**timm.data.resolve_model_data_config(network))
@@ -52,20 +47,20 @@ def direct(model: Path, images: list[Image]) -> Any:
         return torch.nn.functional.normalize(network(sample_images), dim=1).numpy()
 
 
-async def test_features_are_timms_own(model: Path, images: list[Image]) -> None:
+async def test_features_are_timms_own(model, images):
     answer = await TimmEmbedder(str(model), device="cpu", batch_size=2).embed(images)
     np.testing.assert_allclose(answer.views["pooled"], direct(model, images), atol=1e-5)
     assert len(np.unique(answer.views["pooled"].round(4), axis=0)) == len(images)
     assert not answer.overlong.any()
 
 
-def test_conformance(model: Path, images: list[Image]) -> None:
+def test_conformance(model, images):
     embedder = TimmEmbedder(str(model), batch_size=3)
     assert (embedder.views, embedder.modalities) == (("pooled",), {"image"})
     check_embedder(embedder, images=images)
 
 
-async def test_a_checkpoint_for_an_architecture(model: Path, images: list[Image]) -> None:
+async def test_a_checkpoint_for_an_architecture(model, images):
     weights = model / "model.safetensors"
     embedder = TimmEmbedder(ARCHITECTURE, checkpoint=str(weights))
     assert (await embedder.embed(images)).views["pooled"].shape == (5, 512)
@@ -76,7 +71,7 @@ async def test_a_checkpoint_for_an_architecture(model: Path, images: list[Image]
         TimmEmbedder(ARCHITECTURE, checkpoint="gone.safetensors")
 
 
-async def test_weights_without_a_classifier(model: Path, images: list[Image], tmp_path: Path) -> None:
+async def test_weights_without_a_classifier(model, images, tmp_path):
     from safetensors.torch import load_file, save_file
 
     bare = tmp_path / "bare"
@@ -89,7 +84,7 @@ async def test_weights_without_a_classifier(model: Path, images: list[Image], tm
     np.testing.assert_allclose(answer.views["pooled"], direct(model, images), atol=1e-5)
 
 
-def test_the_fingerprint_is_the_content(model: Path, tmp_path: Path) -> None:
+def test_the_fingerprint_is_the_content(model, tmp_path):
     reference = TimmEmbedder(str(model)).fingerprint
     moved = tmp_path / "moved"
     shutil.copytree(model, moved)
@@ -103,7 +98,7 @@ def test_the_fingerprint_is_the_content(model: Path, tmp_path: Path) -> None:
     assert TimmEmbedder(ARCHITECTURE, checkpoint=str(weights)).fingerprint != checkpoint
 
 
-def spoil(model: Path, how: str) -> None:
+def spoil(model, how):
     config = json.loads((model / "config.json").read_text())
     weights = model / "model.safetensors"
     if how == "architecture":
@@ -134,9 +129,7 @@ def spoil(model: Path, how: str) -> None:
         ("grey", "it takes 1 colour channels"),
     ],
 )
-async def test_damaged_models_are_refused(
-    model: Path, images: list[Image], tmp_path: Path, how: str, message: str
-) -> None:
+async def test_damaged_models_are_refused(model, images, tmp_path, how, message):
     bad = tmp_path / "bad"
     shutil.copytree(model, bad)
     spoil(bad, how)
@@ -145,7 +138,7 @@ async def test_damaged_models_are_refused(
     assert "\n" not in str(caught.value)
 
 
-def test_names_from_the_hub_without_a_network(hub: Path) -> None:
+def test_names_from_the_hub_without_a_network(hub):
     for name, place in (("resnet18", "resnet18.a1_in1k"), ("resnet18.fb_ssl_yfcc100m_ft_in1k",) * 2):
         with pytest.raises(EmbedderError, match=rf"timm:timm/{place}: cannot be fetched from the hub"):
             _ = TimmEmbedder(name).fingerprint

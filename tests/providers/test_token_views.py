@@ -1,12 +1,10 @@
 """The summaries of hidden layers, on small tensors."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from adamab.errors import EmbedderError
-from adamab.providers.embedders.local_models import VIEWS, Piece, split
+from adamab.providers.embedders.local_models import VIEWS, split
 from adamab.providers.embedders.sentence_transformers import _spans, token_views
 
 torch = pytest.importorskip("torch")
@@ -15,14 +13,14 @@ torch = pytest.importorskip("torch")
 @pytest.mark.parametrize(
     ("count", "chosen"), [(3, [0, 1, 2]), (13, [0, 2, 4, 6, 8, 10, 12]), (29, [0, 5, 9, 14, 19, 23, 28])]
 )
-def test_layers_are_evenly_spaced(count: int, chosen: list[int]) -> None:
+def test_layers_are_evenly_spaced(count, chosen):
     layers = [torch.full((1, 1, 1), float(index)) for index in range(count)]
     one = torch.ones((1, 1))
     answer = token_views(layers, one, 0 * one, prompt_tokens=0, views=["layers"])
     assert answer["layers"].tolist() == [chosen]
 
 
-def summaries(mask: list[int], special: list[int], prompt_tokens: int = 0) -> dict[str, list[float]]:
+def summaries(mask, special, prompt_tokens=0):
     tokens = torch.tensor([[1.0, 2.0, 4.0, 8.0, 16.0, 32.0]])[:, : len(mask), None]
     tokens = torch.where(torch.tensor([mask])[..., None].bool(), tokens, torch.nan)
     answer = token_views(
@@ -35,37 +33,37 @@ def summaries(mask: list[int], special: list[int], prompt_tokens: int = 0) -> di
     return {view: x[0].tolist() for view, x in answer.items()}
 
 
-def test_special_tokens_count_in_the_mean_but_not_as_first() -> None:
+def test_special_tokens_count_in_the_mean_but_not_as_first():
     views = summaries([1, 1, 1, 1, 1, 0], [1, 0, 0, 0, 1, 1])
     assert views["layers"] == pytest.approx([6.2, -6.2], rel=1e-3)
     assert views["max"] == [16.0, -1.0]
     assert views["first"] == [2.0, -2.0, 4.0, -4.0, 8.0, -8.0]
 
 
-def test_prompt_and_left_padding_are_left_out() -> None:
+def test_prompt_and_left_padding_are_left_out():
     views = summaries([0, 1, 1, 1, 1, 1], [1, 0, 0, 0, 0, 1], prompt_tokens=2)
     assert views["first"] == [8.0, -8.0, 16.0, -16.0, 0, 0]
     assert views["max"] == [32.0, -8.0]
 
 
-def test_rounding_to_half_stays_finite() -> None:
+def test_rounding_to_half_stays_finite():
     hidden, one = torch.tensor([[[1e9, -1e9, 1 / 3]]]), torch.ones((1, 1))
     (rounded,) = token_views([hidden], one, 0 * one, prompt_tokens=0, views=["layers"])["layers"]
     assert rounded.tolist() == [65504, -65504, np.float16(1 / 3)]
 
 
-def pieces(text: str, room: int, row: int = 0) -> list[Piece]:
+def pieces(text, room, row=0):
     """Of tokens that are the characters other than spaces."""
     return split(text, row, [(n, n + 1) for n, c in enumerate(text) if c != " "], room, "st:x")
 
 
-def test_texts_are_cut_between_words_where_possible() -> None:
+def test_texts_are_cut_between_words_where_possible():
     assert [p.text for p in pieces("abc de fgh", 6)] == ["abc de", "fgh"]
     assert [p.text for p in pieces("abcdefgh", 3)] == ["abc", "def", "gh"]
     assert [(p.row, p.tokens) for p in pieces("abcd", 3, row=5)] == [(5, 3), (5, 1)]
 
 
-def test_what_cannot_be_split() -> None:
+def test_what_cannot_be_split():
     with pytest.raises(EmbedderError, match="leaves no room"):
         pieces("abc", 0)
     with pytest.raises(EmbedderError, match="use long_texts='cut'"):

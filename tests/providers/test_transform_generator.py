@@ -1,19 +1,14 @@
 """Variants of given images."""
 
-from __future__ import annotations
-
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import PIL.Image
 import pytest
 
 from adamab.errors import GeneratorError
-from adamab.providers.generators.base import Batch, Request, Settings
+from adamab.providers.generators.base import Request, Settings
 from adamab.providers.generators.transform import TransformGenerator, from_spec
 from adamab.providers.image_store import ImageStore
 from adamab.task.image_folders import image_at
@@ -26,7 +21,7 @@ from adamab.testing import check_generator
 ROSE = ClassSpec("rose")
 
 
-def put(store: ImageStore, image: PIL.Image.Image) -> str:
+def put(store, image):
     """Give the store an image from outside; its reference."""
     file = store.directory.parent / f"{len(list(store.directory.parent.iterdir()))}.png"
     image.save(file)
@@ -34,25 +29,25 @@ def put(store: ImageStore, image: PIL.Image.Image) -> str:
     return image_at(file).reference
 
 
-def smooth(seed: int, size: tuple[int, int] = (80, 60)) -> PIL.Image.Image:
+def smooth(seed, size=(80, 60)):
     """An image whose left and right, top and bottom differ."""
     coarse = np.random.default_rng(seed).integers(0, 256, (6, 8, 3)).astype(np.uint8)
     return PIL.Image.fromarray(coarse).resize(size, PIL.Image.Resampling.BICUBIC)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> ImageStore:
+def store(tmp_path):
     return ImageStore(tmp_path / "images")
 
 
 @pytest.fixture
-def given(store: ImageStore) -> tuple[str, ...]:
+def given(store):
     return tuple(put(store, smooth(seed)) for seed in range(3))
 
 
 @pytest.fixture
-def ask(store: ImageStore) -> Callable[..., Batch]:
-    def ask(request: Request, *, run_seed: int = 0, **options: object) -> Batch:
+def ask(store):
+    def ask(request, *, run_seed=0, **options):
         generator = TransformGenerator(**options)  # type: ignore[arg-type]
         generator.configure(Settings(Prompts(), run_seed, Recipe(), store))
         return asyncio.run(generator.generate(request))
@@ -60,13 +55,11 @@ def ask(store: ImageStore) -> Callable[..., Batch]:
     return ask
 
 
-def pixels(store: ImageStore, reference: str) -> np.ndarray:
+def pixels(store, reference):
     return np.asarray(decoded(store.find(reference)), dtype=float)
 
 
-def test_a_batch_is_distinct_new_and_stored(
-    ask: Callable[..., Batch], store: ImageStore, given: tuple[str, ...]
-) -> None:
+def test_a_batch_is_distinct_new_and_stored(ask, store, given):
     batch = ask(Request(ROSE, 0, 9, given, ()))
     assert (len(set(batch.texts)), batch.closed, batch.rejected) == (9, None, {})
     assert not set(batch.texts) & set(given)
@@ -78,9 +71,7 @@ def test_a_batch_is_distinct_new_and_stored(
     assert len(list(store.directory.glob("*.jpg"))) == 9
 
 
-def test_images_belong_to_seed_class_number_and_position(
-    ask: Callable[..., Batch], given: tuple[str, ...]
-) -> None:
+def test_images_belong_to_seed_class_number_and_position(ask, given):
     first = Request(ROSE, 0, 4, given, ())
     same = ask(first).texts
     assert ask(first).texts == same
@@ -96,10 +87,8 @@ def test_images_belong_to_seed_class_number_and_position(
     assert ask(first, run_seed=1, seed=0).texts == same  # its own seed counts
 
 
-def test_the_given_images_take_turns(
-    ask: Callable[..., Batch], store: ImageStore, given: tuple[str, ...]
-) -> None:
-    def nearest(reference: str) -> int:
+def test_the_given_images_take_turns(ask, store, given):
+    def nearest(reference):
         mean = pixels(store, reference).mean(axis=(0, 1))
         return int(np.argmin([np.abs(pixels(store, g).mean(axis=(0, 1)) - mean).sum() for g in given]))
 
@@ -111,10 +100,8 @@ def test_the_given_images_take_turns(
     assert [nearest(text) for text in texts] == [0, 1, 2, 0, 1, 2]
 
 
-def test_flip_can_be_switched_off(
-    ask: Callable[..., Batch], store: ImageStore, given: tuple[str, ...]
-) -> None:
-    def flipped(flip: bool) -> int:
+def test_flip_can_be_switched_off(ask, store, given):
+    def flipped(flip):
         request = Request(ROSE, 0, 12, given[:1], ())
         original = decoded(store.find(given[0]))
         mirror = np.asarray(original.transpose(PIL.Image.Transpose.FLIP_LEFT_RIGHT), float)
@@ -129,7 +116,7 @@ def test_flip_can_be_switched_off(
     assert 2 <= flipped(True) <= 10
 
 
-def test_no_corner_is_made_up(ask: Callable[..., Batch], store: ImageStore) -> None:
+def test_no_corner_is_made_up(ask, store):
     # The rectangle lies inside the image: a white one has no dark edge after any rotation.
     white = put(store, PIL.Image.new("RGB", (300, 40), "white"))
     for reference in ask(Request(ROSE, 0, 8, (white,), ()), strength=1.0).texts:
@@ -138,16 +125,16 @@ def test_no_corner_is_made_up(ask: Callable[..., Batch], store: ImageStore) -> N
 
 
 @pytest.mark.parametrize("size", [(1600, 900), (1, 1), (1, 300)])
-def test_large_and_tiny_images(ask: Callable[..., Batch], store: ImageStore, size: tuple[int, int]) -> None:
+def test_large_and_tiny_images(ask, store, size):
     batch = ask(Request(ROSE, 0, 2, (put(store, smooth(0, size)),), ()))
     assert len(batch) == 2
     assert max(max(decoded(store.find(text)).size) for text in batch.texts) <= 512
 
 
-def test_a_class_without_variants_is_closed(ask: Callable[..., Batch], store: ImageStore) -> None:
+def test_a_class_without_variants_is_closed(ask, store):
     assert ask(Request(ROSE, 0, 2, (), ())).closed == "transform needs a given image of this class"
     black = put(store, PIL.Image.new("RGB", (8, 8), "black"))  # black stays black
-    seen: tuple[str, ...] = ()
+    seen = ()
     for number in range(20):
         batch = ask(Request(ROSE, 0, 40, (black,), seen, number=number), strength=0.01)
         seen += batch.texts
@@ -157,15 +144,15 @@ def test_a_class_without_variants_is_closed(ask: Callable[..., Batch], store: Im
     assert len(set(seen)) == len(seen)
 
 
-def test_it_conforms_and_tells_settings_apart(store: ImageStore, given: tuple[str, ...]) -> None:
-    def make(**options: Any) -> TransformGenerator:
+def test_it_conforms_and_tells_settings_apart(store, given):
+    def make(**options):
         generator = from_spec("", **options)
         generator.configure(Settings(Prompts(), 1, Recipe(), store))
         return generator
 
     check_generator(make, Request(ROSE, 0, 3, given, ()))
     assert make().fingerprint == make(seed=1).fingerprint
-    options: list[dict[str, Any]] = [{}, {"seed": 3}, {"strength": 0.2}, {"flip": "no"}]
+    options = [{}, {"seed": 3}, {"strength": 0.2}, {"flip": "no"}]
     assert len({make(**option).fingerprint for option in options}) == 4
 
 
@@ -179,6 +166,6 @@ def test_it_conforms_and_tells_settings_apart(store: ImageStore, given: tuple[st
         ("", {"seed": -1}, "seed is -1"),
     ],
 )
-def test_bad_specs(rest: str, options: dict[str, Any], message: str) -> None:
+def test_bad_specs(rest, options, message):
     with pytest.raises(GeneratorError, match=message):
         from_spec(rest, **options)

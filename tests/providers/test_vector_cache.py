@@ -1,7 +1,5 @@
 """The vector cache: what goes in comes out, and nothing that happens to the file loses a run."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal
@@ -11,35 +9,32 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from adamab.errors import CacheError
 from adamab.providers.cache import CachedEmbedder, VectorCache
-from adamab.providers.embedders.base import Embedded
 from adamab.testing import HashEmbedder, check_embedder
 
 TEXTS = [f"text number {n}" for n in range(10)]
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> VectorCache:
+def cache(tmp_path):
     return VectorCache(tmp_path / "deep" / "vectors.sqlite", timeout=0.1)
 
 
-def toy(**options: object) -> HashEmbedder:
+def toy(**options):
     return HashEmbedder(width=8, views=("pooled", "wide"), max_words=3, **options)  # type: ignore[arg-type]
 
 
-async def fill(cache: VectorCache, texts: list[str] = TEXTS) -> Embedded:
+async def fill(cache, texts=TEXTS):
     return await CachedEmbedder(toy(), cache).embed(texts)
 
 
-async def test_a_cached_embedder_gives_the_same_vectors(cache: VectorCache) -> None:
+async def test_a_cached_embedder_gives_the_same_vectors(cache):
     embedder = toy()
     cached = CachedEmbedder(embedder, cache, slice_size=3)
     assert (cached.fingerprint, cached.views, str(cached)) == (
@@ -57,7 +52,7 @@ async def test_a_cached_embedder_gives_the_same_vectors(cache: VectorCache) -> N
     check_embedder(cached)
 
 
-async def test_only_missing_rows_are_asked_for(cache: VectorCache) -> None:
+async def test_only_missing_rows_are_asked_for(cache):
     await CachedEmbedder(toy(), cache).embed(TEXTS[:4], views=["pooled"])
     embedder = toy()
     cached = CachedEmbedder(embedder, cache)
@@ -69,7 +64,7 @@ async def test_only_missing_rows_are_asked_for(cache: VectorCache) -> None:
     assert embedder.calls == 9
 
 
-async def test_listing_and_purging(cache: VectorCache) -> None:
+async def test_listing_and_purging(cache):
     assert (cache.entries(), cache.purge(), cache.size) == ([], 0, 0)
     await fill(cache)
     await CachedEmbedder(HashEmbedder(width=512), cache).embed(TEXTS)
@@ -86,7 +81,7 @@ async def test_listing_and_purging(cache: VectorCache) -> None:
     assert cache.entries() == []
 
 
-async def test_texts_are_not_stored_and_the_file_is_private(cache: VectorCache) -> None:
+async def test_texts_are_not_stored_and_the_file_is_private(cache):
     await fill(cache, ["a very secret sentence"])
     assert stat.S_IMODE(cache.path.stat().st_mode) == 0o600
     assert stat.S_IMODE(cache.path.parent.stat().st_mode) == 0o700
@@ -104,7 +99,7 @@ async def test_texts_are_not_stored_and_the_file_is_private(cache: VectorCache) 
         "DELETE FROM vectors WHERE view = 'wide'",
     ],
 )
-async def test_damaged_rows_are_computed_again(cache: VectorCache, change: str) -> None:
+async def test_damaged_rows_are_computed_again(cache, change):
     fresh = await fill(cache)
     with closing(sqlite3.connect(cache.path)) as db:
         db.executescript(change)
@@ -125,9 +120,7 @@ async def test_damaged_rows_are_computed_again(cache: VectorCache, change: str) 
     ],
     ids=["garbage", "cut", "holes"],
 )
-async def test_a_damaged_file_is_one_line_and_purge_replaces_it(
-    cache: VectorCache, damage: Callable[[bytes], bytes]
-) -> None:
+async def test_a_damaged_file_is_one_line_and_purge_replaces_it(cache, damage):
     await fill(cache)
     cache.path.write_bytes(damage(cache.path.read_bytes()))
     for action in (
@@ -146,7 +139,7 @@ async def test_a_damaged_file_is_one_line_and_purge_replaces_it(
     assert len(cache.entries()) == 2
 
 
-async def test_other_peoples_files_are_left_alone(tmp_path: Path) -> None:
+async def test_other_peoples_files_are_left_alone(tmp_path):
     thesis = tmp_path / "thesis.txt"
     thesis.write_text("years of work " * 1000)
     message = r"thesis\.txt is not a vector cache; set ADAMAB_CACHE to another file or delete it$"
@@ -168,7 +161,7 @@ async def test_other_peoples_files_are_left_alone(tmp_path: Path) -> None:
     assert thesis.stat().st_size == 14000
 
 
-async def test_a_directory_in_its_place(tmp_path: Path) -> None:
+async def test_a_directory_in_its_place(tmp_path):
     cache = VectorCache(tmp_path)
     assert cache.get("f", "query", ["a"], ["pooled"]) == {}
     for action in (cache.entries, cache.purge, lambda: cache.purge("f")):
@@ -185,7 +178,7 @@ async def test_a_directory_in_its_place(tmp_path: Path) -> None:
         VectorCache(tmp_path / "file" / "vectors.sqlite").entries()
 
 
-async def test_a_locked_cache_is_not_waited_for_forever(cache: VectorCache) -> None:
+async def test_a_locked_cache_is_not_waited_for_forever(cache):
     await fill(cache, TEXTS[:2])
     with closing(sqlite3.connect(cache.path, isolation_level=None)) as db:
         db.execute("BEGIN EXCLUSIVE")
@@ -197,7 +190,7 @@ async def test_a_locked_cache_is_not_waited_for_forever(cache: VectorCache) -> N
 
 
 @contextmanager
-def file_limit(size: int) -> Iterator[None]:
+def file_limit(size):
     """Stands in for a full disk: files cannot grow beyond `size` bytes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
@@ -208,7 +201,7 @@ def file_limit(size: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("room", [4096, 100_000])
-async def test_a_full_disk_warns_and_keeps_what_was_there(cache: VectorCache, room: int) -> None:
+async def test_a_full_disk_warns_and_keeps_what_was_there(cache, room):
     await fill(cache)
     texts = [f"more {n}" for n in range(300)]
     with file_limit(cache.size + room), pytest.warns(RuntimeWarning, match="can be stored"):
@@ -218,7 +211,7 @@ async def test_a_full_disk_warns_and_keeps_what_was_there(cache: VectorCache, ro
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user")
-async def test_a_read_only_directory_is_read_and_not_written(tmp_path: Path) -> None:
+async def test_a_read_only_directory_is_read_and_not_written(tmp_path):
     cache = VectorCache(tmp_path / "vectors.sqlite", timeout=0.1)
     await fill(cache, TEXTS[:5])
     cache.path.chmod(0o444)
@@ -252,12 +245,12 @@ asyncio.run(cached.embed(texts))
 """
 
 
-def writer(path: Path, start: int, stop: int, delay: float) -> subprocess.Popen[bytes]:
+def writer(path, start, stop, delay):
     arguments = [str(path), str(start), str(stop), str(delay)]
     return subprocess.Popen([sys.executable, "-W", "error", "-c", WRITER, *arguments])
 
 
-async def test_several_processes_write_at_once(cache: VectorCache) -> None:
+async def test_several_processes_write_at_once(cache):
     writers = [writer(cache.path, 50 * n, 50 * n + 100, 0.0) for n in range(4)]
     assert [process.wait() for process in writers] == [0, 0, 0, 0]
     embedder = HashEmbedder()
@@ -265,7 +258,7 @@ async def test_several_processes_write_at_once(cache: VectorCache) -> None:
     assert embedder.calls == 0
 
 
-async def test_a_killed_process_loses_one_slice_at_most(cache: VectorCache) -> None:
+async def test_a_killed_process_loses_one_slice_at_most(cache):
     process = writer(cache.path, 0, 2000, 0.02)
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline and not sum(entry.rows for entry in cache.entries()) >= 60:
@@ -280,7 +273,7 @@ async def test_a_killed_process_loses_one_slice_at_most(cache: VectorCache) -> N
     assert embedder.calls == 5
 
 
-async def test_a_strict_cache_does_not_go_on_without_storing(cache: VectorCache) -> None:
+async def test_a_strict_cache_does_not_go_on_without_storing(cache):
     await fill(cache)
     strict = VectorCache(cache.path, timeout=0.1, strict=True)
     embedder = toy()

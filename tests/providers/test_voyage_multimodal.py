@@ -1,13 +1,8 @@
 """Images through Voyage's multimodal endpoint, against a server that speaks it and has its faults."""
 
-from __future__ import annotations
-
 import base64
 import io
-from collections.abc import Sequence
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,11 +11,10 @@ from adamab.errors import EmbedderError, ImageError
 from adamab.providers.cache import CachedEmbedder, VectorCache
 from adamab.providers.embedders import api as sent_images
 from adamab.providers.embedders.api import VoyageEmbedder
-from adamab.providers.embedders.base import Item
 from adamab.providers.metering import Budget, Ledger, Price
 from adamab.providers.registry import resolve_embedder
 from adamab.task.images import Image, digest_of
-from adamab.testing import Fault, ProviderServer, check_embedder
+from adamab.testing import Fault, check_embedder
 from adamab.testing._provider_endpoints import draw_image as sample_image
 
 PIL = pytest.importorskip("PIL.Image", reason="Pillow is not installed (adamab[images])")
@@ -28,7 +22,7 @@ MODEL = "voyage-multimodal-3"
 PATH = "/multimodalembeddings"
 
 
-def make(server: ProviderServer, **options: Any) -> VoyageEmbedder:
+def make(server, **options):
     given = {"batch": "4", "first_wait": "0.001", "longest_wait": "0.002", **options}
     written = "&".join(f"{option}={value}" for option, value in given.items())
     embedder = resolve_embedder(f"voyage:{MODEL}?base_url={server.url}/voyage/v1&{written}")
@@ -36,24 +30,24 @@ def make(server: ProviderServer, **options: Any) -> VoyageEmbedder:
     return embedder
 
 
-def stored(path: Path, data: bytes) -> Image:
+def stored(path, data):
     path.write_bytes(data)
     return Image(digest_of(data), path)
 
 
-def saved(path: Path, pixels: Any, kind: str, **options: Any) -> Image:
+def saved(path, pixels, kind, **options):
     stream = io.BytesIO()
     pixels.save(stream, kind, **options)
     return stored(path, stream.getvalue())
 
 
-def noise(width: int, height: int, seed: int = 0) -> Any:
+def noise(width, height, seed=0):
     pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
     return PIL.fromarray(pixels)
 
 
 @pytest.fixture
-def images(tmp_path: Path) -> list[Image]:
+def images(tmp_path):
     """Images of two classes, small PNGs."""
     names = ["cat"] * 6 + ["dog"] * 5
     return [
@@ -61,7 +55,7 @@ def images(tmp_path: Path) -> list[Image]:
     ]
 
 
-def sent(server: ProviderServer) -> list[tuple[str, bytes]]:
+def sent(server):
     """Media type and bytes of each image that was received, in order."""
     urls = [
         piece["image_base64"]
@@ -74,29 +68,29 @@ def sent(server: ProviderServer) -> list[tuple[str, bytes]]:
     return [(head, base64.b64decode(data, validate=True)) for head, _, data in parts]
 
 
-def opened(data: bytes) -> Any:
+def opened(data):
     image = PIL.open(io.BytesIO(data))
     image.load()
     return image
 
 
-def sizes(server: ProviderServer) -> list[int]:
+def sizes(server):
     return [len(seen.body["inputs"]) for seen in server.seen]
 
 
-def paid(embedder: VoyageEmbedder, budget: str | None = None) -> Ledger:
+def paid(embedder, budget=None):
     embedder.api.ledger, embedder.api.price = Ledger(Budget.parse(budget)), Price(Decimal(1))
     return embedder.api.ledger
 
 
-async def pooled(embedder: VoyageEmbedder, items: Sequence[Item], **more: Any) -> np.ndarray[Any, Any]:
+async def pooled(embedder, items, **more):
     return (await embedder.embed(items, **more)).views["pooled"]
 
 
 # What is asked
 
 
-async def test_the_models_name_decides(images: list[Image]) -> None:
+async def test_the_models_name_decides(images):
     for model in (MODEL, "voyage-multimodal-3.5"):
         embedder = resolve_embedder(f"voyage:{model}")
         assert isinstance(embedder, VoyageEmbedder)
@@ -106,12 +100,12 @@ async def test_the_models_name_decides(images: list[Image]) -> None:
     assert resolve_embedder(f"voyage:{MODEL}?dimensions=256").fingerprint == f"voyage:{MODEL}:256"
 
 
-def test_conformance(server: ProviderServer, images: list[Image]) -> None:
+def test_conformance(server, images):
     check_embedder(make(server), images=images)
     assert {seen.path for seen in server.seen} == {f"/voyage/v1{PATH}"}
 
 
-async def test_images_are_packed_and_order_is_kept(server: ProviderServer, images: list[Image]) -> None:
+async def test_images_are_packed_and_order_is_kept(server, images):
     alone = [await pooled(make(server), [image]) for image in images]
     server.reset()
     server.jitter = 0.02  # answers come back in another order than they were asked for
@@ -123,9 +117,7 @@ async def test_images_are_packed_and_order_is_kept(server: ProviderServer, image
     assert {"content": [{"type": "text", "text": "."}]} in sent_inputs, "nothing is empty"
 
 
-async def test_a_image_is_a_document_and_the_wording_of_a_class_a_query(
-    server: ProviderServer, images: list[Image]
-) -> None:
+async def test_a_image_is_a_document_and_the_wording_of_a_class_a_query(server, images):
     embedder = make(server)
     await embedder.embed(images[:1])
     await embedder.embed(["a cat"], kind="class")
@@ -139,7 +131,7 @@ async def test_a_image_is_a_document_and_the_wording_of_a_class_a_query(
 # What is sent of an image
 
 
-async def test_lossless_images_arrive_pixel_by_pixel(server: ProviderServer, tmp_path: Path) -> None:
+async def test_lossless_images_arrive_pixel_by_pixel(server, tmp_path):
     pixels = noise(40, 30)
     kinds = {"PNG": ".png", "BMP": ".bmp", "TIFF": ".tif"}
     files = [saved(tmp_path / f"a{ending}", pixels, kind) for kind, ending in kinds.items()]
@@ -156,7 +148,7 @@ async def test_lossless_images_arrive_pixel_by_pixel(server: ProviderServer, tmp
     assert opened(arrived[3][1]).mode == "RGB"
 
 
-async def test_only_pixels_leave_the_machine(server: ProviderServer, tmp_path: Path) -> None:
+async def test_only_pixels_leave_the_machine(server, tmp_path):
     from PIL import PngImagePlugin
 
     exif = PIL.Exif()
@@ -186,9 +178,7 @@ async def test_only_pixels_leave_the_machine(server: ProviderServer, tmp_path: P
 
 
 @pytest.mark.parametrize("size", [(40, 20), (2000, 1500)])
-async def test_turned_images_arrive_upright(
-    server: ProviderServer, tmp_path: Path, size: tuple[int, int]
-) -> None:
+async def test_turned_images_arrive_upright(server, tmp_path, size):
     pixels = PIL.new("RGB", size, "red")
     pixels.paste("blue", (0, 0, size[0] // 2, size[1]))  # the left half
     exif = PIL.Exif()
@@ -200,7 +190,7 @@ async def test_turned_images_arrive_upright(
     assert image.getpixel((image.width // 2, image.height - 3))[0] > 200
 
 
-async def test_large_images_are_shrunk_before_they_are_sent(server: ProviderServer, tmp_path: Path) -> None:
+async def test_large_images_are_shrunk_before_they_are_sent(server, tmp_path):
     plain = PIL.new("RGB", (6000, 3000), "green")  # more than the service takes
     files = [
         saved(tmp_path / "a.jpg", plain, "JPEG"),
@@ -217,11 +207,9 @@ async def test_large_images_are_shrunk_before_they_are_sent(server: ProviderServ
 # How much a request takes, and what it may cost
 
 
-async def test_the_bound_holds_for_what_is_billed(
-    server: ProviderServer, tmp_path: Path, images: list[Image]
-) -> None:
+async def test_the_bound_holds_for_what_is_billed(server, tmp_path, images):
     large = saved(tmp_path / "large.png", noise(900, 700), "PNG")
-    items: list[Item] = [*images, large, "a text"]
+    items = [*images, large, "a text"]
     planned = make(server).requests_for(items)
     embedder = make(server)
     ledger = paid(embedder)
@@ -238,9 +226,7 @@ async def test_the_bound_holds_for_what_is_billed(
 # Images that the service refuses
 
 
-async def test_a_image_that_is_too_large_by_itself_is_shrunk_and_flagged(
-    server: ProviderServer, tmp_path: Path, images: list[Image]
-) -> None:
+async def test_a_image_that_is_too_large_by_itself_is_shrunk_and_flagged(server, tmp_path, images):
     large = saved(tmp_path / "large.png", noise(600, 400), "PNG")
     server.add_fault(Fault("too_large", times=None, bytes=60_000))
     answer = await make(server).embed([images[0], large, images[1]])
@@ -259,8 +245,8 @@ async def test_a_image_that_is_too_large_by_itself_is_shrunk_and_flagged(
     ids=["content", "unreadable", "unprocessable"],
 )
 async def test_a_image_that_is_refused_is_named_and_the_others_are_kept(
-    server: ProviderServer, tmp_path: Path, images: list[Image], fault: Fault, words: str
-) -> None:
+    server, tmp_path, images, fault, words
+):
     bad = sent_images.sent_image(images[5], 10**6).data_url()[-60:]
     server.add_fault(Fault(fault.kind, status=fault.status, times=None, contains=bad))
     cached = CachedEmbedder(make(server, concurrency=1), VectorCache(tmp_path / "v.sqlite", strict=True))
@@ -273,7 +259,7 @@ async def test_a_image_that_is_refused_is_named_and_the_others_are_kept(
     assert entry.rows == server.images(PATH) == 5, "those before it"
 
 
-async def test_broken_files_are_named(server: ProviderServer, tmp_path: Path, images: list[Image]) -> None:
+async def test_broken_files_are_named(server, tmp_path, images):
     whole = images[0].path.read_bytes()
     broken = {
         "text.png": b"this is no image",

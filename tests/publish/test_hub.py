@@ -53,11 +53,11 @@ class Hub(ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.address = f"http://127.0.0.1:{self.server_address[1]}"
-        self.repositories: dict[str, dict[str, bytes]] = {}
-        self.sent: dict[tuple[str, str], bytes] = {}
-        self.refused: dict[str, tuple[int, str]] = {}
-        self.requests: list[str] = []
-        self.tokens: set[str | None] = set()
+        self.repositories = {}
+        self.sent = {}
+        self.refused = {}
+        self.requests = []
+        self.tokens = set()
 
     def answer(self, path, method, body):
         """Status, content and headers."""

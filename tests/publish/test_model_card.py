@@ -1,7 +1,5 @@
 """The card says what is known, nothing else, and shows every name as it is."""
 
-from __future__ import annotations
-
 import html
 import json
 import re
@@ -39,7 +37,7 @@ SUMMARY = {
     "budget": "9 samples",
     "seed": 3,
     "rounds": 2,
-    "recipe": {"name": "default", "dropout": 0.25, "folds": 5},
+    "recipe": {"name": "default", "dropout": 0.25, "batch": 5},
     "given": 12,
     "synthetic": 9,
     "synthetic_by_class": {"a: b": 9},

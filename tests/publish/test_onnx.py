@@ -1,7 +1,5 @@
 """The exported graph, run by onnxruntime, gives what NumPy gives."""
 
-from __future__ import annotations
-
 import itertools
 import json
 

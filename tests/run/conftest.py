@@ -1,11 +1,8 @@
 """Small runs against a provider on this machine."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,7 +20,7 @@ GIVEN = {
 }
 DESCRIPTIONS = {"refund": "wants money back", "praise": "is happy", "outage": "the site is down"}
 RECIPES = {
-    "default": Recipe(checkpoints=(0, 5), folds=2, batch=2, rounds_per_class=2),
+    "default": Recipe(batch=2, rounds_per_class=2),
     "paper": Recipe.preset("paper").with_options(batch=2, rounds=8, augmentation_rounds=6),
 }
 
@@ -41,10 +38,10 @@ class Runs:
     recipe: Recipe = RECIPES["default"]
     local: bool = True  # embedding needs no call
 
-    def order(self, given: Any = GIVEN, *, descriptions: Any = None, **options: Any) -> Order:
+    def order(self, given=GIVEN, *, descriptions=None, **options):
         spec = f"openai:m?base_url={self.server.url}/v1"
         task = Task.from_mapping(given, descriptions=descriptions or DESCRIPTIONS)
-        defaults: dict[str, Any] = {
+        defaults = {
             "task": task,
             "embedder": HashEmbedder() if self.local else resolve_embedder(spec),
             "embedder_spec": "hash",
@@ -53,20 +50,20 @@ class Runs:
         }
         return Order(**(defaults | options))
 
-    def fit(self, order: Order | None = None, path: Path | None = None, **options: Any) -> dict[str, Any]:
+    def fit(self, order=None, path=None, **options):
         return fit_run(order or self.order(), path or self.path, **options)
 
-    def fit_until(self, round_: int, order: Order | None = None, **options: Any) -> None:
+    def fit_until(self, round_, order=None, **options):
         """Fit, and die when the round has ended."""
 
-        def die(record: Any) -> None:
+        def die(record):
             if record.round == round_:
                 raise Died
 
         with pytest.raises(Died):
             self.fit(order, on_round=die, **options)
 
-    def left(self, path: Path | None = None) -> dict[str, Any]:
+    def left(self, path=None):
         """What a finished run left: decisions, samples and weights."""
         where = path or self.path
         lines = (where / "history.jsonl").read_text("utf-8").splitlines()
@@ -77,17 +74,17 @@ class Runs:
             "weights": (where / "model.safetensors").read_bytes(),
         }
 
-    def texts(self, path: Path | None = None) -> list[str]:
+    def texts(self, path=None):
         where = path or self.path
         return [
             json.loads(line)["text"] for line in (where / "synthetic.jsonl").read_text("utf-8").splitlines()
         ]
 
-    def events(self, *kinds: str) -> list[Any]:
+    def events(self, *kinds):
         with Journal(self.path) as journal:
             return list(journal.events(*kinds))
 
-    def asked(self, ending: str = "") -> list[str]:
+    def asked(self, ending=""):
         """The bodies that the server was sent, as texts."""
         return [json.dumps(s.body, sort_keys=True) for s in self.server.seen if s.path.endswith(ending)]
 

@@ -1,14 +1,12 @@
 """A checkpoint only saves time: one that is no good is as if it were not there."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from adamab.run._loop_model import JointModel
+from adamab.run._loop_model import JointModel, StackedModel
 from adamab.run.resume import CHECKPOINT as FILE_NAME
 from adamab.run.resume import load_checkpoint, outcome_from_json
 from adamab.run.run_log import Journal
@@ -25,8 +23,9 @@ def checkpoints(rounds):
 def trained(monkeypatch):
     """Rounds that are trained from here on."""
     rounds = []
-    epoch = JointModel.epoch
-    monkeypatch.setattr(JointModel, "epoch", lambda model, r: rounds.append(r) or epoch(model, r))
+    for kind in (StackedModel, JointModel):
+        epoch = kind.epoch
+        monkeypatch.setattr(kind, "epoch", lambda model, r, epoch=epoch: rounds.append(r) or epoch(model, r))
     return rounds
 
 

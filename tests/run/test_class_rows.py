@@ -1,4 +1,4 @@
-"""A class's rows by the formulas of `class_rows` are those that a fit has folded into the heads."""
+"""The rows of a class that comes later are those that a fit has folded into the heads."""
 
 from dataclasses import replace
 
@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from adamab.errors import RecipeError
-from adamab.model.new_class import Matching, NewClass, Scatter
+from adamab.method.views import View
+from adamab.model.new_class import NewClass
 from adamab.providers.async_bridge import run_sync
 from adamab.providers.generators.base import Batch, Generator
 from adamab.run._arrays import heads_of_fit
@@ -15,7 +16,7 @@ from adamab.task.prompts import Prompts
 from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec, Task
 from adamab.testing import HashEmbedder
-from tests.method.fitting import fit_on, view_of
+from tests.method.fitting import fit_on
 
 GIVEN = {
     "refund": ["give me my money back", "i want a refund of the fee", "refund the double charge"],
@@ -24,7 +25,7 @@ GIVEN = {
 }
 DESCRIPTIONS = {"refund": "wants money back", "praise": "is happy", "outage": "the site is down"}
 # A class that comes later has no trained vector of its own, so none is trained here.
-FAST = Recipe(checkpoints=(0, 12), folds=2, batch=2, rounds_per_class=2, free_vectors=False)
+FAST = Recipe(batch=2, rounds_per_class=2, calibrator=True, free_vectors=False)
 
 
 class Writer(Generator):
@@ -57,15 +58,16 @@ def as_new(result, task, embedder, spec):
 
 
 def assert_same_rows(classifier, side, index, new):
-    prepared = [head.prepared(new.examples[head.view]) for head in classifier.heads]
-    for head, row in zip(classifier.heads, side.rows(classifier, new, prepared), strict=True):
-        size = np.abs(head.linear).max()
-        np.testing.assert_allclose(row.linear, head.linear[index], rtol=0, atol=1e-4 * size)
-        if head.hidden is not None:
-            np.testing.assert_allclose(row.hidden, head.hidden[index], rtol=0, atol=1e-4 * size)
-        if head.bias is not None:
-            size = max(size, np.abs(head.bias).max())
-            np.testing.assert_allclose(row.bias, head.bias[index], rtol=0, atol=1e-4 * size)
+    """A class of the fit that is added once more has the same row again."""
+    grown = side.extended(classifier, replace(new, name="once more"))
+    for head, one_more in zip(classifier.heads, grown.heads, strict=True):
+        width = head.linear.shape[1]
+        assert one_more.linear.shape[1] == width  # the samples of the fit span it
+        for part in ("linear", "hidden", "bias"):
+            rows = getattr(head, part)
+            if rows is not None:
+                size = max(np.abs(rows).max(), np.abs(head.linear).max())
+                np.testing.assert_allclose(getattr(one_more, part)[-1], rows[index], atol=1e-4 * size)
 
 
 WAYS = {
@@ -76,9 +78,12 @@ WAYS = {
     "descriptions as class input": {"recipe": FAST.with_options(class_input="description")},
     "means as class input": {"recipe": FAST.with_options(class_input="mean")},
     "one given a class": {"n": 1},
-    "narrow heads": {"recipe": FAST.with_options(max_width=5, discriminant_width=7)},
-    "one layer, gelu": {"recipe": FAST.with_options(layers=1, activation="gelu")},
-    "random last layer, padded": {"recipe": FAST.with_options(zero_last=False, activation="tanh")},
+    "descriptions alone": {"n": 0},
+    "descriptions alone, none of words": {"n": 0, "recipe": FAST.with_options(described_views=("pooled",))},
+    "one layer": {"recipe": FAST.with_options(layers=1)},
+    "four layers, gelu": {"recipe": FAST.with_options(layers=4, activation="gelu")},
+    "random last layer": {"recipe": FAST.with_options(zero_last=False, activation="tanh")},
+    "no calibrator": {"recipe": FAST.with_options(calibrator=False)},
     "not centred": {"recipe": FAST.with_options(centre=False, normalise=False)},
     "wordings that quote": {"prompts": Prompts(described="{name} ({description})", with_examples=True)},
     "synthetic samples": {"generator": Writer()},
@@ -132,31 +137,32 @@ def test_a_fit_on_vectors_refuses_settings_that_it_cannot_follow(name):
         fit_vectors(vectors, np.arange(2), classes=classes, **{name: IGNORED[name]})
 
 
+def test_a_class_that_a_narrow_head_does_not_span_gets_directions_of_its_own():
+    vectors = np.random.default_rng(0).standard_normal((12, 8)).astype(np.float32)
+    index, classes = np.arange(12) % 3, [ClassSpec(c) for c in "abc"]
+    result = fit_vectors(vectors, index, classes=classes, recipe=Recipe(width=4))
+    (head,) = result.classifier.heads
+    new = NewClass(name="x", described={}, examples={"pooled": vectors[index == 1]}, n=4)
+    (grown,) = result.new_class.extended(result.classifier, new).heads
+    assert (head.linear.shape, grown.linear.shape) == ((3, 4), (4, 5))
+    assert result.new_class.heads[0].outside == (12 - 3 + 4) / 4  # W there is ν / (N - K + ν)
+    np.testing.assert_allclose(grown.linear[3, :4], head.linear[1], rtol=1e-3, atol=1e-3)
+    assert grown.bias[3] < head.bias[1]  # its mean is longer than what the head has seen of it
+
+
 def test_trained_vectors_of_single_classes_are_replaced_by_their_mean():
     rng = np.random.default_rng(1)
     index = np.arange(30) % 3
     vectors = (rng.standard_normal((30, 20)) + 2 * np.eye(3, 20)[index]).astype(np.float32)
     classes = np.eye(3, 20, dtype=np.float32)
-    recipe = Recipe(checkpoints=(20,), weight_ridge=2400.0)
-    fitted = fit_on([view_of(vectors, classes)], index, np.ones(30, np.bool_), 3, recipe)
-    (head, matching, queries), (_, scatter, _) = heads_of_fit(fitted, recipe)
-    assert isinstance(matching, Matching)
-    assert isinstance(scatter, Scatter)
-    free = fitted.heads[0].states[20].free
+    recipe = Recipe(calibrator=True, weight_ridge=2400.0)
+    fitted = fit_on([View("pooled", vectors, classes)], index, 3, recipe)
+    _, (head, matching) = heads_of_fit(fitted, recipe)
+    free = fitted.views[0].calibrator.free
     np.testing.assert_allclose(matching.free, free.mean(axis=0), atol=1e-7)
     assert np.abs(free).max() > 1e-3
     for k in range(3):
         own = replace(matching, free=free[k])
-        row = own.row(head, classes[k : k + 1], queries[index == k])
-        np.testing.assert_allclose(row.linear, head.linear[k], atol=1e-4)
-        np.testing.assert_allclose(row.hidden, head.hidden[k], atol=1e-4)
-
-
-def test_a_class_without_examples_has_the_mean_row_of_a_discriminant():
-    task = Task.from_mapping(GIVEN)
-    result = fit_task(task, HashEmbedder(width=24), recipe=FAST, seed=0)
-    parts = zip(result.classifier.heads, result.new_class.heads, strict=True)
-    head, scatter = next((head, part) for head, part in parts if isinstance(part, Scatter))
-    row = scatter.row(head, None, np.zeros((0, head.linear.shape[1]), np.float32))
-    np.testing.assert_allclose(row.linear, head.linear.mean(axis=0))
-    assert row.bias == pytest.approx(head.bias.mean())
+        grown = own.extended(head, classes[k : k + 1], vectors[index == k])
+        np.testing.assert_allclose(grown.linear[3], head.linear[k], atol=1e-4)
+        np.testing.assert_allclose(grown.hidden[3], head.hidden[k], atol=1e-4)

@@ -17,7 +17,7 @@ GIVEN = {
     "praise": ["what a lovely product", "i love your lovely team", "great work, lovely"],
     "outage": ["the site is down again", "nothing loads, site down", "down for an hour now"],
 }
-FAST = Recipe(checkpoints=(0, 5, 20), batch=2, rounds_per_class=2, synthetic_weight=0.5)
+RECIPE = Recipe(batch=2, rounds_per_class=2, synthetic_weight=0.5)
 
 
 class Writer(Generator):
@@ -30,7 +30,7 @@ class Writer(Generator):
         return Batch(tuple(f"{request.spec.name} text {have + i} {i}" for i in range(request.count)))
 
 
-def fit(given=GIVEN, recipe=FAST, **options):
+def fit(given=GIVEN, recipe=RECIPE, **options):
     task = Task.from_mapping(given, descriptions={"outage": "the site is down"})
     return fit_task(task, HashEmbedder(), recipe=recipe, seed=0, **options)
 
@@ -55,7 +55,7 @@ def test_scores_of_sets_are_of_the_given_samples_alone_and_shares_of_all():
     with_more, without = more.classifier.confidence, alone.classifier.confidence
     assert with_more.n == without.n == 9
     assert (with_more.temperature, with_more.surprise) == (without.temperature, without.surprise)
-    assert with_more.strangeness != without.strangeness  # by folds that are as steep as the classifier
+    assert with_more.strangeness != without.strangeness  # by heads that know as much as the classifier
     assert without.seen == (3.0, 3.0, 3.0)
     assert with_more.seen == tuple(3 + 0.5 * more.synthetic_by_class[name] for name in GIVEN)
     held_out = alone.held_out
@@ -68,13 +68,12 @@ def test_scores_of_sets_are_of_the_given_samples_alone_and_shares_of_all():
 @pytest.mark.parametrize(
     ("given", "recipe"),
     [
-        ({name: texts[:1] for name, texts in GIVEN.items()}, FAST),
-        (GIVEN, FAST.with_options(folds=0)),
+        ({name: texts[:1] for name, texts in GIVEN.items()}, RECIPE),
         (GIVEN, Recipe.preset("paper").with_options(rounds=3, augmentation_rounds=0)),
     ],
-    ids=["one each", "no folds", "paper"],
+    ids=["one each", "paper"],
 )
-def test_without_folds_there_are_shares_only(given, recipe):
+def test_where_nothing_is_held_out_there_are_shares_only(given, recipe):
     result = fit(given, recipe)
     confidence = result.classifier.confidence
     assert (result.held_out, confidence.n, confidence.temperature) == (None, 0, 1.0)

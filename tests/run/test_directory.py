@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import sqlite3
 from pathlib import Path
@@ -9,7 +7,7 @@ import pytest
 
 from adamab.errors import RunError
 from adamab.model import Classifier, Head
-from adamab.model.new_class import NewClassModel, Scatter
+from adamab.model.new_class import NewClassModel, Stacked
 from adamab.providers.metering import Spend
 from adamab.run import directory, run_log
 from adamab.run.directory import SampleVectors
@@ -22,7 +20,7 @@ TASK = Task.from_mapping({"no": ["a"], "yes": ["b"]})
 
 
 @pytest.fixture
-def result() -> FitResult:
+def result():
     head = Head(view="pooled", linear=np.eye(2, dtype=np.float32))
     record = RoundRecord(1, "no", 2, 2, None, 4, ClassScores([1, 1]), 0.5, 0.1, Seconds())
     return FitResult(
@@ -30,7 +28,7 @@ def result() -> FitResult:
         History([record]),
         (Sample("é", "no", "synthetic"),),
         vectors=SampleVectors(*[np.zeros((0, 2), np.float16)] * 3),
-        new_class=NewClassModel(heads=(Scatter(scale=1.0),)),
+        new_class=NewClassModel(heads=(Stacked(),)),
     )
 
 
@@ -101,7 +99,7 @@ def test_places_that_cannot_be_used(tmp_path, monkeypatch):
 
 
 def test_unreadable_directories(tmp_path, monkeypatch):
-    def fail(path: Path) -> None:
+    def fail(path):
         raise PermissionError(13, "Permission denied")
 
     (tmp_path / "run").mkdir()

@@ -1,17 +1,12 @@
 """A fit on images: class means where there is no text side, generated images in the run's folder."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from adamab.errors import EmbedderError, GeneratorError, RunError, TaskError
 from adamab.model.predictor import Inference
-from adamab.providers.embedders.base import Embedder
 from adamab.providers.registry import resolve_generator, shared_images
 from adamab.run.fit import fit_task
 from adamab.run.gate import Holdout
@@ -24,19 +19,18 @@ from adamab.task.tables import read_texts
 from adamab.testing import HashEmbedder, PixelEmbedder
 from tests.fitting import Order, fit_run
 
-Paint = Callable[..., list[Path]]
-RECIPE = Recipe().with_options(folds=2, checkpoints=(0, 6), batch=2, rounds_per_class=2, near_duplicate=None)
+RECIPE = Recipe(batch=2, rounds_per_class=2, near_duplicate=None)
 COUNTS = {"red": 3, "green": 3, "blue": 3}
 
 
 @pytest.fixture
-def task(tmp_path: Path, paint: Paint) -> Task:
+def task(tmp_path, paint):
     paint(tmp_path / "given", COUNTS)
     return load_task(tmp_path / "given")
 
 
-def order(task: Task, **changes: Any) -> Order:
-    values: dict[str, Any] = {
+def order(task, **changes):
+    values = {
         "task": task,
         "embedder": PixelEmbedder(),
         "embedder_spec": "pixels",
@@ -46,11 +40,11 @@ def order(task: Task, **changes: Any) -> Order:
     return Order(**{**values, **changes})
 
 
-def weights(run: Path) -> bytes:
+def weights(run):
     return (run / "model.safetensors").read_bytes()
 
 
-def test_images_are_told_apart_without_a_text_side(task: Task, tmp_path: Path, paint: Paint) -> None:
+def test_images_are_told_apart_without_a_text_side(task, tmp_path, paint):
     result = fit_task(task, PixelEmbedder(), recipe=RECIPE)
     model = Inference(result.classifier, PixelEmbedder())
     assert model.modality == "image"
@@ -61,7 +55,7 @@ def test_images_are_told_apart_without_a_text_side(task: Task, tmp_path: Path, p
     assert names == [Path(str(row.fields["image"])).parts[0] for row in rows]
 
 
-def test_generated_images_are_kept_in_the_run_by_content(task: Task, tmp_path: Path) -> None:
+def test_generated_images_are_kept_in_the_run_by_content(task, tmp_path):
     run = tmp_path / "run"
     summary = fit_run(order(task), run)
     assert summary["synthetic"] == 12
@@ -79,10 +73,10 @@ def test_generated_images_are_kept_in_the_run_by_content(task: Task, tmp_path: P
     assert (run / "journal.sqlite").stat().st_size < 500_000  # no pixels in it
 
 
-def test_a_stopped_run_of_images_ends_like_one_that_was_not(task: Task, tmp_path: Path) -> None:
+def test_a_stopped_run_of_images_ends_like_one_that_was_not(task, tmp_path):
     fit_run(order(task), tmp_path / "whole")
 
-    def stop(record: Any) -> None:
+    def stop(record):
         if record.round == 3:
             raise KeyboardInterrupt
 
@@ -93,7 +87,7 @@ def test_a_stopped_run_of_images_ends_like_one_that_was_not(task: Task, tmp_path
     assert fit_run(order(task), tmp_path / "halves")["complete"]
 
 
-def test_what_a_killed_process_left_half_written_is_tidied(task: Task, tmp_path: Path) -> None:
+def test_what_a_killed_process_left_half_written_is_tidied(task, tmp_path):
     half = tmp_path / "run" / "images" / ".0123-abc.part"
     fit_run(order(task), tmp_path / "run")
     half.write_bytes(b"half")
@@ -102,7 +96,7 @@ def test_what_a_killed_process_left_half_written_is_tidied(task: Task, tmp_path:
     assert not half.exists()
 
 
-def test_a_run_whose_images_are_gone_says_so(task: Task, tmp_path: Path) -> None:
+def test_a_run_whose_images_are_gone_says_so(task, tmp_path):
     run = tmp_path / "run"
     fit_run(order(task), run)
     for file in (run / "images").glob("*.*"):
@@ -112,7 +106,7 @@ def test_a_run_whose_images_are_gone_says_so(task: Task, tmp_path: Path) -> None
         fit_run(order(task), run)
 
 
-def test_images_of_the_holdout_never_enter(task: Task, tmp_path: Path, paint: Paint) -> None:
+def test_images_of_the_holdout_never_enter(task, tmp_path, paint):
     paint(tmp_path / "pool", {"red": 4, "green": 4, "blue": 4}, seed=3)
     paint(tmp_path / "held", {"red": 2}, seed=3)  # two of the same images
     held = Holdout.read(tmp_path / "held", "image")
@@ -123,7 +117,7 @@ def test_images_of_the_holdout_never_enter(task: Task, tmp_path: Path, paint: Pa
     assert not used & {row.text for row in read_images(tmp_path / "held")}
 
 
-def test_rejected_images_are_left_out_and_nothing_is_made_again(task: Task, tmp_path: Path) -> None:
+def test_rejected_images_are_left_out_and_nothing_is_made_again(task, tmp_path):
     run = tmp_path / "run"
     fit_run(order(task), run)
     first = json.loads((run / "synthetic.jsonl").read_text().splitlines()[0])
@@ -141,26 +135,24 @@ def test_rejected_images_are_left_out_and_nothing_is_made_again(task: Task, tmp_
         (PixelEmbedder(), "openai:m?base_url=http://127.0.0.1:9/v1", GeneratorError, "makes texts"),
     ],
 )
-def test_what_does_not_suit_images_is_refused(
-    task: Task, embedder: Embedder, generator: str | None, error: type[Exception], message: str
-) -> None:
+def test_what_does_not_suit_images_is_refused(task, embedder, generator, error, message):
     with pytest.raises(error, match=message):
         fit_task(task, embedder, generator=resolve_generator(generator), recipe=RECIPE)
 
 
-def test_a_generator_of_images_is_refused_for_texts() -> None:
+def test_a_generator_of_images_is_refused_for_texts():
     texts = Task.from_mapping({"a": ["x y"], "b": ["z"]})
     with pytest.raises(GeneratorError, match="makes images and the task is of texts"):
         fit_task(texts, HashEmbedder(), generator=resolve_generator("transform", seed=0), recipe=RECIPE)
 
 
-def test_a_class_that_nothing_shows_is_refused(task: Task) -> None:
+def test_a_class_that_nothing_shows_is_refused(task):
     described = Task((*task.classes, ClassSpec("grey", "greyish")), task.samples, modality="image")
     with pytest.raises(TaskError, match="'grey' has no example, and this embedder has no vectors"):
         fit_task(described, PixelEmbedder(), recipe=RECIPE)
 
 
-def test_a_run_that_is_started_over_keeps_no_images_of_the_old_one(task: Task, tmp_path: Path) -> None:
+def test_a_run_that_is_started_over_keeps_no_images_of_the_old_one(task, tmp_path):
     run = tmp_path / "run"
     fit_run(order(task), run)
     fit_run(order(task, generator=resolve_generator("transform", seed=9)), run, overwrite=True)
@@ -169,7 +161,7 @@ def test_a_run_that_is_started_over_keeps_no_images_of_the_old_one(task: Task, t
     assert len(list((run / "images" / "thumbnails").iterdir())) == len(rows)
 
 
-def test_only_what_was_paid_for_is_shared(task: Task, tmp_path: Path, paint: Paint) -> None:
+def test_only_what_was_paid_for_is_shared(task, tmp_path, paint):
     paint(tmp_path / "pool", COUNTS, seed=3)
     pool = resolve_generator(f"pool:{tmp_path / 'pool'}")
     fit_run(order(task, generator=pool, cache=True), tmp_path / "one")
@@ -177,7 +169,7 @@ def test_only_what_was_paid_for_is_shared(task: Task, tmp_path: Path, paint: Pai
     assert not shared_images().exists()
 
 
-def test_files_of_others_in_the_folder_of_images_stay(task: Task, tmp_path: Path) -> None:
+def test_files_of_others_in_the_folder_of_images_stay(task, tmp_path):
     run = tmp_path / "run"
     fit_run(order(task), run)
     (run / "images" / "notes.txt").write_text("mine")

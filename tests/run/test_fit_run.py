@@ -1,7 +1,5 @@
 """A run as its user orders it: the budget it keeps, what the gate asks the model, what is left behind."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -11,10 +9,9 @@ from adamab.providers.cache import MemoryReplies
 from adamab.providers.metering import Budget
 from adamab.run.gate import Holdout
 from adamab.testing import Fault
-from tests.fitting import Order
 
 
-def calls(count: int) -> Budget:
+def calls(count):
     return Budget(calls=count)
 
 
@@ -84,7 +81,7 @@ def test_held_out_texts_do_not_enter(runs):
 
 
 def test_providers_are_left_as_they_were(runs):
-    order: Order = replace(runs, local=False).order(budget=calls(30))
+    order = replace(runs, local=False).order(budget=calls(30))
     replies = order.generator.replies
     assert isinstance(replies, MemoryReplies)
     runs.fit(order)

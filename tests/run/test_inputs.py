@@ -1,7 +1,5 @@
 """What binds a run, and what may change."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """The journal's file: append-only, checked, and left alone when it is damaged."""
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 

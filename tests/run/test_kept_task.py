@@ -1,7 +1,5 @@
 """The task that a run keeps, and going on without the task file."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -4,13 +4,10 @@ One run is watched: what its directory holds before each statement that SQLite c
 killed at that moment leaves behind. Whatever differs from the moment before is resumed.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import threading
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
@@ -23,9 +20,7 @@ GIVEN = {
 }
 DESCRIPTIONS = {"refund": "wants money back", "praise": "is happy"}
 RECIPES = {
-    "default": Recipe(
-        views=("pooled",), words=False, checkpoints=(0,), folds=0, batch=2, augmentation_rounds=3
-    ),
+    "default": Recipe(views=("pooled",), words=False, batch=2, augmentation_rounds=3),
     "paper": Recipe.preset("paper").with_options(batch=2, augmentation_rounds=3, rounds=4),
 }
 PRICES = {"openai:m": Price.parse("m=1/2")[1]}
@@ -39,16 +34,16 @@ class Kill:
     files: dict[str, bytes]
     calls: int
 
-    def left_in(self, path: Path) -> Path:
+    def left_in(self, path):
         path.mkdir()
         for name, content in self.files.items():
             (path / name).write_bytes(content)
         return path
 
-    def durable(self) -> dict[str, bytes]:
+    def durable(self):
         return {name: content for name, content in self.files.items() if not name.endswith(SHARED_MEMORY)}
 
-    def torn(self, before: Kill) -> Kill | None:
+    def torn(self, before):
         """Killed within the write that made `before` into this; None where that did not append to a log."""
         changed = [name for name in self.durable() if self.files[name] != before.files.get(name)]
         if len(changed) != 1 or not changed[0].endswith(LOG):
@@ -62,7 +57,7 @@ class Watcher:
     """Keeps what a directory holds before each statement of SQLite and before each file that is opened."""
 
     def __init__(self, path, server, monkeypatch):
-        self.kills: list[Kill] = []
+        self.kills = []
         self._path, self._server, self._lock = path, server, threading.Lock()
         connect, open_file = sqlite3.connect, os.open
 

@@ -1,7 +1,5 @@
 """What a run of many rounds needs: counted, not timed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -11,7 +9,7 @@ from adamab.run.run_log import Journal
 from adamab.serving.run_reader import RunReader
 from adamab.task.recipe import Recipe
 
-VECTORS = Recipe(views=("pooled",), words=False, checkpoints=(0, 2), folds=2, batch=2)
+VECTORS = Recipe(views=("pooled",), words=False, batch=2)
 
 
 def test_events_come_in_blocks_without_a_gap(tmp_path, monkeypatch):

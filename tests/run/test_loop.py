@@ -21,7 +21,7 @@ GIVEN = {
     "outage": ["the site is down again", "nothing loads, site down", "down for an hour now"],
 }
 DESCRIPTIONS = {"refund": "wants money back", "praise": "is happy", "outage": "the site is down"}
-FAST = Recipe(checkpoints=(0, 5, 20), batch=2, rounds_per_class=3)
+RECIPE = Recipe(batch=2, rounds_per_class=3)
 PAPER = Recipe.preset("paper").with_options(batch=2, rounds=12)
 
 
@@ -48,14 +48,14 @@ class Writer(Generator):
         return Batch(texts, closed="dry" if have + count >= self.limit else None)
 
 
-def run(task=None, generator=None, recipe=FAST, **options):
+def run(task=None, generator=None, recipe=RECIPE, **options):
     options.setdefault("seed", 0)
     return fit_task(task or make_task(), HashEmbedder(), generator=generator, recipe=recipe, **options)
 
 
 def test_every_round_is_recorded_with_what_was_known():
-    result = run(generator=Writer(), recipe=FAST.with_options(difficulty=False))
-    assert len(result.history) == FAST.n_augmentation_rounds(3) == 9
+    result = run(generator=Writer(), recipe=RECIPE.with_options(difficulty=False))
+    assert len(result.history) == RECIPE.n_augmentation_rounds(3) == 9
     for number, record in enumerate(result.history, 1):
         assert record.round == number
         assert record.chosen in CLASSES
@@ -65,7 +65,7 @@ def test_every_round_is_recorded_with_what_was_known():
         assert sum(scores.count) == record.n_samples - 2
         assert scores.exact[chosen]
         assert scores.score[chosen] == max(scores.score)
-        bonus = FAST.alpha / np.sqrt(record.n_samples * scores.count[chosen])
+        bonus = RECIPE.alpha / np.sqrt(record.n_samples * scores.count[chosen])
         assert scores.score[chosen] + scores.shift[chosen] == pytest.approx(bonus)
         assert min(vars(record.seconds).values()) >= 0
         json.dumps(record.to_json(), allow_nan=False)
@@ -77,17 +77,11 @@ def test_more_is_generated_where_held_out_samples_are_wrong():
     task = make_task({**given, "praise": alike, "outage": [text + " now" for text in alike]})
     counts = {}
     for difficulty in (False, True):
-        recipe = FAST.with_options(difficulty=difficulty, rounds_per_class=5)
+        recipe = RECIPE.with_options(difficulty=difficulty, rounds_per_class=5)
         chosen = [record.chosen for record in run(task, Writer(), recipe).history]
         counts[difficulty] = [chosen.count(name) for name in CLASSES]
     assert counts[False] == [5, 5, 5]
     assert counts[True][0] < min(counts[True][1:])
-
-
-def test_synthetic_evidence_may_leave_given_samples_unjudged():
-    result = run(generator=Writer(), recipe=FAST.with_options(evidence=9))
-    assert result.estimate.n == 9  # before the first round all are judged
-    assert 0 < result.classifier.confidence.n < 9  # after it, those that both fits have held out
 
 
 def test_all_scores_are_exact_on_demand_and_change_nothing():
@@ -101,7 +95,7 @@ def test_all_scores_are_exact_on_demand_and_change_nothing():
 
 
 @pytest.mark.parametrize("policy", ["adamab", "tight", "greedy", "random", "round-robin"])
-@pytest.mark.parametrize("recipe", [FAST, PAPER], ids=["default", "paper"])
+@pytest.mark.parametrize("recipe", [RECIPE, PAPER], ids=["default", "paper"])
 def test_each_policy_runs_and_repeats_itself(policy, recipe):
     first = run(generator=Writer(), policy=policy, recipe=recipe)
     second = run(generator=Writer(), policy=policy, recipe=recipe)
@@ -137,7 +131,7 @@ def test_paper_trains_on_to_the_last_round_when_classes_are_dry():
 
 def test_a_round_refills_a_bounded_number_of_times():
     generator = Writer(per_call=1)
-    result = run(generator=generator, recipe=FAST.with_options(batch=5, rounds_per_class=1))
+    result = run(generator=generator, recipe=RECIPE.with_options(batch=5, rounds_per_class=1))
     assert all(record.accepted == 3 for record in result.history)  # one request and two refills
     assert len(generator.requests) == 9
 
@@ -201,37 +195,29 @@ def test_paper_without_any_sample_says_so():
 def test_noise_works_in_the_pooled_view_only():
     with pytest.raises(RecipeError, match="views=pooled and words=false"):
         run(generator=NoiseGenerator(seed=0))
-    pooled = FAST.with_options(views=("pooled",), words=False)
+    pooled = RECIPE.with_options(views=("pooled",), words=False)
     result = run(generator=NoiseGenerator(seed=0), recipe=pooled)
     assert sum(r.accepted for r in result.history) == 18
     assert result.synthetic == ()
     assert result.classifier.vocabulary is None
 
 
-def test_wordings_that_quote_examples_lack_what_their_fold_holds_out():
-    task = make_task(prompts=Prompts(with_examples=True))
-    side = TaskEmbedder(task, HashEmbedder(), FAST).training_set().describe_classes
-    learned = np.ones(9, dtype=bool)
-    learned[[1, 5]] = False
-    wordings = " ".join(side(learned).texts)
-    for sample, use in zip(task.samples, learned, strict=True):
-        assert (sample.text in wordings) == use
-    assert not np.array_equal(side(learned).views["pooled"], side(np.ones(9, dtype=bool)).views["pooled"])
+def test_wordings_that_quote_examples_are_there_without_them_too():
+    def views(quoting):
+        task = make_task(prompts=Prompts(with_examples=quoting))
+        return TaskEmbedder(task, HashEmbedder(), RECIPE).training_set().head_views(RECIPE)[0]
 
-
-def test_the_words_of_a_held_out_text_are_unknown_to_its_fold():
-    samples = TaskEmbedder(make_task(), HashEmbedder(), FAST).training_set()
-    everything, learned = np.ones(9, dtype=bool), np.arange(9) > 0
-    assert "give" in samples.fold_views(FAST, [learned, everything])[1].terms
-    views, without = samples.fold_views(FAST, [everything, learned])
-    assert "give" not in without.terms
-    assert views[-1].rows[0][0].shape[1] > views[-1].rows[1][0].shape[1] == len(without.terms)
+    (pooled, words), (plain, plain_words) = views(True), views(False)
+    assert plain.unquoted is plain_words.unquoted is None
+    np.testing.assert_array_equal(pooled.unquoted, plain.described)
+    assert (words.described != words.unquoted).nnz
+    assert not np.array_equal(pooled.described, plain.described)
 
 
 def test_a_huge_vocabulary_keeps_the_terms_of_several_texts(monkeypatch):
     monkeypatch.setattr(training_set, "MAX_TERMS", 12)
-    samples = TaskEmbedder(make_task(), HashEmbedder(), FAST).training_set()
-    terms = samples.fold_views(FAST, [np.ones(9, dtype=bool)])[1].terms
+    samples = TaskEmbedder(make_task(), HashEmbedder(), RECIPE).training_set()
+    terms = samples.head_views(RECIPE)[1].terms
     assert 0 < len(terms) <= 12
     assert "lovely" in terms
 
@@ -244,7 +230,7 @@ def test_shuffled_labels_are_at_chance_with_words_and_descriptions_too():
     for labels in (np.repeat(np.arange(4), 12), rng.permutation(np.repeat(np.arange(4), 12))):
         given = {f"c{c}": [t for t, label in zip(texts, labels, strict=True) if label == c] for c in range(4)}
         task = Task.from_mapping(given, descriptions={f"c{c}": topics[c] for c in range(4)})
-        accuracies.append(fit_task(task, HashEmbedder(), recipe=FAST, seed=0).estimate.accuracy)
+        accuracies.append(fit_task(task, HashEmbedder(), recipe=RECIPE, seed=0).estimate.accuracy)
     assert accuracies[0] > 0.9
     assert accuracies[1] < 0.45
 
@@ -255,7 +241,7 @@ def test_the_classifier_depends_on_what_was_generated_not_on_the_order():
             batch = await super().generate(request)
             return Batch(batch.texts[::-1], closed=batch.closed)
 
-    recipe = FAST.with_options(batch=4, rounds_per_class=1)
+    recipe = RECIPE.with_options(batch=4, rounds_per_class=1)
     for policy in ("adamab", "random"):
         a = run(generator=Writer(limit=4), recipe=recipe, policy=policy)
         b = run(generator=Reversed(limit=4), recipe=recipe, policy="round-robin")
@@ -275,11 +261,6 @@ def test_the_theorems_setting_steps_once_a_round_at_a_constant_rate():
     assert 0.0025 < rates[-1] < 0.003
 
 
-def test_nothing_to_go_by_is_one_line():
-    with pytest.raises(TaskError, match="neither an example nor a description"):
-        run(make_task({c: [] for c in CLASSES}), recipe=FAST.with_options(similarity=False))
-
-
 def test_paper_trains_on_what_came_when_rounds_were_too_few():
     recipe = PAPER.with_options(augmentation_rounds=2, rounds=4)
     result = run(make_task({c: [] for c in CLASSES}), Writer(), recipe=recipe)
@@ -288,5 +269,5 @@ def test_paper_trains_on_what_came_when_rounds_were_too_few():
 
 def test_texts_that_are_too_long_are_counted():
     given = {**GIVEN, "praise": [*GIVEN["praise"], "lovely " * 50]}
-    result = fit_task(make_task(given), HashEmbedder(max_words=20), recipe=FAST)
+    result = fit_task(make_task(given), HashEmbedder(max_words=20), recipe=RECIPE)
     assert result.overlong == 1

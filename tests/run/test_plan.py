@@ -1,12 +1,7 @@
 """What a dry run foretells, held against what the same fit then does over real sockets."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +10,7 @@ from adamab.errors import GeneratorError, RecipeError, TaskError
 from adamab.providers.metering import Budget, Price
 from adamab.providers.registry import open_embedder, open_generator
 from adamab.run.gate import Holdout
-from adamab.run.plan import Plan, plan_fit
+from adamab.run.plan import plan_fit
 from adamab.task.prompts import Prompts
 from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec, Sample, Task
@@ -28,31 +23,30 @@ TEXTS = {
     "praise": ["likes it a lot", "she likes it"],
     "other": [],
 }
-QUICK = Recipe(folds=2, checkpoints=(0, 6))
 IMAGES = "/images/generations"
 PRICES = {"chat": Price(Decimal("0.15"), Decimal("0.60")), "vectors": Price(Decimal("0.02"))}
 
 
 @pytest.fixture
-def server() -> Iterator[ProviderServer]:
+def server():
     with ProviderServer() as server:
         yield server
 
 
 @pytest.fixture(autouse=True)
-def _no_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _no_key(monkeypatch, tmp_path):
     monkeypatch.setenv("ADAMAB_CACHE", str(tmp_path / "cache.sqlite"))
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "VOYAGE_API_KEY"):
         monkeypatch.delenv(name, raising=False)
 
 
-def task_of(**prompts: Any) -> Task:
+def task_of(**prompts):
     samples = tuple(Sample(text, name) for name, texts in TEXTS.items() for text in texts)
     classes = tuple(ClassSpec(name, f"about {name}") for name in TEXTS)
     return Task(classes, samples, name="toy", prompts=Prompts(**prompts))
 
 
-def order_for(server: ProviderServer, *, options: str = "", cache: bool = False, **changes: Any) -> Order:
+def order_for(server, *, options="", cache=False, **changes):
     base = f"base_url={server.url}/v1"
     spec = f"openai:vectors?{base}{options}"
     values = {
@@ -60,34 +54,31 @@ def order_for(server: ProviderServer, *, options: str = "", cache: bool = False,
         "embedder": open_embedder(spec, cache=cache),
         "embedder_spec": spec,
         "generator": f"openai:chat?{base}",
-        "recipe": QUICK,
         "prices": PRICES,
         **changes,
     }
     return Order(**values)
 
 
-def plan_of(order: Order) -> Plan:
+def plan_of(order):
     return plan_fit(order.set_up())
 
 
-def shown(plan: Plan, capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+def shown(plan, capsys):
     capsys.readouterr()
     print_plan(plan)
     written = capsys.readouterr()
     return written.out, written.err
 
 
-def spent(order: Order, path: Path) -> dict[str, Any]:
+def spent(order, path):
     amounts = fit_run(order, path)["spent"]
     assert isinstance(amounts, dict)
     return amounts
 
 
 @pytest.mark.parametrize("options", ["", "&batch=3", "&batch=1"])
-def test_the_expected_calls_are_those_of_a_fit_in_which_nothing_goes_wrong(
-    server: ProviderServer, tmp_path: Path, options: str
-) -> None:
+def test_the_expected_calls_are_those_of_a_fit_in_which_nothing_goes_wrong(server, tmp_path, options):
     plan = plan_of(order_for(server, options=options))
     assert server.count() == 0
     real = spent(order_for(server, options=options), tmp_path / "run")
@@ -102,15 +93,13 @@ def test_the_expected_calls_are_those_of_a_fit_in_which_nothing_goes_wrong(
     "fault",
     ["duplicates", "empty", "refusal"],
 )
-def test_the_most_is_never_below_what_a_bad_generator_makes_a_fit_spend(
-    server: ProviderServer, tmp_path: Path, fault: str
-) -> None:
+def test_the_most_is_never_below_what_a_bad_generator_makes_a_fit_spend(server, tmp_path, fault):
     plan = plan_of(order_for(server, prefetch=2))
     server.add_fault(Fault(fault, path="/chat/completions", times=1000))
     _at_least(plan, spent(order_for(server, prefetch=2), tmp_path / "run"))
 
 
-def _at_least(plan: Plan, real: dict[str, Any]) -> None:
+def _at_least(plan, real):
     assert plan.at_most.nano_usd is not None
     assert plan.at_most.nano_usd / 1e9 >= real["usd"]
     for party in plan.parties:
@@ -121,19 +110,14 @@ def _at_least(plan: Plan, real: dict[str, Any]) -> None:
         assert party.at_most.calls >= party.expected.calls
 
 
-def test_wordings_that_quote_examples_are_embedded_for_every_fold(
-    server: ProviderServer, tmp_path: Path
-) -> None:
+def test_wordings_that_quote_examples_are_embedded_twice(server, tmp_path):
     task = task_of(with_examples=True)
-    plan = plan_of(order_for(server, task=task, recipe=Recipe(folds=3, checkpoints=(0, 6))))
-    order = order_for(server, task=task, recipe=Recipe(folds=3, checkpoints=(0, 6)))
-    assert plan.expected.calls == spent(order, tmp_path / "run")["calls"]
-    assert plan.expected.calls > plan_of(order_for(server)).expected.calls
+    plan = plan_of(order_for(server, task=task))
+    assert plan.expected.calls == spent(order_for(server, task=task), tmp_path / "run")["calls"]
+    assert plan.expected.calls == plan_of(order_for(server)).expected.calls + 1
 
 
-def test_a_cap_on_samples_sets_the_rounds_and_the_size_of_the_last(
-    server: ProviderServer, tmp_path: Path
-) -> None:
+def test_a_cap_on_samples_sets_the_rounds_and_the_size_of_the_last(server, tmp_path):
     budget = Budget(samples=12)
     plan = plan_of(order_for(server, budget=budget))
     assert (plan.rounds, plan.samples) == (3, 12)
@@ -141,17 +125,13 @@ def test_a_cap_on_samples_sets_the_rounds_and_the_size_of_the_last(
 
 
 @pytest.mark.parametrize("changes", [{"policy": "none"}, {"generator": None}, {"budget": Budget(samples=0)}])
-def test_without_generation_only_the_given_samples_and_the_classes_are_sent(
-    server: ProviderServer, tmp_path: Path, changes: dict[str, Any]
-) -> None:
+def test_without_generation_only_the_given_samples_and_the_classes_are_sent(server, tmp_path, changes):
     plan = plan_of(order_for(server, **changes))
     assert (plan.rounds, plan.expected.calls, plan.at_most.calls) == (0, 2, 2)
     assert spent(order_for(server, **changes), tmp_path / "run")["calls"] == 2
 
 
-def test_vectors_in_the_cache_cost_nothing(
-    server: ProviderServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_vectors_in_the_cache_cost_nothing(server, tmp_path, capsys):
     before = plan_of(order_for(server, cache=True))
     fit_run(order_for(server, cache=True), tmp_path / "run")
     stored = (tmp_path / "cache.sqlite").read_bytes()
@@ -166,9 +146,7 @@ def test_vectors_in_the_cache_cost_nothing(
     assert real["calls"] == plan_of(order_for(server, cache=True, seed=1)).expected.calls
 
 
-def test_a_dry_run_needs_no_key_touches_nothing_and_says_what_is_lacking(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_needs_no_key_touches_nothing_and_says_what_is_lacking(tmp_path, capsys):
     order = Order(
         task_of(),
         open_embedder("voyage:voyage-3.5"),
@@ -184,9 +162,7 @@ def test_a_dry_run_needs_no_key_touches_nothing_and_says_what_is_lacking(
     assert "VOYAGE_API_KEY" in err
 
 
-def test_a_cap_on_calls_ends_generation_about_where_the_plan_says(
-    server: ProviderServer, tmp_path: Path
-) -> None:
+def test_a_cap_on_calls_ends_generation_about_where_the_plan_says(server, tmp_path):
     budget = Budget(calls=9)
     plan = plan_of(order_for(server, budget=budget))
     assert plan.ending is not None
@@ -197,7 +173,7 @@ def test_a_cap_on_calls_ends_generation_about_where_the_plan_says(
     assert summary["ended"]
 
 
-def test_a_cap_on_money_counts_what_is_reserved(server: ProviderServer, tmp_path: Path) -> None:
+def test_a_cap_on_money_counts_what_is_reserved(server, tmp_path):
     free = plan_of(order_for(server))
     assert free.expected.nano_usd is not None
     budget = Budget(usd=Decimal(free.expected.nano_usd) / 10**9)
@@ -220,15 +196,13 @@ def test_a_cap_on_money_counts_what_is_reserved(server: ProviderServer, tmp_path
         ("", "there is no cap on money or calls"),
     ],
 )
-def test_the_verdict_names_the_cap(server: ProviderServer, budget: str, said: str) -> None:
+def test_the_verdict_names_the_cap(server, budget, said):
     plan = plan_of(order_for(server, budget=Budget.parse(budget or None)))
     assert said in verdict(plan)
     assert ("even at most" in verdict(plan)) == (budget == "1 usd")
 
 
-def test_an_unknown_price_is_shown_and_with_a_money_cap_it_is_an_error(
-    server: ProviderServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_price_is_shown_and_with_a_money_cap_it_is_an_error(server, capsys):
     plan = plan_of(order_for(server, prices={"chat": PRICES["chat"]}))
     assert plan.expected.nano_usd is None
     out, _ = shown(plan, capsys)
@@ -240,7 +214,7 @@ def test_an_unknown_price_is_shown_and_with_a_money_cap_it_is_an_error(
     assert server.count() == 0
 
 
-def test_what_a_fit_would_refuse_a_dry_run_refuses(server: ProviderServer, tmp_path: Path) -> None:
+def test_what_a_fit_would_refuse_a_dry_run_refuses(server, tmp_path):
     with pytest.raises(TaskError, match="--holdout"):
         plan_of(order_for(server, holdout=Holdout(["money back please"])))
     (tmp_path / "new.jsonl").write_text(json.dumps({"text": "x", "label": "nobody"}) + "\n")
@@ -248,9 +222,7 @@ def test_what_a_fit_would_refuse_a_dry_run_refuses(server: ProviderServer, tmp_p
         plan_of(order_for(server, generator=open_generator(f"replay:{tmp_path / 'new.jsonl'}", seed=0)))
 
 
-def images_for(
-    server: ProviderServer, folder: Path, model: str = "gpt-image-1-mini", **changes: Any
-) -> Order:
+def images_for(server, folder, model="gpt-image-1-mini", **changes):
     """A task of images whose generator is behind an API and whose embedder is not."""
     pytest.importorskip("PIL", reason="Pillow is not installed")
     from adamab.task.image_folders import image_at
@@ -270,7 +242,7 @@ def images_for(
         "embedder": PixelEmbedder(),
         "embedder_spec": "pixels",
         "generator": spec,
-        "recipe": QUICK.with_options(near_duplicate=None, rounds_per_class=1),
+        "recipe": Recipe(near_duplicate=None, rounds_per_class=1),
         "prices": {
             "gpt-image-1-mini": Price(Decimal(2), Decimal(8)),
             "dall-e-3": Price(Decimal(0), image=Decimal("0.04")),
@@ -281,9 +253,7 @@ def images_for(
 
 
 @pytest.mark.parametrize(("model", "calls_a_round"), [("gpt-image-1-mini", 1), ("dall-e-3", 5)])
-def test_images_are_foretold_by_number_and_price(
-    server: ProviderServer, tmp_path: Path, model: str, calls_a_round: int
-) -> None:
+def test_images_are_foretold_by_number_and_price(server, tmp_path, model, calls_a_round):
     plan = plan_of(images_for(server, tmp_path, model))
     assert server.count() == 0
     real = spent(images_for(server, tmp_path, model), tmp_path / "run")
@@ -299,9 +269,7 @@ def test_images_are_foretold_by_number_and_price(
 
 
 @pytest.mark.parametrize("fault", ["duplicates", "no_image", "no_usage", "refusal"])
-def test_the_most_is_never_below_what_bad_images_make_a_fit_spend(
-    server: ProviderServer, tmp_path: Path, fault: str
-) -> None:
+def test_the_most_is_never_below_what_bad_images_make_a_fit_spend(server, tmp_path, fault):
     plan = plan_of(images_for(server, tmp_path, prefetch=2))
     server.add_fault(Fault(fault, path=IMAGES, times=1000))
     real = spent(images_for(server, tmp_path, prefetch=2), tmp_path / "run")
@@ -311,8 +279,8 @@ def test_the_most_is_never_below_what_bad_images_make_a_fit_spend(
     assert plan.at_most.usage.images >= server.images(IMAGES)
 
 
-def test_images_that_an_embedder_is_sent_are_counted_too(server: ProviderServer, tmp_path: Path) -> None:
-    def order() -> Order:
+def test_images_that_an_embedder_is_sent_are_counted_too(server, tmp_path):
+    def order():
         spec = f"voyage:voyage-multimodal-3?base_url={server.url}/voyage/v1"
         embedder = open_embedder(spec, cache=False)
         prices = {

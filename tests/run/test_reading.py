@@ -1,7 +1,5 @@
 """Looking into a run while it is fitted and afterwards."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A run that is stopped anywhere and resumed ends as one that was never stopped."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What people say about samples, and what the next fit makes of it."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """Segments, refused changes, one writer, and starting over."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

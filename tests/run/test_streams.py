@@ -1,7 +1,5 @@
 """Fetching ahead changes the waiting and nothing else."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from decimal import Decimal

@@ -8,18 +8,15 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from adamab.model import save
-from adamab.providers.embedders.base import Embedded, Embedder, Item, Kind
 from adamab.providers.metering import Budget
 from adamab.providers.registry import resolve_generator
 from adamab.run.fit import fit_task
@@ -43,22 +40,21 @@ EXAMPLES = {
     "login": ["cannot sign in today", "sign in fails", "the sign in page is broken", "no sign in"],
     "praise": ["likes it a lot", "she likes it", "everyone likes it here", "he likes it too"],
 }
-RECIPE = Recipe().with_options(folds=2, checkpoints=(0, 6))
 LONGEST = 30  # seconds that a test waits for what must happen
 
 
 class WatchedEmbedder(HashEmbedder):
     """Remembers what each call asked for, and can be held up or made to fail."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(width=16)
-        self.asked: list[list[str]] = []
+        self.asked = []
         self.open = threading.Event()
         self.open.set()
         self.entered = threading.Event()
-        self.error: Callable[[Sequence[Item]], Exception | None] = lambda items: None
+        self.error = lambda items: None
 
-    async def _embed(self, items: Sequence[Item], *, kind: Kind, views: Sequence[str]) -> Embedded:
+    async def _embed(self, items, *, kind, views):
         self.asked.append([str(item) for item in items])
         self.entered.set()
         await asyncio.to_thread(self.open.wait, LONGEST)
@@ -78,20 +74,20 @@ class Live:
     log: list[str] = field(default_factory=list)
 
     @property
-    def address(self) -> tuple[str, int]:
+    def address(self):
         host, _, port = self.url.removeprefix("http://").rpartition(":")
         return host, int(port)
 
-    def post(self, **question: Any) -> httpx.Response:
+    def post(self, **question):
         return httpx.post(f"{self.url}/v1/classify", json=question, timeout=LONGEST)
 
-    def get(self, path: str, **options: Any) -> httpx.Response:
+    def get(self, path, **options):
         return httpx.get(f"{self.url}{path}", timeout=LONGEST, **options)
 
 
 @contextmanager
-def running(run: Path, embedder: Embedder, access: Access | None = None, **limits: Any) -> Iterator[Live]:
-    log: list[str] = []
+def running(run, embedder, access=None, **limits):
+    log = []
     chosen = Limits(**limits)
     service = Service(run, embedder, log=log.append)
     ready = threading.Event()
@@ -113,7 +109,7 @@ def running(run: Path, embedder: Embedder, access: Access | None = None, **limit
 
 
 @pytest.fixture
-def live() -> Iterator[Callable[..., Live]]:
+def live():
     """Starts servers, which end with the test."""
     with ExitStack() as stack:
         yield lambda run, embedder, access=None, **limits: stack.enter_context(
@@ -121,15 +117,15 @@ def live() -> Iterator[Callable[..., Live]]:
         )
 
 
-def fitted_texts(examples: dict[str, list[str]]) -> Any:
+def fitted_texts(examples):
     classes = tuple(ClassSpec(name, name) for name in examples)
     samples = tuple(Sample(text, name) for name, members in examples.items() for text in members)
     task = Task(classes, samples, name="toy")
-    return fit_task(task, HashEmbedder(width=16), embedder_spec="hash", recipe=RECIPE).classifier
+    return fit_task(task, HashEmbedder(width=16), embedder_spec="hash").classifier
 
 
 @pytest.fixture(scope="session")
-def text_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def text_model(tmp_path_factory):
     """A model of texts; tests that change it copy it."""
     folder = tmp_path_factory.mktemp("texts") / "desk"
     save(fitted_texts(EXAMPLES), folder)
@@ -137,7 +133,7 @@ def text_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def other_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def other_model(tmp_path_factory):
     """A model with a class more, by the same embedder."""
     folder = tmp_path_factory.mktemp("others") / "desk"
     save(fitted_texts({**EXAMPLES, "bye": ["good bye now", "so long", "see you", "bye bye"]}), folder)
@@ -145,39 +141,39 @@ def other_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def standing_server(text_model: Path) -> Iterator[Live]:
+def standing_server(text_model):
     """One server for all tests that only ask and look at the answer."""
     with running(text_model, HashEmbedder(width=16), Access(LOOPBACK | {"desk.example"})) as server:
         yield server
 
 
 @pytest.fixture
-def standing(standing_server: Live) -> Live:
+def standing(standing_server):
     """The same, with an empty log."""
     standing_server.log.clear()
     return standing_server
 
 
 @pytest.fixture(scope="session")
-def image_model(tmp_path_factory: pytest.TempPathFactory, paint: Callable[..., list[Path]]) -> Path:
+def image_model(tmp_path_factory, paint):
     """A model of images."""
     folder = tmp_path_factory.mktemp("images")
     paint(folder / "given", {"red": 3, "green": 3, "blue": 3})
-    result = fit_task(load_task(folder / "given"), PixelEmbedder(), embedder_spec="pixels", recipe=RECIPE)
+    result = fit_task(load_task(folder / "given"), PixelEmbedder(), embedder_spec="pixels")
     save(result.classifier, folder / "colours")
     return folder / "colours"
 
 
 @pytest.fixture
-def watched() -> WatchedEmbedder:
+def watched():
     return WatchedEmbedder()
 
 
 @pytest.fixture(scope="session")
-def eventually() -> Callable[[Callable[[], bool]], None]:
+def eventually():
     """Waits for what must happen."""
 
-    def wait(true: Callable[[], bool]) -> None:
+    def wait(true):
         until = time.monotonic() + LONGEST
         while not true():
             assert time.monotonic() < until
@@ -202,7 +198,7 @@ WRITTEN = {
 }
 
 
-def order_in(folder: Path) -> Order:
+def order_in(folder):
     """A fit with synthetic samples, and names and texts that try to be HTML."""
     rows = [{"label": name, "text": text} for name, texts in WRITTEN.items() for text in texts]
     (folder / "written.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -213,20 +209,20 @@ def order_in(folder: Path) -> Order:
         embedder=HashEmbedder(width=16),
         embedder_spec="hash",
         generator=f"replay:{folder / 'written.jsonl'}",
-        recipe=RECIPE.with_options(batch=2, near_duplicate=0.999),
+        recipe=Recipe(batch=2, near_duplicate=0.999),
         budget=Budget.parse("16 samples"),
         all_scores=True,
     )
 
 
 @pytest.fixture
-def shown_order(tmp_path: Path) -> Order:
+def shown_order(tmp_path):
     """The fit of `shown_run`, to be done."""
     return order_in(tmp_path)
 
 
 @pytest.fixture(scope="session")
-def first_shown_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def first_shown_run(tmp_path_factory):
     """A run for the page; tests that change it use `shown_run`."""
     folder = tmp_path_factory.mktemp("shown")
     fit_run(order_in(folder), folder / "run")
@@ -234,21 +230,21 @@ def first_shown_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def shown_run(first_shown_run: Path, tmp_path: Path) -> Path:
+def shown_run(first_shown_run, tmp_path):
     """A copy to review samples in."""
     shutil.copytree(first_shown_run, tmp_path / "run")
     return tmp_path / "run"
 
 
 @pytest.fixture(scope="session")
-def shown_server(first_shown_run: Path) -> Iterator[Live]:
+def shown_server(first_shown_run):
     """One server for all tests that only look at `first_shown_run`."""
     with running(first_shown_run, HashEmbedder(width=16)) as server:
         yield server
 
 
 @pytest.fixture(scope="module")  # no longer: its event loop is in the way of others
-def chromium() -> Iterator[Any]:
+def chromium():
     """The system's browser."""
     path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     lacking = "Chromium" if path is None else "playwright" if find_spec("playwright") is None else None
@@ -265,12 +261,12 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture
-def visit(chromium: Any) -> Iterator[Callable[..., Any]]:
+def visit(chromium):
     """Opens pages; no script may fail, and nobody else may be asked for anything."""
-    troubles: list[str] = []
+    troubles = []
     contexts = []
 
-    def go(url: str, part: str = "", **options: Any) -> Any:
+    def go(url, part="", **options):
         context = chromium.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
         contexts.append(context)
         page = context.new_page()
@@ -290,10 +286,10 @@ def visit(chromium: Any) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture(scope="session")
-def until() -> Callable[[Any, str], None]:
+def until():
     """Waits for a condition; Playwright's own way needs eval, which the page's policy forbids."""
 
-    def wait(page: Any, true: str) -> None:
+    def wait(page, true):
         for _ in range(1200):
             if page.evaluate(true):
                 return
@@ -304,7 +300,7 @@ def until() -> Callable[[Any, str], None]:
 
 
 @pytest.fixture
-def image_run(tmp_path: Path, paint: Any) -> Path:
+def image_run(tmp_path, paint):
     """A run of images, whose given ones lie in `given` beside it."""
     paint(tmp_path / "given", {"red": 3, "green": 3, "blue": 3})
     order = Order(
@@ -312,19 +308,17 @@ def image_run(tmp_path: Path, paint: Any) -> Path:
         embedder=PixelEmbedder(),
         embedder_spec="pixels",
         generator=resolve_generator("transform", seed=0),
-        recipe=Recipe().with_options(
-            folds=2, checkpoints=(0, 6), batch=2, rounds_per_class=2, near_duplicate=None
-        ),
+        recipe=Recipe(batch=2, rounds_per_class=2, near_duplicate=None),
     )
     fit_run(order, tmp_path / "run")
     return tmp_path / "run"
 
 
-def write_rounds(run: Path, names: list[str], count: int, scores: ClassScores | None = None) -> None:
+def write_rounds(run, names, count, scores=None):
     """Rounds as a fit of these classes would leave them, without fitting; each class has a given sample."""
     counts, tenths = [1] * len(names), [i / 10 for i in range(len(names))]
     with Journal(run, writing=True) as journal:
-        unchanged: dict[str, Any] = {"rejected": [], "restored": [], "wanted": [], "unwanted": []}
+        unchanged = {"rejected": [], "restored": [], "wanted": [], "unwanted": []}
         journal.note(SEGMENT, {"inputs": {"classes": dict.fromkeys(names, "")}, **unchanged})
         for number in range(1, count + 1):
             place = (number - 1) % len(names)

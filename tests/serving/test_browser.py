@@ -1,11 +1,6 @@
 """The page in a real Chromium: what people see, press and hear."""
 
-from __future__ import annotations
-
 import threading
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +10,7 @@ from adamab.run.run_log import ROUND, Journal
 from adamab.serving.page import OPEN_PATHS
 from adamab.serving.requests import Access
 from adamab.testing import HashEmbedder, PixelEmbedder
-from tests.fitting import Order, fit_run
+from tests.fitting import fit_run
 
 PARTS = ("try", "classes", "run", "samples")
 HOSTILE = 'wants "money" & <b>more</b>'
@@ -79,11 +74,11 @@ CONTRAST = """() => {
 
 
 @pytest.fixture
-def server(live: Callable[..., Any], shown_run: Path) -> Any:
+def server(live, shown_run):
     return live(shown_run, HashEmbedder(width=16))
 
 
-def opened(page: Any, part: str) -> Any:
+def opened(page, part):
     """A part with its data in it."""
     page.click(f"nav a[href='#{part}']")
     wait = {"try": "#text, .drop", "classes": ".classes", "run": ".rounds", "samples": ".sample"}[part]
@@ -91,15 +86,13 @@ def opened(page: Any, part: str) -> Any:
     return page.locator(f"#part-{part}")
 
 
-def ask(page: Any, text: str) -> None:
+def ask(page, text):
     page.fill("#text", text)
     page.keyboard.press("Enter")
     page.wait_for_selector(".answer")
 
 
-def test_a_text_is_ranked_before_and_after_with_its_neighbours(
-    until: Any, shown_server: Any, visit: Any
-) -> None:
+def test_a_text_is_ranked_before_and_after_with_its_neighbours(until, shown_server, visit):
     page = visit(shown_server.url)
     ask(page, "send the money back")
     assert page.inner_text(".answer h3") == HOSTILE
@@ -120,7 +113,7 @@ def test_a_text_is_ranked_before_and_after_with_its_neighbours(
     assert "100,000 characters at most" in page.inner_text(".try-form")
 
 
-def test_classes_and_the_run_say_what_happened_and_why(until: Any, shown_server: Any, visit: Any) -> None:
+def test_classes_and_the_run_say_what_happened_and_why(until, shown_server, visit):
     page = visit(shown_server.url)
     part = opened(page, "classes")
     assert part.locator(".opener").all_inner_texts() == [HOSTILE, "login", "praise"]
@@ -142,9 +135,7 @@ def test_classes_and_the_run_say_what_happened_and_why(until: Any, shown_server:
     assert "Nothing was spent" in part.inner_text()
 
 
-def test_samples_are_reviewed_with_one_key_and_filtered(
-    until: Any, server: Any, visit: Any, shown_run: Path
-) -> None:
+def test_samples_are_reviewed_with_one_key_and_filtered(until, server, visit, shown_run):
     page = visit(server.url)
     part = opened(page, "samples")
     first, second = (part.locator(".sample").nth(n).locator(".quote").inner_text() for n in (0, 1))
@@ -175,9 +166,7 @@ def test_samples_are_reviewed_with_one_key_and_filtered(
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (390, "dark"), (1440, "light")])
-def test_every_part_is_readable_and_no_data_becomes_html(
-    shown_server: Any, visit: Any, width: int, scheme: str
-) -> None:
+def test_every_part_is_readable_and_no_data_becomes_html(shown_server, visit, width, scheme):
     page = visit(shown_server.url, viewport={"width": width, "height": 844}, color_scheme=scheme)
     assert page.inner_text("h1") == 'server_state <i>of "ours"</i>'
     ask(page, "<img src=x onerror='window.hacked = 3'> send the money back")
@@ -195,7 +184,7 @@ def test_every_part_is_readable_and_no_data_becomes_html(
     assert page.evaluate("window.hacked") is None
 
 
-def test_keys_focus_and_theme(shown_server: Any, visit: Any) -> None:
+def test_keys_focus_and_theme(shown_server, visit):
     page = visit(shown_server.url, color_scheme="light")
     ground = "getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(ground)
@@ -222,9 +211,7 @@ def test_keys_focus_and_theme(shown_server: Any, visit: Any) -> None:
     assert page.get_by_role("dialog").is_visible()
 
 
-def test_an_image_is_dropped_and_its_neighbours_are_seen(
-    until: Any, live: Any, visit: Any, tmp_path: Path, image_run: Path
-) -> None:
+def test_an_image_is_dropped_and_its_neighbours_are_seen(until, live, visit, tmp_path, image_run):
     page = visit(live(image_run, PixelEmbedder()).url)
     page.set_input_files("#image", tmp_path / "given" / "blue" / "0-1.png")
     page.wait_for_selector(".answer")
@@ -241,9 +228,7 @@ def test_an_image_is_dropped_and_its_neighbours_are_seen(
     page.wait_for_selector(".dropped:not([hidden])")
 
 
-def test_a_broken_image_and_a_model_that_cannot_be_loaded(
-    until: Any, live: Any, chromium: Any, image_run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_image_and_a_model_that_cannot_be_loaded(until, live, chromium, image_run, monkeypatch):
     monkeypatch.setattr("adamab.serving.service._PAUSE", 0.01)
     page = chromium.new_context().new_page()  # refusals are errors of the console
     page.goto(live(image_run, PixelEmbedder()).url)
@@ -263,9 +248,7 @@ def test_a_broken_image_and_a_model_that_cannot_be_loaded(
     page.context.close()
 
 
-def test_runs_in_every_state_say_what_to_do(
-    server: Any, live: Any, visit: Any, shown_run: Path, text_model: Path
-) -> None:
+def test_runs_in_every_state_say_what_to_do(server, live, visit, shown_run, text_model):
     add_class(shown_run, Addition("bye", "a farewell"), embedder=HashEmbedder(width=16))
     with Journal(shown_run, writing=True) as journal:
         journal.note(ROUND, next(iter(journal.events(ROUND))).data)
@@ -284,7 +267,7 @@ def test_runs_in_every_state_say_what_to_do(
         page.wait_for_selector(f"#part-{part} .empty")
 
 
-def test_the_token_is_asked_for_once(until: Any, live: Any, shown_run: Path, chromium: Any) -> None:
+def test_the_token_is_asked_for_once(until, live, shown_run, chromium):
     server = live(shown_run, HashEmbedder(width=16), Access(token="secret", open_paths=OPEN_PATHS))
     page = chromium.new_context().new_page()
     page.set_default_timeout(30_000)
@@ -303,12 +286,10 @@ def test_the_token_is_asked_for_once(until: Any, live: Any, shown_run: Path, chr
     page.context.close()
 
 
-def test_rounds_appear_while_a_fit_goes_on(
-    until: Any, live: Any, visit: Any, shown_order: Order, tmp_path: Path
-) -> None:
+def test_rounds_appear_while_a_fit_goes_on(until, live, visit, shown_order, tmp_path):
     gate, first = threading.Semaphore(0), threading.Event()
 
-    def ended(record: Any) -> None:
+    def ended(record):
         first.set()
         gate.acquire()
 

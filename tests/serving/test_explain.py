@@ -1,9 +1,6 @@
 """Both rankings and the nearest samples, against what NumPy says about the same vectors."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,17 +17,15 @@ TEXT = "the money should come back"
 
 
 @pytest.fixture
-def inference(first_shown_run: Path) -> Inference:
+def inference(first_shown_run):
     return Inference(load(first_shown_run), HashEmbedder(width=16))
 
 
-def units(x: np.ndarray) -> np.ndarray:
+def units(x):
     return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
-def test_before_is_the_cosine_with_descriptions_and_after_the_classifier(
-    first_shown_run: Path, inference: Inference
-) -> None:
+def test_before_is_the_cosine_with_descriptions_and_after_the_classifier(first_shown_run, inference):
     around = StoredVectors.of(first_shown_run, inference.classifier.classes)
     explanation = explained(inference, around, Row(TEXT))
     vectors = read_vectors(first_shown_run)
@@ -47,9 +42,7 @@ def test_before_is_the_cosine_with_descriptions_and_after_the_classifier(
     assert max(explanation.classes, key=lambda one: one.before).before_rank == 1
 
 
-def test_the_nearest_samples_are_those_of_the_largest_centred_cosine(
-    first_shown_run: Path, inference: Inference
-) -> None:
+def test_the_nearest_samples_are_those_of_the_largest_centred_cosine(first_shown_run, inference):
     vectors = read_vectors(first_shown_run)
     rows = np.concatenate([vectors.given, vectors.synthetic]).astype(np.float64)
     centre = rows.mean(axis=0)
@@ -70,7 +63,7 @@ def test_the_nearest_samples_are_those_of_the_largest_centred_cosine(
         assert parts[source][place] == pytest.approx(near[0].similarity, abs=2e-3)
 
 
-def test_vectors_of_other_samples_are_not_used(shown_run: Path, inference: Inference) -> None:
+def test_vectors_of_other_samples_are_not_used(shown_run, inference):
     classes = inference.classifier.classes
     assert StoredVectors.of(shown_run, classes[:2]) is None
     lines = (shown_run / "synthetic.jsonl").read_text().splitlines(keepends=True)
@@ -80,7 +73,7 @@ def test_vectors_of_other_samples_are_not_used(shown_run: Path, inference: Infer
     assert StoredVectors.of(shown_run, classes) is None
 
 
-def test_a_text_may_hold_other_line_ends(shown_run: Path, inference: Inference) -> None:
+def test_a_text_may_hold_other_line_ends(shown_run, inference):
     file = shown_run / "synthetic.jsonl"
     rows = [json.loads(line) for line in file.read_text().split("\n") if line]
     rows[0]["text"] = "the\u2028first\u2029money\u0085is not back"

@@ -1,15 +1,11 @@
 """The JSON behind the page, over a real socket."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -25,27 +21,25 @@ from adamab.serving.requests import Access
 from adamab.serving.run_reader import RunReader
 from adamab.task.spec import Sample
 from adamab.testing import HashEmbedder, PixelEmbedder
-from tests.fitting import Order, fit_run
-
-Start = Callable[..., Any]
+from tests.fitting import fit_run
 
 
 @pytest.fixture
-def server(live: Start, shown_run: Path) -> Any:
+def server(live, shown_run):
     return live(shown_run, HashEmbedder(width=16))
 
 
-def got(server: Any, path: str, **query: Any) -> dict[str, Any]:
+def got(server, path, **query):
     response = server.get(path, params=query)
     assert response.status_code == 200, response.text
     return dict(response.json())
 
 
-def said(server: Any, path: str, content: Any, **headers: str) -> httpx.Response:
+def said(server, path, content, **headers):
     return httpx.post(f"{server.url}{path}", json=content, headers=headers, timeout=30)
 
 
-def test_the_page_runs_its_own_scripts_only(shown_server: Any) -> None:
+def test_the_page_runs_its_own_scripts_only(shown_server):
     index = shown_server.get("/")
     assert index.status_code == httpx.head(f"{shown_server.url}/").status_code == 200
     assert index.headers["content-security-policy"] == POLICY
@@ -64,11 +58,11 @@ def test_the_page_runs_its_own_scripts_only(shown_server: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["../page.py", "..%2fpage.py", "%2e%2e/page.py", "none.js", ""])
-def test_nothing_else_is_served_as_a_file(shown_server: Any, name: str) -> None:
+def test_nothing_else_is_served_as_a_file(shown_server, name):
     assert shown_server.get(f"/web/{name}").status_code == 404
 
 
-def test_the_run_in_short(shown_server: Any, first_shown_run: Path) -> None:
+def test_the_run_in_short(shown_server, first_shown_run):
     known = got(shown_server, "/v1/run")
     summary = json.loads((first_shown_run / "fit.json").read_text())
     assert known["state"] == "finished"
@@ -84,7 +78,7 @@ def test_the_run_in_short(shown_server: Any, first_shown_run: Path) -> None:
     assert known["kept_out"] == sum(n for counts in summary["rejected"].values() for n in counts.values())
 
 
-def test_rounds_come_latest_first_and_after_a_known_one(shown_server: Any, first_shown_run: Path) -> None:
+def test_rounds_come_latest_first_and_after_a_known_one(shown_server, first_shown_run):
     with RunReader(first_shown_run) as reader:
         seqs = [r.seq for r in reader.rounds()]
     first = got(shown_server, "/v1/run/rounds", limit=3)
@@ -97,7 +91,7 @@ def test_rounds_come_latest_first_and_after_a_known_one(shown_server: Any, first
     assert why["score"] == pytest.approx(why["bonus"] - why["shift"], abs=1e-3)
 
 
-def test_figures_and_classes_and_confusion(shown_server: Any, first_shown_run: Path) -> None:
+def test_figures_and_classes_and_confusion(shown_server, first_shown_run):
     figures = got(shown_server, "/v1/run/figures")
     names = {one["class"] for one in figures["classes"]}
     assert names == {one["class"] for one in got(shown_server, "/v1/run/classes")["classes"]}
@@ -114,7 +108,7 @@ def test_figures_and_classes_and_confusion(shown_server: Any, first_shown_run: P
     assert shown_server.get("/v1/run/class", params={"name": "nobody"}).status_code == 404
 
 
-def test_samples_are_filtered_counted_and_paged(shown_server: Any) -> None:
+def test_samples_are_filtered_counted_and_paged(shown_server):
     every = got(shown_server, "/v1/run/samples", source="synthetic", limit=200)
     assert every["total"] == len(every["samples"]) == every["counts"]["sources"]["synthetic"]
     half = got(shown_server, "/v1/run/samples", source="synthetic", offset=5, limit=3)
@@ -130,11 +124,11 @@ def test_samples_are_filtered_counted_and_paged(shown_server: Any) -> None:
     assert shown_server.get("/v1/run/samples", params={"limit": 1000}).status_code == 422
 
 
-def synthetic(server: Any) -> dict[str, Any]:
+def synthetic(server):
     return dict(got(server, "/v1/run/samples", reason="used", source="synthetic", limit=1)["samples"][0])
 
 
-def test_pages_of_other_sites_cannot_change_anything(server: Any, shown_run: Path) -> None:
+def test_pages_of_other_sites_cannot_change_anything(server, shown_run):
     review = {"id": synthetic(server)["id"], "verdict": "reject"}
     for name, value in (
         ("Origin", "http://evil.example"),
@@ -154,7 +148,7 @@ def test_pages_of_other_sites_cannot_change_anything(server: Any, shown_run: Pat
     assert said(server, "/v1/run/reviews", review, **own).status_code == 200
 
 
-def test_an_answer_is_explained(shown_server: Any) -> None:
+def test_an_answer_is_explained(shown_server):
     explanation = said(shown_server, "/v1/explain", {"text": "money back now"}).json()
     (known,) = shown_server.post(text="money back now").json()["results"]
     assert explanation["classes"][0]["class_name"] == known["class"]
@@ -166,7 +160,7 @@ def test_an_answer_is_explained(shown_server: Any) -> None:
         assert said(shown_server, "/v1/explain", wrong).status_code == 422
 
 
-def test_a_saved_model_has_a_page_without_a_run(live: Start, text_model: Path) -> None:
+def test_a_saved_model_has_a_page_without_a_run(live, text_model):
     server = live(text_model, HashEmbedder(width=16))
     known = got(server, "/v1/run")
     assert (known["state"], known["rounds"], known["model"]["classes"]) == ("model only", 0, 3)
@@ -177,9 +171,7 @@ def test_a_saved_model_has_a_page_without_a_run(live: Start, text_model: Path) -
     assert explanation["classes"][0]["before"] is None
 
 
-def test_a_run_in_its_first_fit_is_shown_and_answers_when_it_can(
-    live: Start, shown_run: Path, eventually: Any
-) -> None:
+def test_a_run_in_its_first_fit_is_shown_and_answers_when_it_can(live, shown_run, eventually):
     files = {name: (shown_run / name).read_bytes() for name in ("model.json", "model.safetensors")}
     for name in files:
         (shown_run / name).unlink()
@@ -198,9 +190,7 @@ def test_a_run_in_its_first_fit_is_shown_and_answers_when_it_can(
 
 
 @pytest.mark.parametrize("name", ["desk/run", "it's a run; ls", "-run"])
-def test_the_command_to_fit_again_names_the_run_as_it_was_given(
-    shown_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_the_command_to_fit_again_names_the_run_as_it_was_given(shown_run, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     Path(name).parent.mkdir(exist_ok=True)
     shown_run.rename(name)
@@ -211,7 +201,7 @@ def test_the_command_to_fit_again_names_the_run_as_it_was_given(
     assert Path(known[3]) == Path(name)
 
 
-def test_a_class_that_was_added_leaves_the_others_compared(server: Any, shown_run: Path) -> None:
+def test_a_class_that_was_added_leaves_the_others_compared(server, shown_run):
     examples = (Sample("so long then", "bye"), Sample("good bye now", "bye"))
     add_class(shown_run, Addition("bye", "a farewell", examples), embedder=HashEmbedder(width=16))
     assert said(server, "/v1/run/reload", {}).json()["outcome"] == "changed"
@@ -226,7 +216,7 @@ def test_a_class_that_was_added_leaves_the_others_compared(server: Any, shown_ru
     assert [name for name, added in rows.items() if added] == ["bye"]
 
 
-def test_counts_agree_after_a_rejection(server: Any, shown_run: Path, shown_order: Order) -> None:
+def test_counts_agree_after_a_rejection(server, shown_run, shown_order):
     sample = synthetic(server)
     said(server, "/v1/run/reviews", {"id": sample["id"], "verdict": "reject"})
     fit_run(shown_order, shown_run)
@@ -239,7 +229,7 @@ def test_counts_agree_after_a_rejection(server: Any, shown_run: Path, shown_orde
     assert known["rejected"] == 1
 
 
-def test_a_damaged_file_of_the_run_is_reported_in_one_line(server: Any, shown_run: Path) -> None:
+def test_a_damaged_file_of_the_run_is_reported_in_one_line(server, shown_run):
     (shown_run / "task.json").write_bytes(b"{")
     (shown_run / "held_out.jsonl").write_bytes(b"{")
     for path in ("", "/figures", "/classes", "/class?name=login", "/confusion", "/samples"):
@@ -249,7 +239,7 @@ def test_a_damaged_file_of_the_run_is_reported_in_one_line(server: Any, shown_ru
     assert not [line for line in server.log if "\n" in line]
 
 
-def test_a_verdict_is_written_and_waits_for_the_next_fit(server: Any, shown_run: Path) -> None:
+def test_a_verdict_is_written_and_waits_for_the_next_fit(server, shown_run):
     first = synthetic(server)["id"]
     answer = said(server, "/v1/run/reviews", {"id": first, "verdict": "reject"}).json()
     assert (answer["sample"]["verdict"], answer["waiting"]) == ("reject", 1)
@@ -275,9 +265,7 @@ def test_a_verdict_is_written_and_waits_for_the_next_fit(server: Any, shown_run:
     assert list(Reviews(shown_run).latest().values()) == ["none"]
 
 
-def test_a_newer_model_is_loaded_when_asked(
-    server: Any, shown_run: Path, text_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_newer_model_is_loaded_when_asked(server, shown_run, text_model, monkeypatch):
     monkeypatch.setattr("adamab.serving.service._PAUSE", 0.01)
     (shown_run / "model.json").write_text("{")
     answer = said(server, "/v1/run/reload", {})
@@ -290,7 +278,7 @@ def test_a_newer_model_is_loaded_when_asked(
     assert got(server, "/v1/run")["model"]["digest"] == server.service.digest_on_disk()
 
 
-def test_the_token_guards_data_but_not_the_page(live: Start, shown_run: Path) -> None:
+def test_the_token_guards_data_but_not_the_page(live, shown_run):
     server = live(shown_run, HashEmbedder(width=16), Access(token="secret", open_paths=OPEN_PATHS))
     assert {server.get(path).status_code for path in OPEN_PATHS} == {200}
     for path in ("/v1/run", "/v1/run/samples", "/v1/run/images/0"):
@@ -299,13 +287,11 @@ def test_the_token_guards_data_but_not_the_page(live: Start, shown_run: Path) ->
     assert server.get("/v1/run", headers={"Authorization": "Bearer secret"}).status_code == 200
 
 
-def test_images_are_served_by_sample_and_few_are_decoded_at_once(
-    live: Start, tmp_path: Path, image_run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_images_are_served_by_sample_and_few_are_decoded_at_once(live, tmp_path, image_run, monkeypatch):
     server = live(image_run, PixelEmbedder())
     inside, made, decoded, lock = [0], [], page.decoded, threading.Lock()
 
-    def watched(path: Path, *, least_side: int) -> Any:
+    def watched(path, *, least_side):
         with lock:
             inside.append(inside[-1] + 1)
             made.append(least_side)

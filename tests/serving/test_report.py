@@ -1,15 +1,11 @@
 """The report of a run: one file that needs nothing, says what is known, and keeps quiet where asked to."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import shutil
 from contextlib import closing
 from html.parser import HTMLParser
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,7 +23,7 @@ from adamab.testing import HashEmbedder, ProviderServer
 from tests.fitting import Order, fit_run
 from tests.serving.conftest import write_rounds
 
-RECIPE = Recipe(checkpoints=(0, 5), folds=2, batch=2, rounds_per_class=2)
+RECIPE = Recipe(batch=2, rounds_per_class=2)
 ODD = {
     "<script>alert(1)</script>": ["<img src=x onerror=alert(2)> zebra", "</q></style><b>yak {{ 7 * 7 }}"],
     "مديح \u202e": ["منتج رائع walrus \u202eabc", "أحب فريقكم penguin"],
@@ -44,17 +40,17 @@ ALLOWED = re.compile(
 class Page(HTMLParser):
     """Checks that a page is well formed, and holds nothing that runs or loads."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         super().__init__()
-        self.open: list[str] = []
-        self.seen: list[str] = []
-        self.addresses: list[str] = []
-        self.texts: list[str] = []
+        self.open = []
+        self.seen = []
+        self.addresses = []
+        self.texts = []
         self.feed(text)
         self.close()
         assert self.open == []
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         assert ALLOWED.fullmatch(tag), tag
         self.seen.append(tag)
         for name, value in attrs:
@@ -64,19 +60,19 @@ class Page(HTMLParser):
         if tag not in VOID:
             self.open.append(tag)
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         if tag not in VOID:
             assert self.open.pop() == tag
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         self.texts.append(data)
 
     @property
-    def text(self) -> str:
+    def text(self):
         return re.sub(r"\s+", " ", " ".join(self.texts))
 
 
-def fitted(path: Path, given: dict[str, list[str]], **options: Any) -> Path:
+def fitted(path, given, **options):
     descriptions = {name: f"<i>all of</i> {name}" for name in given}
     task = Task.from_mapping(given, descriptions=descriptions, name="odd <b>")
     options.setdefault("recipe", RECIPE)
@@ -85,7 +81,7 @@ def fitted(path: Path, given: dict[str, list[str]], **options: Any) -> Path:
 
 
 @pytest.fixture(scope="module")
-def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def odd(tmp_path_factory):
     """A finished run of texts of all kinds, with synthetic ones and some that the gate kept out."""
     place = tmp_path_factory.mktemp("odd")
     rows = [{"label": name, "text": f"gnu {i // 2} of {name}"} for name in ODD for i in range(6)]
@@ -97,7 +93,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def test_one_file_says_what_is_known_and_loads_nothing(odd: Path) -> None:
+def test_one_file_says_what_is_known_and_loads_nothing(odd):
     text = report_html(odd)
     page = Page(text)
     assert page.addresses == []
@@ -112,7 +108,7 @@ def test_one_file_says_what_is_known_and_loads_nothing(odd: Path) -> None:
         "No paid calls",
         f"{kept_out} repeat",
         f"scipy {summary['packages']['scipy']}",
-        "checkpoints",
+        "within_share",
         "half � a character",
         "{{ 7 * 7 }}",
         "st:m",
@@ -127,7 +123,7 @@ def test_one_file_says_what_is_known_and_loads_nothing(odd: Path) -> None:
     assert str(odd.parent) not in text
 
 
-def test_without_samples_no_text_of_one_is_in_the_file(odd: Path) -> None:
+def test_without_samples_no_text_of_one_is_in_the_file(odd):
     whole, silent = report_html(odd), report_html(odd, samples=False)
     assert [secret for secret in SECRETS if secret not in whole] == ["gnu"]  # it entered, and is no example
     assert [secret for secret in SECRETS if secret in silent] == []
@@ -135,15 +131,13 @@ def test_without_samples_no_text_of_one_is_in_the_file(odd: Path) -> None:
     assert len(Page(silent).text) > 3000
 
 
-def test_images_are_small_few_and_those_of_the_fit(
-    image_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_images_are_small_few_and_those_of_the_fit(image_run, tmp_path, monkeypatch):
     (image_run / HELD_OUT).write_text(_wrong_answers(image_run))
     page = Page(report_html(image_run))
     assert len(page.addresses) == 9
     assert all(a.startswith("data:image/jpeg;base64,") and len(a) < 20_000 for a in page.addresses)
     with monkeypatch.context() as few:
-        few.setattr("adamab.serving._thumbnails.MOST_THUMBNAILS", 2)
+        few.setattr("adamab.serving.report.MOST_THUMBNAILS", 2)
         assert len(Page(report_html(image_run)).addresses) == 2
     given = sorted((tmp_path / "given" / "red").iterdir())
     given[0].unlink()
@@ -159,7 +153,7 @@ def test_images_are_small_few_and_those_of_the_fit(
         assert file.stem not in text or len(file.stem) < 32
 
 
-def _wrong_answers(run: Path) -> str:
+def _wrong_answers(run):
     """Every given sample taken for another class."""
     task = json.loads((run / TASK).read_bytes().decode("utf-8", "surrogatepass"))
     names = [spec["name"] for spec in task["classes"]]
@@ -171,7 +165,7 @@ def _wrong_answers(run: Path) -> str:
     return "".join(lines)
 
 
-def test_a_run_that_is_not_finished_says_so(odd: Path, tmp_path: Path) -> None:
+def test_a_run_that_is_not_finished_says_so(odd, tmp_path):
     run = shutil.copytree(odd, tmp_path / "run")
     for name in (SUMMARY, HELD_OUT):
         (run / name).unlink()
@@ -189,7 +183,7 @@ def test_a_run_that_is_not_finished_says_so(odd: Path, tmp_path: Path) -> None:
         lock.release()
 
 
-def test_money_by_purpose_and_class(tmp_path: Path) -> None:
+def test_money_by_purpose_and_class(tmp_path):
     with ProviderServer() as server:
         spec = f"openai:m?base_url={server.url}/v1"
         prices = {"m": Price.parse("m=10/20")[1]}
@@ -200,7 +194,7 @@ def test_money_by_purpose_and_class(tmp_path: Path) -> None:
     assert server.url not in page.text
 
 
-def test_rejected_samples_and_added_classes_are_marked(odd: Path, tmp_path: Path) -> None:
+def test_rejected_samples_and_added_classes_are_marked(odd, tmp_path):
     run = shutil.copytree(odd, tmp_path / "run")
     row = json.loads((run / "synthetic.jsonl").read_text("utf-8").splitlines()[0])
     Reviews(run).add(row["text"], row["label"], "reject")
@@ -213,9 +207,9 @@ def test_rejected_samples_and_added_classes_are_marked(odd: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize(("classes", "rounds"), [(2, 2000), (400, 30)])
-def test_large_runs_are_boiled_down(tmp_path: Path, classes: int, rounds: int) -> None:
+def test_large_runs_are_boiled_down(tmp_path, classes, rounds):
     given = {f"class {i}": [f"word{i} thing", f"word{i} stuff"] for i in range(classes)}
-    recipe = RECIPE.with_options(words=False, discriminants=False, checkpoints=(0, 1))
+    recipe = RECIPE.with_options(words=False)
     run = fitted(tmp_path / "run", given, recipe=recipe)
     write_rounds(run, list(given), rounds)
     text = report_html(run)
@@ -231,7 +225,7 @@ def test_large_runs_are_boiled_down(tmp_path: Path, classes: int, rounds: int) -
         assert "Not shown here: 376 classes, chosen less often" in page.text
 
 
-def test_a_report_of_the_same_run_is_replaced_and_nothing_else(odd: Path, tmp_path: Path) -> None:
+def test_a_report_of_the_same_run_is_replaced_and_nothing_else(odd, tmp_path):
     file, notes = tmp_path / "report.html", tmp_path / "notes.html"
     first = write_report(odd, file)
     assert (first.path, first.bytes, first.replaced) == (file, file.stat().st_size, False)
@@ -255,14 +249,12 @@ def test_a_report_of_the_same_run_is_replaced_and_nothing_else(odd: Path, tmp_pa
     assert (file.read_bytes(), notes.read_text()) == (before, "<p>mine")
 
 
-def test_what_cannot_be_written_or_read_leaves_the_earlier_report(
-    odd: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_written_or_read_leaves_the_earlier_report(odd, tmp_path, monkeypatch):
     run, file = shutil.copytree(odd, tmp_path / "run"), tmp_path / "report.html"
     write_report(run, file)
     before = file.read_bytes()
 
-    def full(*_: object) -> None:
+    def full(*_):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as disk:
@@ -277,14 +269,12 @@ def test_what_cannot_be_written_or_read_leaves_the_earlier_report(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "run"]
 
 
-def test_a_browser_runs_nothing_loads_nothing_and_needs_no_sideways_scrolling(
-    odd: Path, tmp_path: Path, chromium: Any
-) -> None:
+def test_a_browser_runs_nothing_loads_nothing_and_needs_no_sideways_scrolling(odd, tmp_path, chromium):
     write_report(odd, tmp_path / "report.html")
     address = (tmp_path / "report.html").as_uri()
     for width in (1200, 390):
-        requests: list[str] = []
-        messages: list[str] = []
+        requests = []
+        messages = []
         with closing(chromium.new_page(viewport={"width": width, "height": 800})) as page:
             page.on("request", lambda request, urls=requests: urls.append(request.url))
             page.on("dialog", lambda dialog, said=messages: (said.append(dialog.message), dialog.dismiss()))

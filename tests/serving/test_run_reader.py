@@ -1,10 +1,6 @@
 """What the page and the report say about a run, worked out from its files."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -26,7 +22,7 @@ ANSWERS = [
 ]
 
 
-def test_a_round_tells_why_its_class_was_chosen(first_shown_run: Path) -> None:
+def test_a_round_tells_why_its_class_was_chosen(first_shown_run):
     with RunReader(first_shown_run) as reader, Journal(first_shown_run) as journal:
         rounds = reader.rounds()
         records = [RoundRecord.from_json(event.data["record"]) for event in journal.events(ROUND)]
@@ -46,7 +42,7 @@ def test_a_round_tells_why_its_class_was_chosen(first_shown_run: Path) -> None:
         assert {s.class_name for s in shown.runners_up} == set(names) - {record.chosen}
 
 
-def test_a_score_that_is_a_bound_is_told_as_one_and_nothing_is_made_up(tmp_path: Path) -> None:
+def test_a_score_that_is_a_bound_is_told_as_one_and_nothing_is_made_up(tmp_path):
     scores = ClassScores([3, 3, 0], [0, 1], [1.5, 1.0], [0.5, 1.0], [True, False])
     write_rounds(tmp_path, [f"class {i}" for i in range(3)], 1, scores)
     with RunReader(tmp_path) as reader:
@@ -56,7 +52,7 @@ def test_a_score_that_is_a_bound_is_told_as_one_and_nothing_is_made_up(tmp_path:
     assert [(s.class_name, s.shift, s.exact) for s in shown.runners_up] == [("class 1", 1.0, False)]
 
 
-def test_long_runs_are_drawn_with_few_points(tmp_path: Path) -> None:
+def test_long_runs_are_drawn_with_few_points(tmp_path):
     write_rounds(tmp_path, [f"class {i}" for i in range(30)], 500)
     with RunReader(tmp_path) as reader:
         rounds, counts = reader.growth()
@@ -67,27 +63,27 @@ def test_long_runs_are_drawn_with_few_points(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("names", "matrix"), [("abc", [[1, 2, 0], [0, 1, 0], [1, 0, 0]]), ("b", [[1]])])
-def test_confusion_has_a_row_a_true_class(names: str, matrix: list[list[int]]) -> None:
-    reader: Any = SimpleNamespace(held_out=lambda: ANSWERS, classes=lambda: [ClassSpec(n, n) for n in names])
+def test_confusion_has_a_row_a_true_class(names, matrix):
+    reader = SimpleNamespace(held_out=lambda: ANSWERS, classes=lambda: [ClassSpec(n, n) for n in names])
     known = _run_view.confusion(reader)
     assert known["matrix"] == matrix
     assert known["pairs"][0] == {"class": "a", "predicted": "b", "count": 2, "of": 3}
 
 
-def test_the_hardest_class_comes_first_with_its_surest_mistakes() -> None:
+def test_the_hardest_class_comes_first_with_its_surest_mistakes():
     errors = _run_view.class_errors(ANSWERS)
     assert [(e.class_name, e.right, e.n) for e in errors.values()] == [("c", 0, 1), ("a", 1, 3), ("b", 1, 1)]
     assert errors["a"].confused_with == (("b", 2),)
     assert [answer.text for answer in errors["a"].examples] == ["three", "two"]
 
 
-def test_an_interval_holds_its_estimate() -> None:
+def test_an_interval_holds_its_estimate():
     known = {"accuracy": 1.0, "low": 0.998, "high": 0.9999999, "n": 2000}
     assert _run_view.estimate({"estimate": known}) == {**known, "high": 1.0}
     assert _run_view.estimate({}) is None
 
 
-def test_spending_is_told_by_the_dearest_first_and_calls_on_their_way_apart(tmp_path: Path) -> None:
+def test_spending_is_told_by_the_dearest_first_and_calls_on_their_way_apart(tmp_path):
     write_rounds(tmp_path, ["a", "b"], 1)
     with Ledger(Budget(), tmp_path / "journal.sqlite") as ledger:
         for purpose, cost in (("embed", 500_000_000), ("generate", 1_000_000_000)):

@@ -1,7 +1,5 @@
 """What is answered, and what is refused, over real sockets."""
 
-from __future__ import annotations
-
 import json
 
 import httpx
@@ -18,7 +16,7 @@ HEADERS = {"content-type": "application/json"}
 TOKEN = "correct horse"
 
 
-def error_of(answer: httpx.Response) -> tuple[int, str]:
+def error_of(answer):
     assert answer.headers["content-type"] == "application/json"
     assert set(answer.json()) == {"error"}
     assert set(answer.json()["error"]) == {"code", "message"}

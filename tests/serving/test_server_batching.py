@@ -1,7 +1,5 @@
 """Requests that arrive together are embedded together, and each gets its own rows."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import threading

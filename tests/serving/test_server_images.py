@@ -1,12 +1,9 @@
 """Images as base64 and as files of a form."""
 
-from __future__ import annotations
-
 import base64
 import struct
 import tempfile
 import zlib
-from pathlib import Path
 
 import httpx
 import pytest
@@ -15,7 +12,7 @@ from adamab.testing import PixelEmbedder
 
 
 @pytest.fixture
-def temporary(tmp_path, monkeypatch) -> Path:
+def temporary(tmp_path, monkeypatch):
     """Where the server keeps images while it classifies them."""
     folder = tmp_path / "temporary"
     folder.mkdir()
@@ -29,25 +26,25 @@ def server(live, image_model, temporary):
 
 
 @pytest.fixture
-def images(paint, tmp_path) -> list[bytes]:
+def images(paint, tmp_path):
     return [path.read_bytes() for path in paint(tmp_path / "new", {"red": 1, "green": 1, "blue": 1}, seed=7)]
 
 
-def encoded(images: list[bytes]) -> list[dict[str, str]]:
+def encoded(images):
     return [{"data": base64.b64encode(image).decode()} for image in images]
 
 
-def form(server, images: list[bytes], name: str = "images", **fields: str) -> httpx.Response:
+def form(server, images, name="images", **fields):
     files = [(name, ("a.bin", image, "application/octet-stream")) for image in images]
     return httpx.post(f"{server.url}/v1/classify", files=files, data=fields, timeout=30)
 
 
-def names(answer: httpx.Response) -> list[str]:
+def names(answer):
     assert answer.status_code == 200, answer.text
     return [result["class"] for result in answer.json()["results"]]
 
 
-def left(folder: Path) -> list[Path]:
+def left(folder):
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
@@ -62,13 +59,13 @@ def test_both_ways_and_nothing_is_left(server, images, temporary):
     assert "send images" in server.post(text="red").json()["error"]["message"]
 
 
-def bomb() -> bytes:
+def bomb():
     """A PNG that declares an image of ten gigabytes."""
     header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"0" * 1000))
 
 
-def chunk(kind: bytes, data: bytes) -> bytes:
+def chunk(kind, data):
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 

@@ -1,7 +1,5 @@
 """Limits on size, number and time, told clearly, and clients that mean no good."""
 
-from __future__ import annotations
-
 import json
 import socket
 from contextlib import ExitStack
@@ -11,12 +9,12 @@ import httpx
 HEADERS = {"content-type": "application/json"}
 
 
-def head(server, *lines: str) -> bytes:
+def head(server, *lines):
     first = ["POST /v1/classify HTTP/1.1", f"host: {server.url[7:]}", "content-type: application/json"]
     return "\r\n".join([*first, *lines, "", ""]).encode()
 
 
-def answer_to(client: socket.socket) -> tuple[int, dict]:
+def answer_to(client):
     """Status and body of an answer after which the server closes."""
     client.settimeout(30)
     parts = b"".join(iter(lambda: client.recv(65536), b""))
@@ -24,7 +22,7 @@ def answer_to(client: socket.socket) -> tuple[int, dict]:
     return int(top.split()[1]), json.loads(body)
 
 
-def code(answer: httpx.Response) -> tuple[int, str]:
+def code(answer):
     return answer.status_code, answer.json()["error"]["code"]
 
 
@@ -47,7 +45,7 @@ def test_large_bodies(live, text_model, watched):
         client.sendall(head(server, f"content-length: {10**12}", "expect: 100-continue"))
         assert answer_to(client)[0] == 413
 
-    def sent(count: int) -> httpx.Response:  # of a length that is not declared
+    def sent(count):  # of a length that is not declared
         parts = iter([b'{"text": "', *[b"a" * 100] * count, b'"}'])
         return httpx.post(f"{server.url}/v1/classify", content=parts, headers=HEADERS)
 

@@ -1,7 +1,5 @@
 """A newer model takes over between two batches; nobody is dropped."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 
@@ -20,7 +18,7 @@ def test_a_reload_under_load_drops_nothing(live, run, other_model, text_model, w
     server = live(run, watched)
     stop, answers = threading.Event(), []
 
-    def ask() -> None:
+    def ask():
         with httpx.Client(timeout=30) as client:
             while not stop.is_set():
                 answers.append(client.post(f"{server.url}/v1/classify", json={"text": "my money"}))

@@ -1,7 +1,5 @@
 """Whatever follows the OpenAPI document, or nearly does, is answered as the document says."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import schemathesis
@@ -27,17 +25,17 @@ BOUNDED = settings(
 )
 
 
-def examined(server) -> Counter[tuple[str, int]]:
+def examined(server):
     """How many answers of each path and status came to `EXAMPLES` questions of each kind."""
     schema = schemathesis.openapi.from_url(f"{server.url}/openapi.json")
-    seen: Counter[tuple[str, int]] = Counter()
+    seen = Counter()
     for operation in (result.ok() for result in schema.get_all_operations()):
         for mode in GenerationMode:
             ask_all(operation, mode, server, seen)
     return seen
 
 
-def ask_all(operation, mode, server, seen) -> None:
+def ask_all(operation, mode, server, seen):
     @BOUNDED
     @given(case=operation.as_strategy(generation_mode=mode))
     def ask(case):

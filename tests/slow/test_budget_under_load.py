@@ -1,7 +1,5 @@
 """Sixteen workers against one cap, fifty times in a row: the server never counts one call too many."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import subprocess
@@ -38,13 +36,13 @@ def server(request):
         yield running
 
 
-def client_of(url: str, ledger: Ledger, price: Price | None = None) -> ApiClient:
+def client_of(url, ledger, price=None):
     client = ApiClient(service_of("openai", base_url=f"{url}/v1"), "m", LIMITS)
     client.ledger, client.price = ledger, price
     return client
 
 
-async def work(client: ApiClient, worker: int, bound: Usage, calls: int | None = None) -> None:
+async def work(client, worker, bound, calls=None):
     """Call until there is nothing left to do or to spend."""
     for number in range(calls) if calls else itertools.count():
         body = {"model": "m", "input": [f"worker {worker:02} asks {number:03}"]}
@@ -57,7 +55,7 @@ async def work(client: ApiClient, worker: int, bound: Usage, calls: int | None =
             continue
 
 
-async def all_at_once(client: ApiClient, bound: Usage = BOUND, calls: int | None = None) -> None:
+async def all_at_once(client, bound=BOUND, calls=None):
     await asyncio.gather(*(work(client, worker, bound, calls) for worker in range(WORKERS)))
 
 
@@ -157,7 +155,7 @@ def test_a_server_that_charges_more_than_can_be_ends_the_spending(tmp_path):
             ledger.reserve("embed", 1)
 
 
-def probe(server: ProviderServer) -> Usage:
+def probe(server):
     """What the server reports for a call: all texts are of one length."""
     with ProviderServer() as calm, Ledger() as ledger:
         client, answers = client_of(calm.url, ledger), []

@@ -1,14 +1,11 @@
 """The pages that take long, and the site as it is built and as a browser shows it."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -26,14 +23,12 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 
 
 @pytest.mark.parametrize("name", sorted(SLOW))
-def test_a_slow_page_does_what_it_shows(
-    name: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_page_does_what_it_shows(name, tmp_path, tmp_path_factory, monkeypatch):
     run_page(ROOT / name, tmp_path / "page", Starts(tmp_path_factory.mktemp("starts")), monkeypatch)
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path_factory):
     """The site, built as `make docs` builds it."""
     pytest.importorskip("mkdocs", reason="the extra 'docs' is not installed")
     place = tmp_path_factory.mktemp("docs") / "site"
@@ -50,7 +45,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def address(site: Path) -> Iterator[str]:
+def address(site):
     """The site behind a server on this machine."""
     handler = partial(Silent, directory=str(site))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -62,11 +57,11 @@ def address(site: Path) -> Iterator[str]:
 class Silent(SimpleHTTPRequestHandler):
     """Serves files and logs nothing."""
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         return
 
 
-def test_the_site_fetches_nothing_from_elsewhere(site: Path) -> None:
+def test_the_site_fetches_nothing_from_elsewhere(site):
     """Links that people follow do not count."""
     elsewhere = re.compile(r'<(?!a\s)[^>]*\s(?:src|href|srcset|data)="(?:https?:)?//')
     pages = list(site.rglob("*.html"))
@@ -77,7 +72,7 @@ def test_the_site_fetches_nothing_from_elsewhere(site: Path) -> None:
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs a browser")
 @pytest.mark.parametrize("width", [1280, 390])
-def test_pages_fit_the_screen_and_commands_can_be_copied(address: str, site: Path, width: int) -> None:
+def test_pages_fit_the_screen_and_commands_can_be_copied(address, site, width):
     from playwright.sync_api import sync_playwright
 
     pages = [f"{page.parent.relative_to(site).as_posix()}/" for page in site.rglob("index.html")]
@@ -87,8 +82,8 @@ def test_pages_fit_the_screen_and_commands_can_be_copied(address: str, site: Pat
             viewport={"width": width, "height": 844}, permissions=["clipboard-read", "clipboard-write"]
         )
         page = context.new_page()
-        troubles: list[str] = []
-        asked: list[str] = []
+        troubles = []
+        asked = []
         page.on("pageerror", lambda error: troubles.append(str(error)))
         page.on("request", lambda request: asked.append(request.url))
         for name in pages:

@@ -29,9 +29,8 @@ def task(tmp_path):
 
 def command(*more):
     options = ["--embedder", "npz:v.npz", "--generator", "noise", "--set", "words=false"]
-    settings = ["--set", "views=pooled", "--set", "folds=2", "--set", "checkpoints=0,6"]
     start = [sys.executable, "-m", "adamab", "fit", "task.yaml", "--run", "run"]
-    return [*start, *options, *settings, *more]
+    return [*start, *options, "--set", "views=pooled", *more]
 
 
 def adamab(task, *arguments):

@@ -4,8 +4,6 @@ The process dies when the server has received or answered so many requests; ever
 time. `tests/run/test_killed_everywhere.py` does the same at every write, within one process.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -13,8 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -48,14 +44,14 @@ SETTINGS = {
 class Run:
     """A task in a folder and a provider of its own."""
 
-    def __init__(self, kind: str, folder: Path, paint: Any, server: ProviderServer) -> None:
+    def __init__(self, kind, folder, paint, server):
         self.kind, self.folder, self.server = kind, folder, server
         if kind == "texts":
             (folder / "task.yaml").write_text(json.dumps(TASK))
         else:
             paint(folder / "photos", {"red": 3, "green": 3, "blue": 3})
 
-    def start(self) -> subprocess.Popen[str]:
+    def start(self):
         api = f"base_url={self.server.url}"
         if self.kind == "texts":
             source, embedder, generator = "task.yaml", f"openai:m?{api}/v1&batch=5", f"openai:m?{api}/v1"
@@ -64,7 +60,7 @@ class Run:
             generator = f"openai-image:gpt-image-1-mini?{api}/v1"
         command = [sys.executable, "-m", "adamab", "fit", source, "--run", "run", "--no-cache", "--quiet"]
         command += ["--embedder", embedder, "--generator", generator, "--prefetch", str(PREFETCH)]
-        for setting in ("folds=2", "checkpoints=0,6", *SETTINGS[self.kind]):
+        for setting in SETTINGS[self.kind]:
             command += ["--set", setting]
         environment = {**os.environ, "ADAMAB_CACHE": str(self.folder / "no-cache.sqlite")}
         return subprocess.Popen(
@@ -76,7 +72,7 @@ class Run:
             text=True,
         )
 
-    def kill(self, requests: int, *, answered: bool) -> None:
+    def kill(self, requests, *, answered):
         process = self.start()
         while process.poll() is None:
             if sum(seen.status is not None or not answered for seen in self.server.seen) >= requests:
@@ -87,7 +83,7 @@ class Run:
         while any(seen.status is None for seen in self.server.seen):
             time.sleep(0.005)  # a server does not know that nobody listens any more, and bills
 
-    def finish(self) -> dict[str, Any]:
+    def finish(self):
         process = self.start()
         output, _ = process.communicate()
         assert (process.returncode, output) == (0, "")
@@ -100,12 +96,12 @@ class Run:
             "synthetic": (run / "synthetic.jsonl").read_text(),
         }
 
-    def requests(self) -> list[str]:
+    def requests(self):
         return [seen.path + json.dumps(seen.body, sort_keys=True) for seen in self.server.seen]
 
 
 @pytest.fixture(scope="module", params=["texts", "images"])
-def whole(request, tmp_path_factory, paint) -> dict[str, Any]:
+def whole(request, tmp_path_factory, paint):
     """What a run that nobody kills comes to, and how many requests it takes."""
     with ProviderServer(latency=0.03, jitter=0.03) as server:
         run = Run(request.param, tmp_path_factory.mktemp("whole"), paint, server)

@@ -1,7 +1,5 @@
 """Sweeps and experiments that are killed, stopped or lose their workers, on both engines."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -44,7 +42,7 @@ def always_dying(item, shared):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+def start(folder, *arguments):
     return subprocess.Popen(
         [sys.executable, "-m", *arguments],
         cwd=folder,
@@ -58,18 +56,17 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def sweep(folder: Path, output: str, *engine: str) -> subprocess.Popen[str]:
-    fast = ["--set=checkpoints=0,6", "--search=weight_ridge=0.3:30:log", "--search=centre=true,false"]
-    fast += ["--trials=8", "--folds=3"]
-    return start(folder, "adamab", "sweep", "task.yaml", "-o", output, *fast, *engine)
+def sweep(folder, output, *engine):
+    small = ["--search=weight_ridge=0.3:30:log", "--search=centre=true,false", "--trials=8", "--folds=3"]
+    return start(folder, "adamab", "sweep", "task.yaml", "-o", output, *small, *engine)
 
 
-def lines(path: Path) -> list[str]:
+def lines(path):
     return path.read_text().splitlines() if path.exists() else []
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory):
     """A task, and the sweep of it that nobody stopped."""
     folder = tmp_path_factory.mktemp("studies")
     examples = {
@@ -86,7 +83,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("engine", [("--jobs=2",), ("--engine=ray",)], ids=["local", "ray"])
-def test_a_sweep_that_is_killed_again_and_again_ends_as_one_never_stopped(place: Path, engine):
+def test_a_sweep_that_is_killed_again_and_again_ends_as_one_never_stopped(place, engine):
     output = f"killed{engine[0]}"
     for finished in (2, 11, 20):
         process = sweep(place, output, *engine)
@@ -102,7 +99,7 @@ def test_a_sweep_that_is_killed_again_and_again_ends_as_one_never_stopped(place:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_experiment_on_ray_is_stopped_in_one_line(place: Path, number, tmp_path):
+def test_an_experiment_on_ray_is_stopped_in_one_line(place, number, tmp_path):
     process = start(place, "experiments", "stop.yaml", "--engine=ray", "--output", str(tmp_path))
     rows = tmp_path / "stop.rows.jsonl"
     while not lines(rows):

@@ -1,11 +1,8 @@
 """A run of two thousand rounds that is killed again and again ends as one that was never stopped."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -43,7 +40,7 @@ resume_run(set_up(task, settings), on_round=lambda record: print(record.round, f
 """
 
 
-def fit(run: Path, until: int | None = None) -> int:
+def fit(run, until=None):
     """Fit, and kill the process when a round has ended; returns how many rounds it ran itself."""
     command = [sys.executable, "-W", "error", "-c", FIT, str(run)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -59,7 +56,7 @@ def fit(run: Path, until: int | None = None) -> int:
     return ran
 
 
-def left(run: Path) -> dict[str, object]:
+def left(run):
     """Decisions, scores, losses, samples and weights."""
     history = [json.loads(line) for line in (run / "history.jsonl").read_text("utf-8").splitlines()]
     return {

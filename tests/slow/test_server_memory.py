@@ -1,7 +1,5 @@
 """A server that has answered 100,000 requests is no larger than one that has answered some."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -19,7 +17,6 @@ from adamab.model import save
 from adamab.providers.async_bridge import run_sync
 from adamab.providers.embedders.stored import NpzEmbedder
 from adamab.run.fit import fit_task
-from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec, Sample, Task
 from adamab.testing import HashEmbedder
 
@@ -29,7 +26,7 @@ WORDS = {"refund": "money", "login": "sign", "praise": "likes"}
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
+def run(tmp_path):
     """A model whose vectors stand in a file."""
     texts = {name: [f"{word} {n}" for n in range(4)] for name, word in WORDS.items()}
     ids = [text for members in texts.values() for text in members]
@@ -39,13 +36,12 @@ def run(tmp_path: Path) -> Path:
     vectors = run_sync(HashEmbedder(width=16).embed([*ids, *wordings])).views["pooled"]
     np.savez(tmp_path / "v.npz", **{"ids": np.array([*ids, *wordings]), "view/pooled": vectors})
     spec = f"npz:{tmp_path / 'v.npz'}"
-    recipe = Recipe().with_options(folds=2, checkpoints=(0, 6))
-    fitted = fit_task(task, NpzEmbedder(tmp_path / "v.npz"), embedder_spec=spec, recipe=recipe)
+    fitted = fit_task(task, NpzEmbedder(tmp_path / "v.npz"), embedder_spec=spec)
     save(fitted.classifier, tmp_path / "run")
     return tmp_path / "run"
 
 
-def request(host: str, number: int) -> bytes:
+def request(host, number):
     """Mostly good ones; some of each kind that is refused, each with something of its own."""
     kind = number % 20
     if kind == 17:
@@ -60,7 +56,7 @@ def request(host: str, number: int) -> bytes:
     return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
-async def client(address: tuple[str, int], numbers: range, seen: Counter[int]) -> None:
+async def client(address, numbers, seen):
     reader, writer = await asyncio.open_connection(*address)
     for number in numbers:
         writer.write(request(f"{address[0]}:{address[1]}", number))
@@ -71,10 +67,10 @@ async def client(address: tuple[str, int], numbers: range, seen: Counter[int]) -
     await writer.wait_closed()
 
 
-def asked(address: tuple[str, int], count: int) -> Counter[int]:
-    seen: Counter[int] = Counter()
+def asked(address, count):
+    seen = Counter()
 
-    async def all_clients() -> None:
+    async def all_clients():
         parts = [range(start, count, CLIENTS) for start in range(CLIENTS)]
         await asyncio.gather(*(client(address, part, seen) for part in parts))
 
@@ -82,7 +78,7 @@ def asked(address: tuple[str, int], count: int) -> Counter[int]:
     return seen
 
 
-def resident(process: int) -> int:
+def resident(process):
     status = Path(f"/proc/{process}/status").read_text(encoding="ascii")
     return int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0])
 
@@ -91,7 +87,7 @@ def resident(process: int) -> int:
 @pytest.mark.skipif(
     not Path("/proc/self/status").exists(), reason="resident memory is read as Linux tells it"
 )
-def test_memory_stays_flat(run: Path) -> None:
+def test_memory_stays_flat(run):
     command = [sys.executable, "-m", "adamab", "serve", str(run), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
         assert process.stdout is not None

@@ -9,12 +9,12 @@ from adamab.task.words import checked
 
 
 @given(st.text(st.characters()))
-def test_messages_stay_on_one_line_and_printable(text: str) -> None:
+def test_messages_stay_on_one_line_and_printable(text):
     for shown in (one_line(text), short(text), place(text, 3), suggestion(text, [text + "x"])):
         assert shown.replace("\u200d", "").isprintable()
 
 
-def test_what_joins_emoji_stays_and_other_joiners_are_seen() -> None:
+def test_what_joins_emoji_stays_and_other_joiners_are_seen():
     for emoji in (
         "\U0001f469\u200d\U0001f4bb",
         "\u2764\ufe0f\u200d\U0001f525",
@@ -25,7 +25,7 @@ def test_what_joins_emoji_stays_and_other_joiners_are_seen() -> None:
     assert one_line("\U0001f469\u200d\u200d") == "\U0001f469\\u200d\\u200d"
 
 
-def test_checked_strips_and_refuses() -> None:
+def test_checked_strips_and_refuses():
     assert checked(" é\n", "f:1", "text") == "é"
     for bad in ("a\0b", "\ud83d", "\udc00"):
         with pytest.raises(TaskError, match=r"^f:1: text .* holds a NUL or half a character"):

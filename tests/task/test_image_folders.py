@@ -1,11 +1,8 @@
 """Which files are images, in which order, what they are samples of, and what is refused in one line."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
-from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -171,21 +168,18 @@ class TestClassFolders:
         assert "half a character" in refusal(lambda: list(class_folders(tmp_path)), TaskError)
 
 
-Paint = Callable[..., list[Path]]
-
-
 @pytest.fixture
-def sample_images(tmp_path: Path, paint: Paint) -> Path:
+def sample_images(tmp_path, paint):
     paint(tmp_path / "photos", {"red": 2, "blue": 2})
     return tmp_path
 
 
-def write(folder: Path, text: str, name: str = "task.yaml") -> Path:
+def write(folder, text, name="task.yaml"):
     (folder / name).write_text(text)
     return folder / name
 
 
-def test_a_task_file_names_images_relative_to_itself(sample_images: Path) -> None:
+def test_a_task_file_names_images_relative_to_itself(sample_images):
     task = load_task(
         write(
             sample_images,
@@ -210,7 +204,7 @@ classes:
 
 
 @pytest.mark.parametrize("examples", ["photos", "photos.jsonl", "photos.csv"])
-def test_examples_may_be_a_folder_or_a_file_with_paths(sample_images: Path, examples: str) -> None:
+def test_examples_may_be_a_folder_or_a_file_with_paths(sample_images, examples):
     rows = [(f"photos/{name}/0-{i}.png", name) for name in ("red", "blue") for i in range(2)]
     write(
         sample_images,
@@ -226,12 +220,12 @@ def test_examples_may_be_a_folder_or_a_file_with_paths(sample_images: Path, exam
     assert all(s.image is not None and s.text == s.image.reference for s in task.samples)
 
 
-def test_a_task_of_images_may_leave_the_classes_to_the_folders(sample_images: Path) -> None:
+def test_a_task_of_images_may_leave_the_classes_to_the_folders(sample_images):
     task = load_task(write(sample_images, "name: colours\nmodality: image\nexamples: photos\n"))
     assert (task.name, task.class_names, len(task.samples)) == ("colours", ("blue", "red"), 4)
 
 
-def test_a_folder_is_a_task(sample_images: Path) -> None:
+def test_a_folder_is_a_task(sample_images):
     task = load_task(sample_images / "photos")
     assert (task.name, task.class_names, len(task.samples)) == ("photos", ("blue", "red"), 4)
 
@@ -262,13 +256,13 @@ def test_a_folder_is_a_task(sample_images: Path) -> None:
         ),
     ],
 )
-def test_wrong_task_files_are_one_line(sample_images: Path, text: str, message: str) -> None:
+def test_wrong_task_files_are_one_line(sample_images, text, message):
     with pytest.raises(TaskError, match=message) as caught:
         load_task(write(sample_images, text))
     assert "\n" not in str(caught.value)
 
 
-def test_rows_of_images_stream_and_keep_their_fields(sample_images: Path) -> None:
+def test_rows_of_images_stream_and_keep_their_fields(sample_images):
     rows = list(read_images(sample_images / "photos"))
     assert [row.fields for row in rows] == [
         {"image": name} for name in ("blue/0-0.png", "blue/0-1.png", "red/0-0.png", "red/0-1.png")

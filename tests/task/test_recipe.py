@@ -9,7 +9,7 @@ def test_presets_of_the_paper():
         recipe = Recipe.preset(f"paper:{name}")
         assert {key: getattr(recipe, key) for key in settings} == settings
         assert (recipe.learning_rate, recipe.final_rate, recipe.weight_decay) == (0.005, 0.5, 1e-4)
-        assert (recipe.folds, recipe.refit, recipe.words, recipe.views) == (0, False, False, ("pooled",))
+        assert (recipe.refit, recipe.words, recipe.views) == (False, False, ("pooled",))
     assert Recipe.preset("paper").n_augmentation_rounds(30) == 90
     assert Recipe.preset("paper:cub200").n_rounds(200) == 500
 
@@ -48,8 +48,10 @@ def test_unknown_presets(name):
     "options",
     [
         {"dropout": 1.0},
-        {"checkpoints": ()},
-        {"checkpoints": (-5,)},
+        {"calibrator_steps": -1},
+        {"weight_ridge": 0.0},
+        {"within_share": 1.0},
+        {"folds": 5},
         {"layers": 0},
         {"alpha": float("inf")},
         {"views": ()},

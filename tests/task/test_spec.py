@@ -6,7 +6,7 @@ from adamab.errors import TaskError
 from adamab.task.spec import ClassSpec, Sample, Task
 
 
-def test_from_mapping_keeps_order_and_descriptions() -> None:
+def test_from_mapping_keeps_order_and_descriptions():
     task = Task.from_mapping({"b": ["one", "two"], "a": []}, descriptions={"a": "the other"}, name="small")
     assert task.class_names == ("b", "a")
     assert task.classes[1] == ClassSpec("a", "the other")
@@ -33,13 +33,13 @@ def test_from_mapping_keeps_order_and_descriptions() -> None:
         ({"a": ["Same  text"], "b": ["same text"]}, {}, "under both 'a' and 'b'"),
     ],
 )
-def test_a_bad_mapping_is_refused(examples: object, descriptions: object, message: str) -> None:
+def test_a_bad_mapping_is_refused(examples, descriptions, message):
     with pytest.raises(TaskError, match=message) as caught:
         Task.from_mapping(examples, descriptions=descriptions)  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
 
 
-def test_duplicate_classes_and_strangers_are_refused() -> None:
+def test_duplicate_classes_and_strangers_are_refused():
     pair = (ClassSpec("refund", "x"), ClassSpec("praise", "y"))
     with pytest.raises(TaskError, match="'refund' is listed twice"):
         Task((*pair, pair[0]))
@@ -47,7 +47,7 @@ def test_duplicate_classes_and_strangers_are_refused() -> None:
         Task(pair, (Sample("hi", "refunds"),))
 
 
-def test_repeats_are_counted_and_change_nothing_else() -> None:
+def test_repeats_are_counted_and_change_nothing_else():
     once = Task.from_mapping({"a": ["x"], "b": ["y"]})
     more = Task.from_mapping({"a": ["x", " X", "x"], "b": ["y"]})
     assert (once.repeats, more.repeats) == (0, 2)

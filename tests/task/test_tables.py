@@ -1,10 +1,7 @@
 """Data files as rows, samples and texts: every malformed file is one line with its place."""
 
-from __future__ import annotations
-
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,13 +14,13 @@ from adamab.task.spec import Sample
 from adamab.task.tables import TextRow, read_lines, read_rows, read_samples, read_texts
 
 
-def write(folder: Path, name: str, data: bytes | str) -> Path:
+def write(folder, name, data):
     path = folder / name
     path.write_bytes(data if isinstance(data, bytes) else data.encode())
     return path
 
 
-def complaint(path: Path) -> str:
+def complaint(path):
     """The message about `path`, with the folder taken off."""
     with pytest.raises(TaskError) as caught:
         list(read_rows(path, plain_text=True))
@@ -31,14 +28,14 @@ def complaint(path: Path) -> str:
     return str(caught.value).replace(f"{path.parent}/", "")
 
 
-def test_jsonl_rows(tmp_path: Path) -> None:
+def test_jsonl_rows(tmp_path):
     path = write(tmp_path, "a.JSONL", '\ufeff{"text": "é", "n": 1}\r\n\r\n  {"text": "🙂"}')
     rows = list(read_rows(path))
     assert [(r.line, r.fields) for r in rows] == [(1, {"text": "é", "n": 1}), (3, {"text": "🙂"})]
     assert rows[1].place == f"{path}:3"
 
 
-def test_csv_rows_with_quotes_newlines_and_mark(tmp_path: Path) -> None:
+def test_csv_rows_with_quotes_newlines_and_mark(tmp_path):
     data = '\ufefftext, label \r\n"two\r\nlines, ""quoted""",a\r\n\r\n你好,b\r\n'
     rows = list(read_rows(write(tmp_path, "a.csv", data)))
     assert [(r.line, r.fields) for r in rows] == [
@@ -72,19 +69,19 @@ def test_csv_rows_with_quotes_newlines_and_mark(tmp_path: Path) -> None:
         ("a.csv", "text\n" + "x" * 140_000, "a.csv:2: not valid CSV", "field limit"),
     ],
 )
-def test_malformed_files(tmp_path: Path, name: str, data: bytes | str, start: str, remedy: str) -> None:
+def test_malformed_files(tmp_path, name, data, start, remedy):
     message = complaint(write(tmp_path, name, data))
     assert message.startswith(start)
     assert remedy in message
 
 
-def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "LONGEST_LINE", 10)
     assert complaint(write(tmp_path, "a.txt", "short\n" + "x" * 11)).startswith("a.txt:2: the line is longer")
     assert [r.line for r in read_rows(write(tmp_path, "b.txt", "123456789\n" * 2), plain_text=True)] == [1, 2]
 
 
-def test_what_is_not_a_file_is_refused(tmp_path: Path) -> None:
+def test_what_is_not_a_file_is_refused(tmp_path):
     (tmp_path / "dir.csv").mkdir()
     os.mkfifo(tmp_path / "pipe.csv")
     (tmp_path / "loop.csv").symlink_to(tmp_path / "loop.csv")
@@ -98,7 +95,7 @@ def test_what_is_not_a_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs Linux")
-def test_a_read_that_fails_half_way_is_refused() -> None:
+def test_a_read_that_fails_half_way_is_refused():
     with pytest.raises(TaskError, match=r"^/proc/self/mem: cannot be read \(Input/output error\)"):
         list(read_lines(Path("/proc/self/mem")))
 
@@ -106,13 +103,13 @@ def test_a_read_that_fails_half_way_is_refused() -> None:
 FUZZ = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def jsonl(folder: Path, *rows: object) -> Path:
+def jsonl(folder, *rows):
     path = folder / "a.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
 
-def test_samples_of_every_format_are_the_same(tmp_path: Path) -> None:
+def test_samples_of_every_format_are_the_same(tmp_path):
     expected = [Sample("one, two", "a", id="7"), Sample("三", "b")]
     rows = jsonl(tmp_path, {"text": " one, two ", "label": "a", "id": 7}, {"class": " b", "text": "三"})
     (tmp_path / "a.csv").write_text('id,text,label\n7,"one, two",a\n,三,b\n', encoding="utf-8-sig")
@@ -122,7 +119,7 @@ def test_samples_of_every_format_are_the_same(tmp_path: Path) -> None:
     assert read_samples(tmp_path / "a.tsv", {"a", "b"}) == expected
 
 
-def test_texts_keep_their_fields(tmp_path: Path) -> None:
+def test_texts_keep_their_fields(tmp_path):
     path = jsonl(tmp_path, {"id": "k", "text": " hi ", "more": [1]}, {"text": "yo"})
     rows = list(read_texts(path))
     assert rows[0] == TextRow("hi", {"id": "k", "text": " hi ", "more": [1]}, 1, "k")
@@ -150,7 +147,7 @@ def test_texts_keep_their_fields(tmp_path: Path) -> None:
         ({"text": "x", "label": "zzz"}, "unknown class 'zzz'; known: a, churns"),
     ],
 )
-def test_malformed_rows_are_named_with_their_line(tmp_path: Path, row: object, message: str) -> None:
+def test_malformed_rows_are_named_with_their_line(tmp_path, row, message):
     path = jsonl(tmp_path, {"text": "fine", "label": "a"}, row)
     with pytest.raises(TaskError, match=f"a.jsonl:2: .*{message}") as caught:
         read_samples(path, ["a", "churns"])
@@ -164,9 +161,7 @@ def test_malformed_rows_are_named_with_their_line(tmp_path: Path, row: object, m
     name=st.sampled_from(["a.jsonl", "a.csv", "a.tsv", "a.txt"]),
 )
 @pytest.mark.parametrize("reader", [read_samples, lambda path: list(read_texts(path))])
-def test_no_bytes_escape_as_a_traceback(
-    tmp_path: Path, reader: Callable[[Path], list[object]], data: bytes, head: bytes, name: str
-) -> None:
+def test_no_bytes_escape_as_a_traceback(tmp_path, reader, data, head, name):
     (tmp_path / name).write_bytes(head + data)
     message = name
     try:

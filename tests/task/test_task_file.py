@@ -1,7 +1,5 @@
 """The task file, good and bad."""
 
-from pathlib import Path
-
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
@@ -36,14 +34,14 @@ prompts:
 """
 
 
-def write(folder: Path, text: str | bytes, name: str = "desk.yaml") -> Path:
+def write(folder, text, name="desk.yaml"):
     path = folder / name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return path
 
 
-def complaint(folder: Path, text: str | bytes) -> str:
+def complaint(folder, text):
     path = write(folder, text)
     with pytest.raises(TaskError) as caught:
         load_task(path)
@@ -53,7 +51,7 @@ def complaint(folder: Path, text: str | bytes) -> str:
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
-def test_a_full_task(tmp_path: Path, newline: str, mark: str) -> None:
+def test_a_full_task(tmp_path, newline, mark):
     write(tmp_path, '{"text": "love it", "label": "praise"}\n', "more.jsonl")
     write(tmp_path, "text,class\nวิเศษ,praise\n", "sub/more.csv")
     task = load_task(str(write(tmp_path, mark + FULL.replace("\n", newline))))
@@ -76,13 +74,13 @@ def test_a_full_task(tmp_path: Path, newline: str, mark: str) -> None:
     )
 
 
-def test_a_plain_mapping_in_yaml_and_in_python(tmp_path: Path) -> None:
+def test_a_plain_mapping_in_yaml_and_in_python(tmp_path):
     path = write(tmp_path, "refund: [money back, 'no']\npraise:\n- |\n  love\n  it\n")
     given = {"refund": ["money back", "no"], "praise": ["love\nit"]}
     assert load_task(path) == Task.from_mapping(given, name="desk")
 
 
-def test_classes_as_a_mapping_with_examples_by_class(tmp_path: Path) -> None:
+def test_classes_as_a_mapping_with_examples_by_class(tmp_path):
     task = load_task(
         write(tmp_path, "classes: {a: the first, b: }\nexamples:\n  b: [x, {text: y}]\n  a:\nprompts:\n")
     )
@@ -91,14 +89,14 @@ def test_classes_as_a_mapping_with_examples_by_class(tmp_path: Path) -> None:
     assert task.prompts == Prompts()
 
 
-def test_one_examples_file_as_a_plain_name(tmp_path: Path) -> None:
+def test_one_examples_file_as_a_plain_name(tmp_path):
     write(tmp_path, "text\tlabel\nx\trefund\n", "d.tsv")
     assert load_task(write(tmp_path, TWO + "examples: d.tsv")).samples == (Sample("x", "refund"),)
     assert load_task(write(tmp_path, TWO + f"examples: {tmp_path}/d.tsv")).samples == (Sample("x", "refund"),)
     assert load_task(write(tmp_path, TWO + "examples:")).samples == ()
 
 
-def test_repeats_within_a_class_are_kept_once(tmp_path: Path) -> None:
+def test_repeats_within_a_class_are_kept_once(tmp_path):
     path = write(tmp_path, "a: [Hello there, hello  THERE, 'hello there\u200b', bye]\nb: [x]\n")
     assert [s.text for s in load_task(path).samples] == ["Hello there", "bye", "x"]
     with_ids = write(tmp_path, "a: [{text: x, id: 1}, {text: x, id: 2}, {text: x, id: 2}]\nb: [y]\n")
@@ -140,13 +138,13 @@ def test_repeats_within_a_class_are_kept_once(tmp_path: Path) -> None:
         (b"a: [caf\xe9]\n", "desk.yaml:1: byte 7 (0xe9) is not UTF-8", "save the file as UTF-8"),
     ],
 )
-def test_malformed_tasks(tmp_path: Path, text: str | bytes, start: str, remedy: str) -> None:
+def test_malformed_tasks(tmp_path, text, start, remedy):
     message = complaint(tmp_path, text)
     assert start in message
     assert remedy in message
 
 
-def test_a_text_under_two_classes_names_both_places(tmp_path: Path) -> None:
+def test_a_text_under_two_classes_names_both_places(tmp_path):
     write(tmp_path, "text,label\nok,praise\nMONEY back,praise\n", "d.csv")
     text = "classes:\n- name: refund\n  examples:\n  - money  back\n- praise\nexamples: d.csv\n"
     message = complaint(tmp_path, text)
@@ -155,13 +153,13 @@ def test_a_text_under_two_classes_names_both_places(tmp_path: Path) -> None:
     assert "same id" in complaint(tmp_path, "a: [{text: x, id: 1}]\nb: [{text: y, id: 1}]\n")
 
 
-def test_an_unknown_class_in_a_data_file_names_its_line(tmp_path: Path) -> None:
+def test_an_unknown_class_in_a_data_file_names_its_line(tmp_path):
     write(tmp_path, '{"text": "x", "label": "refund"}\n\n{"text": "y", "label": "refunds"}\n', "d.jsonl")
     message = complaint(tmp_path, TWO + "examples: d.jsonl")
     assert message == "d.jsonl:3: example of unknown class 'refunds'; did you mean 'refund'?"
 
 
-def test_the_task_itself_must_be_a_file(tmp_path: Path) -> None:
+def test_the_task_itself_must_be_a_file(tmp_path):
     (tmp_path / "task.yaml").touch()
     with pytest.raises(TaskError, match=r"is a directory; name task\.yaml in it"):
         load_task(tmp_path)
@@ -169,7 +167,7 @@ def test_the_task_itself_must_be_a_file(tmp_path: Path) -> None:
         load_task(tmp_path / "none.yaml")
 
 
-def outcome(path: Path) -> str:
+def outcome(path):
     """The error message, or nothing for a good task; any other exception goes through."""
     try:
         load_task(path)
@@ -180,7 +178,7 @@ def outcome(path: Path) -> str:
 
 @FUZZ
 @given(st.binary() | st.text().map(str.encode) | st.text("{}[]-:&*!|>'\"%@`\n\r\t #a?,~\\").map(str.encode))
-def test_no_bytes_escape_as_a_traceback(tmp_path: Path, data: bytes) -> None:
+def test_no_bytes_escape_as_a_traceback(tmp_path, data):
     assert outcome(write(tmp_path, data)).isprintable()
     assert outcome(write(tmp_path, TWO.encode() + data)).isprintable()
 
@@ -197,9 +195,7 @@ VALUES = st.recursive(
 
 @FUZZ
 @given(VALUES, st.dictionaries(KEY, VALUES), st.booleans())
-def test_no_yaml_value_escapes_as_a_traceback(
-    tmp_path: Path, value: object, fields: dict[str, object], escaped: bool
-) -> None:
+def test_no_yaml_value_escapes_as_a_traceback(tmp_path, value, fields, escaped):
     for document in (value, fields):
         text = yaml.safe_dump(document, allow_unicode=not escaped)
         assert outcome(write(tmp_path, text.encode("utf-8", "surrogatepass"))).isprintable()

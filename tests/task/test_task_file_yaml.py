@@ -3,36 +3,35 @@
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import yaml
 
 from adamab.errors import TaskError
 from adamab.task import task_file
-from adamab.task.task_file import Node, read_tree
+from adamab.task.task_file import read_tree
 
 
 @pytest.fixture(params=["CSafeLoader", "SafeLoader"], autouse=True)
-def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def parser(request, monkeypatch):
     """Run everything with the C parser and with the Python one that stands in for it."""
     if request.param == "SafeLoader":
         monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
 
 
-def tree(folder: Path, text: str) -> Node:
+def tree(folder, text):
     (folder / "t.yaml").write_bytes(text.encode())
     return read_tree(folder / "t.yaml")
 
 
-def tree_complaint(folder: Path, text: str) -> str:
+def tree_complaint(folder, text):
     with pytest.raises(TaskError) as caught:
         tree(folder, text)
     assert str(caught.value).isprintable()
     return str(caught.value).replace(f"{folder}/", "")
 
 
-def test_values_and_lines(tmp_path: Path) -> None:
+def test_values_and_lines(tmp_path):
     root = tree(
         tmp_path, "\ufeffa: one\r\nb:\r\n  - |\r\n    two\r\n  - 'yes'\r\nc: {d: true, e: }\r\n"
     ).fields("x")
@@ -56,7 +55,7 @@ def test_values_and_lines(tmp_path: Path) -> None:
         ("=", "default value"),
     ],
 )
-def test_what_is_not_a_text_should_be_quoted(tmp_path: Path, text: str, kind: str) -> None:
+def test_what_is_not_a_text_should_be_quoted(tmp_path, text, kind):
     with pytest.raises(TaskError, match=f"t.yaml:1: the name {text} is read as a {kind}; quote it"):
         tree(tmp_path, f"a: {text}").fields("x")["a"].text("the name")
     assert f"t.yaml:1: the key {text} is read as a {kind}" in tree_complaint(tmp_path, f"{text}: x")
@@ -88,25 +87,25 @@ def test_what_is_not_a_text_should_be_quoted(tmp_path: Path, text: str, kind: st
         ("%YAML 9.9\n---\na: b", "t.yaml:1: not valid YAML", "check indents"),
     ],
 )
-def test_malformed_yaml(tmp_path: Path, text: str, start: str, remedy: str) -> None:
+def test_malformed_yaml(tmp_path, text, start, remedy):
     message = tree_complaint(tmp_path, text)
     assert message.startswith(start)
     assert remedy in message
 
 
-def test_a_bomb_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_bomb_is_refused_at_once(tmp_path):
     lines = ["a0: &a0 [x, x]"] + [f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, 60)]
     start = time.process_time()
     assert tree_complaint(tmp_path, "\n".join(lines)).startswith("t.yaml:2: alias *a0")
     assert time.process_time() - start < 1
 
 
-def test_a_huge_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_huge_file_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(task_file, "_LARGEST", 10)
     assert tree_complaint(tmp_path, "a: b\n" * 3).startswith("t.yaml: larger than 64 MB")
 
 
-def test_importing_the_room_stays_cheap() -> None:
+def test_importing_the_room_stays_cheap():
     code = "import sys, adamab.task; print({'yaml', 'scipy', 'numpy', 'pydantic'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

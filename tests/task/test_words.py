@@ -25,7 +25,7 @@ from adamab.task.words import Vocabulary, bare, normalised_text, terms
         ("\u200b\u2060 ", ""),
     ],
 )
-def test_folded_unifies_what_looks_the_same(text: str, expected: str) -> None:
+def test_folded_unifies_what_looks_the_same(text, expected):
     assert normalised_text(text) == expected
 
 
@@ -33,12 +33,12 @@ def test_folded_unifies_what_looks_the_same(text: str, expected: str) -> None:
     ("text", "expected"),
     [("What's  new ?", "whatsnew"), ("«Ça va» !", "çava"), ("?!", "?!"), ("a-b_c", "abc"), ("", "")],
 )
-def test_bare_drops_white_space_and_punctuation_but_never_everything(text: str, expected: str) -> None:
+def test_bare_drops_white_space_and_punctuation_but_never_everything(text, expected):
     assert bare(text) == expected
 
 
 @given(st.text())
-def test_folded_ignores_case_and_outer_space_of_any_text(text: str) -> None:
+def test_folded_ignores_case_and_outer_space_of_any_text(text):
     assert normalised_text(f" {text}\n") == normalised_text(text)
     assert normalised_text(text) == " ".join(normalised_text(text).split())
 
@@ -71,25 +71,25 @@ def test_folded_ignores_case_and_outer_space_of_any_text(text: str) -> None:
         ("๒ วัน", ["๒", "วั", "ัน", "วัน"]),
     ],
 )
-def test_terms(text: str, expected: list[str]) -> None:
+def test_terms(text, expected):
     assert terms(text) == expected
 
 
 @pytest.mark.parametrize("run", ["ລາວ", "ខ្មែរ", "မြန်မာ", "日本語", "𠮷野家"])
-def test_every_script_without_spaces_gives_pairs_and_triples(run: str) -> None:
+def test_every_script_without_spaces_gives_pairs_and_triples(run):
     pairs = [run[i : i + 2] for i in range(len(run) - 1)]
     triples = [run[i : i + 3] for i in range(len(run) - 2)]
     assert terms(run) == pairs + triples
 
 
-def test_fit_learns_sorted_terms_and_smooth_idf() -> None:
+def test_fit_learns_sorted_terms_and_smooth_idf():
     words = Vocabulary.learn(["b a", "a"])
     assert words.terms == ("a", "b", "b a")
     rare = math.log(3 / 2) + 1
     np.testing.assert_allclose(words.idf, [1.0, rare, rare])
 
 
-def test_rows_are_damped_counts_times_idf_of_length_one() -> None:
+def test_rows_are_damped_counts_times_idf_of_length_one():
     words = Vocabulary(("a", "b"), np.array([1.0, 2.0]))
     row = words.transform(["a, a; b"])
     expected = np.array([1 + math.log(2), 2.0])
@@ -98,7 +98,7 @@ def test_rows_are_damped_counts_times_idf_of_length_one() -> None:
     assert row.format == "csr"
 
 
-def test_unknown_texts_are_rows_of_zeros() -> None:
+def test_unknown_texts_are_rows_of_zeros():
     words = Vocabulary.learn(["money back", "love it"])
     rows = words.transform(["", "love", "zzz"])
     np.testing.assert_allclose(rows.toarray().sum(axis=1) > 0, [False, True, False])
@@ -106,7 +106,7 @@ def test_unknown_texts_are_rows_of_zeros() -> None:
     assert Vocabulary.learn([]).transform(["a"]).shape == (1, 0)
 
 
-def test_json_round_trip() -> None:
+def test_json_round_trip():
     words = Vocabulary.learn(["Geld zurück", "退款", "love it?"])
     again = Vocabulary.from_json(json.loads(json.dumps(words.to_json())))
     assert again.terms == words.terms
@@ -114,7 +114,7 @@ def test_json_round_trip() -> None:
 
 
 @pytest.mark.parametrize("idf", [{}, [float("nan")], [0], [True], ["1"], [10**400], []])
-def test_a_damaged_vocabulary_is_refused(idf: object) -> None:
+def test_a_damaged_vocabulary_is_refused(idf):
     for data in (
         {"terms": ["a"], "idf": idf},
         {"terms": [1], "idf": [1.0]},
@@ -125,5 +125,5 @@ def test_a_damaged_vocabulary_is_refused(idf: object) -> None:
 
 
 @given(st.text(st.characters(max_codepoint=127)))
-def test_ascii_texts_are_split_as_others_are(text: str) -> None:
+def test_ascii_texts_are_split_as_others_are(text):
     assert terms(text) == terms(text + " 。")

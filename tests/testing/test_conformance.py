@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from adamab.errors import ImageError
-from adamab.providers.embedders.base import Embedded, Item, Modality
+from adamab.providers.embedders.base import Embedded, Modality
 from adamab.providers.generators.base import Batch, Generator, Request
 from adamab.task.images import Image, digest_of
 from adamab.task.spec import ClassSpec
@@ -20,7 +17,7 @@ REQUEST = Request(ClassSpec("refund"), 0, 2, given=("given text",), existing=())
 
 
 @pytest.fixture
-def images(tmp_path: Path) -> list[Image]:
+def images(tmp_path):
     """Two reddish ones, a blue one, a black and a grey one."""
     random = np.random.default_rng(0)
     made = []
@@ -32,7 +29,7 @@ def images(tmp_path: Path) -> list[Image]:
     return made
 
 
-async def test_like_images_are_alike_and_each_is_embedded_once(tmp_path: Path, images: list[Image]) -> None:
+async def test_like_images_are_alike_and_each_is_embedded_once(tmp_path, images):
     embedder = PixelEmbedder()
     pooled = (await embedder.embed([*images, images[0]])).views["pooled"]
     assert embedder.calls == 5
@@ -44,13 +41,13 @@ async def test_like_images_are_alike_and_each_is_embedded_once(tmp_path: Path, i
 
 
 class Drifting(HashEmbedder):
-    async def _embed(self, texts: Sequence[str], **options: object) -> Embedded:
+    async def _embed(self, texts, **options):
         answer = await super()._embed(texts, **options)  # type: ignore[arg-type]
         return Embedded({v: x + self.calls for v, x in answer.views.items()}, answer.overlong)
 
 
 class Sociable(PixelEmbedder):
-    async def _embed(self, items: Sequence[Item], **options: object) -> Embedded:
+    async def _embed(self, items, **options):
         answer = await super()._embed(items, **options)  # type: ignore[arg-type]
         return Embedded({v: x + len(items) for v, x in answer.views.items()}, answer.overlong)
 
@@ -58,19 +55,17 @@ class Sociable(PixelEmbedder):
 class Lenient(HashEmbedder):
     """Takes any name for a view."""
 
-    def _check_request(self, *_: object) -> tuple[str, ...]:
+    def _check_request(self, *_):
         return self.views
 
 
 class Greedy(PixelEmbedder):
     """Says that it takes images only, but takes texts as well."""
 
-    def _check_request(
-        self, items: Sequence[Item], kind: str, views: Sequence[str] | None
-    ) -> tuple[str, ...]:
+    def _check_request(self, items, kind, views):
         return super()._check_request([], kind, views)
 
-    async def _embed(self, items: Sequence[Item], **options: object) -> Embedded:
+    async def _embed(self, items, **options):
         return Embedded({"pooled": np.ones((len(items), 2), np.float32)}, np.zeros(len(items), np.bool_))
 
 
@@ -80,7 +75,7 @@ class TwoTowers(PixelEmbedder):
     modalities: frozenset[Modality] = frozenset({"text", "image"})
     muddled = False
 
-    async def _embed(self, items: Sequence[Item], **options: object) -> Embedded:
+    async def _embed(self, items, **options):
         rows = []
         for item in items:
             vector = self._vector(item) if isinstance(item, Image) else np.ones(216, np.float32) * len(item)
@@ -102,15 +97,13 @@ class Muddled(TwoTowers):
         (Muddled(), "texts beside images in one call"),
     ],
 )
-def test_broken_embedders_are_found(
-    embedder: HashEmbedder | PixelEmbedder, message: str, images: list[Image]
-) -> None:
+def test_broken_embedders_are_found(embedder, message, images):
     given = images if "image" in embedder.modalities else ()
     with pytest.raises(AssertionError, match=message):
         check_embedder(embedder, images=given)
 
 
-def test_embedders_that_conform(images: list[Image]) -> None:
+def test_embedders_that_conform(images):
     check_embedder(HashEmbedder(), images=images)
     check_embedder(PixelEmbedder(), images=images)
     check_embedder(TwoTowers(), images=images)
@@ -121,10 +114,10 @@ def test_embedders_that_conform(images: list[Image]) -> None:
 class Scripted(Generator):
     fingerprint = "scripted"
 
-    def __init__(self, *batches: Batch) -> None:
+    def __init__(self, *batches):
         self.batches = list(batches)
 
-    async def generate(self, request: Request) -> Batch:
+    async def generate(self, request):
         return self.batches.pop(0)
 
 
@@ -147,12 +140,12 @@ NOISE = np.zeros((1, 2), np.float32)
         (Batch(vectors=NOISE + np.float32(np.nan)), "finite"),
     ],
 )
-def test_broken_batches_are_found(batch: Batch, message: str) -> None:
+def test_broken_batches_are_found(batch, message):
     with pytest.raises(AssertionError, match=message):
         check_generator(lambda: Scripted(batch), REQUEST)
 
 
-def test_generators_that_differ_are_found_unless_they_may() -> None:
+def test_generators_that_differ_are_found_unless_they_may():
     makes = iter([Scripted(Batch(("a",), closed="end")), Scripted(Batch(("b",), closed="end"))])
     with pytest.raises(AssertionError, match="other texts"):
         check_generator(lambda: next(makes), REQUEST)

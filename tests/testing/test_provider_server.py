@@ -3,15 +3,11 @@
 That the faults spoil answers as they say is tested with the clients that meet them, in tests/providers.
 """
 
-from __future__ import annotations
-
 import base64
 import io
 import json
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import httpx
 import numpy as np
@@ -30,42 +26,42 @@ KEY = "sk-proj-verysecretverysecret-9876"
 
 
 @pytest.fixture
-def server() -> Iterator[ProviderServer]:
+def server():
     with ProviderServer(width=16) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[httpx.Client]:
+def client():
     with httpx.Client(timeout=10, verify=False) as shared:  # loading certificates takes longer than all else
         yield shared
 
 
 @pytest.fixture(name="post")
-def _post(client: httpx.Client) -> Any:
-    def post(server: ProviderServer, path: str, key: str = "", **body: Any) -> httpx.Response:
+def _post(client):
+    def post(server, path, key="", **body):
         headers = {"Idempotency-Key": key} if key else {}
         return client.post(server.url + path, json={"model": "m", **body}, headers=headers)
 
     return post
 
 
-def vectors(response: httpx.Response) -> np.ndarray[Any, Any]:
+def vectors(response):
     return np.array([entry["embedding"] for entry in response.json()["data"]], np.float64)
 
 
-def image(data: bytes) -> dict[str, Any]:
+def image(data):
     url = f"data:image/png;base64,{base64.b64encode(data).decode()}"
     return {"content": [{"type": "image_base64", "image_base64": url}]}
 
 
-def png(width: int, height: int) -> bytes:
+def png(width, height):
     stream = io.BytesIO()
     PIL.Image.new("RGB", (width, height)).save(stream, "PNG")
     return stream.getvalue()
 
 
-def test_each_counts_in_its_own_way(server: ProviderServer, post: Any) -> None:
+def test_each_counts_in_its_own_way(server, post):
     assert post(server, EMBED, input=TEXTS).json()["usage"] == {"prompt_tokens": 14, "total_tokens": 14}
     assert post(server, VOYAGE, input=TEXTS).json()["usage"] == {"total_tokens": 14}
     cohere = post(server, COHERE, texts=TEXTS, input_type="search_document").json()
@@ -105,18 +101,14 @@ def test_each_counts_in_its_own_way(server: ProviderServer, post: Any) -> None:
         (EMBED, {"input": TEXTS, "model": ""}, "must provide a model"),
     ],
 )
-def test_what_the_services_do_not_take_is_refused_and_not_billed(
-    server: ProviderServer, post: Any, path: str, body: dict[str, Any], words: str
-) -> None:
+def test_what_the_services_do_not_take_is_refused_and_not_billed(server, post, path, body, words):
     refused = post(server, path, **body)
     assert refused.status_code in (400, 422)
     assert words in refused.text
     assert (server.billed(), server.images()) == (0, 0)
 
 
-def test_samples_are_about_the_class_and_depend_on_the_request_alone(
-    server: ProviderServer, post: Any
-) -> None:
+def test_samples_are_about_the_class_and_depend_on_the_request_alone(server, post):
     spec = ClassSpec("churn_risk", "A customer wants to leave")
     prompt = Prompts().generate_text(spec, ["I want to cancel my plan"], [], 4)
     request = {"messages": [{"role": "user", "content": prompt}], "response_format": {"type": "json_schema"}}
@@ -131,8 +123,8 @@ def test_samples_are_about_the_class_and_depend_on_the_request_alone(
         assert post(other, CHAT, **request).json() == first
 
 
-def test_images_of_a_class_look_alike_and_no_two_are_equal(server: ProviderServer, post: Any) -> None:
-    images: list[bytes] = []
+def test_images_of_a_class_look_alike_and_no_two_are_equal(server, post):
+    images = []
     for name in ("Bengal", "Sphynx"):
         prompt = f'Take a photograph of this:\n<data>\n{{"name": "{name}"}}\n</data>'
         answer = post(server, DRAW, model="gpt-image-1-mini", prompt=prompt, n=2, size="1536x1024").json()
@@ -145,7 +137,7 @@ def test_images_of_a_class_look_alike_and_no_two_are_equal(server: ProviderServe
 
 
 @pytest.mark.parametrize("path", [EMBED, VOYAGE, COHERE])
-def test_a_wrong_key_is_401_and_errors_quote_what_they_got(client: httpx.Client, path: str) -> None:
+def test_a_wrong_key_is_401_and_errors_quote_what_they_got(client, path):
     with ProviderServer(key="sk-right") as server:
         wrong, right, missing = (
             client.post(server.url + path, json={"input": "my secret prompt"}, headers=headers)
@@ -158,7 +150,7 @@ def test_a_wrong_key_is_401_and_errors_quote_what_they_got(client: httpx.Client,
         assert "sk-" not in repr(server.seen) + repr([seen.headers for seen in server.seen])
 
 
-def test_hang_answers_nothing_bills_nothing_and_ends_with_the_server(post: Any) -> None:
+def test_hang_answers_nothing_bills_nothing_and_ends_with_the_server(post):
     server = ProviderServer(faults=[Fault("hang", times=None)]).start()
     with ThreadPoolExecutor() as pool:
         hanging = pool.submit(post, server, EMBED, input=TEXTS)
@@ -176,7 +168,7 @@ def test_hang_answers_nothing_bills_nothing_and_ends_with_the_server(post: Any) 
 
 
 @pytest.mark.parametrize("fault", ["sleepy", "status:code=4", "status:times=x", "reset:sent=2"])
-def test_faults_that_make_no_sense_are_refused(fault: str) -> None:
+def test_faults_that_make_no_sense_are_refused(fault):
     with pytest.raises((ValueError, TypeError)):
         Fault.parse(fault)
     with pytest.raises(ValueError, match="unknown style"):
@@ -184,9 +176,7 @@ def test_faults_that_make_no_sense_are_refused(fault: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [None, "reset", "truncate", "nan", "few_vectors"])
-def test_a_repeated_key_gets_the_right_answer_and_is_billed_once(
-    server: ProviderServer, post: Any, kind: str | None
-) -> None:
+def test_a_repeated_key_gets_the_right_answer_and_is_billed_once(server, post, kind):
     if kind is not None:
         server.add_fault(Fault(kind))
     try:
@@ -202,7 +192,7 @@ def test_a_repeated_key_gets_the_right_answer_and_is_billed_once(
     assert (server.billed(), server.repeated()) == (2, 1)
 
 
-def test_control_over_http(server: ProviderServer, client: httpx.Client, post: Any) -> None:
+def test_control_over_http(server, client, post):
     added = client.post(server.url + "/_faults", json=[{"kind": "status", "status": 500, "times": None}])
     assert added.json() == {"added": 1}
     assert post(server, EMBED, input=TEXTS).status_code == 500
@@ -218,12 +208,10 @@ def test_control_over_http(server: ProviderServer, client: httpx.Client, post: A
     assert client.post(server.url + EMBED, content=b"{no json").status_code == 400
 
 
-def test_the_process_serves_until_it_is_stopped(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], client: httpx.Client
-) -> None:
+def test_the_process_serves_until_it_is_stopped(monkeypatch, capsys, client):
     handlers, statuses = {}, []
 
-    def stopped(seconds: float) -> None:
+    def stopped(seconds):
         url = capsys.readouterr().out.split("openai ")[1].split("/v1")[0]
         headers = {"Authorization": "Bearer sk-x"}
         body = {"model": "m", "input": "x"}

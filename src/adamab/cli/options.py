@@ -217,7 +217,7 @@ def _of_file(path: Path) -> Sequence[tuple[str, float]]:
 
 NOTHING_HELD_OUT = (
     "note: no sample was held out when the model was fitted (one example per class, or a recipe without "
-    "folds), so it has no temperature"
+    "refit), so it has no temperature"
 )
 
 

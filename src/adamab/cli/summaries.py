@@ -147,7 +147,7 @@ def _result(summary: dict[str, Any]) -> Iterator[str]:
     yield f"views that count: {', '.join(summary['views'])}"
     estimate = summary["estimate"]
     if estimate is None:
-        yield "expected accuracy: unknown, too few given samples to hold some out (or a recipe without folds)"
+        yield "expected accuracy: unknown, too few given samples to hold some out (or a recipe without refit)"
     else:
         low, high = percent(estimate["low"]), percent(estimate["high"])
         alone = " alone, without the synthetic ones" if summary["synthetic"] else ""

@@ -16,9 +16,10 @@ from adamab.compare.base import Baseline, Floats, TrainingData
 from adamab.compare.remote import Question, RemoteBaseline, Wording
 from adamab.errors import TaskError, short, suggestion
 from adamab.providers.embedders.base import Item
-from adamab.providers.judges.cross_encoder import SCHEME, CrossEncoder
 from adamab.providers.judges.rerankers import (
+    SCHEME,
     CohereReranker,
+    CrossEncoder,
     JinaReranker,
     Reranker,
     VoyageReranker,

@@ -372,8 +372,7 @@ def paired_difference(ours: NDArray[np.bool_], theirs: NDArray[np.bool_], *, dra
 def n_parameters(classifier: Classifier, recipe: Recipe) -> int:
     """Learned numbers of a finished classifier: towers without biases, free vectors, discriminants.
 
-    Untrained similarity counts nothing. With `layers: 1` a tower is folded away, so that its head looks like
-    one of similarity alone, and is counted as a tower.
+    Descriptions that samples are compared with count nothing.
 
     Args:
         classifier: whose heads are counted.
@@ -382,11 +381,11 @@ def n_parameters(classifier: Classifier, recipe: Recipe) -> int:
     Returns:
         How many there are.
     """
-    total = 0
+    total, networks = 0, recipe.calibrator or not recipe.refit
     for head in classifier.heads:
         if head.bias is not None:  # which only a discriminant has
             total += head.linear.size + head.bias.size
-        elif head.tower or recipe.layers == 1:
+        elif head.tower or (networks and recipe.layers == 1):
             width: int = head.linear.shape[1]
             total += 2 * sum(a * b for a, b in pairwise([width, *map(len, head.tower), width]))
             total += len(head.linear) * width if recipe.free_vectors else 0

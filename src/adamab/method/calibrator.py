@@ -277,25 +277,3 @@ class CalibratorPass:
                 target += b.mT @ a
             else:
                 np.matmul(b.mT, a, out=target)
-
-
-@dataclass(frozen=True)
-class FixedLogits:
-    """Logits without parameters: weighted matches of samples with descriptions.
-
-    Worked out for the samples and classes that are needed: all together may be too many to hold.
-
-    Example:
-        >>> match = np.array([[1.0, 2.0], [0.0, 3.0]]), np.eye(2)
-        >>> FixedLogits((match, match))(np.array([1])).tolist()
-        [[0.0, 6.0]]
-    """
-
-    matches: tuple[tuple[Array, Array], ...]  # (n, r) and (K, r), weights included
-
-    def __call__(self, rows: slice | NDArray[np.intp], classes: NDArray[np.intp] | None = None) -> Array:
-        """(m, K) of some samples; (m, g) for some of the classes."""
-        first, *others = (q[rows] @ (t if classes is None else t[classes]).T for q, t in self.matches)
-        for other in others:
-            first += other
-        return first

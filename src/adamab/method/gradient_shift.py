@@ -39,7 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from adamab.method.calibrator import Calibrator, CalibratorPass, FixedLogits
+from adamab.method.calibrator import Calibrator, CalibratorPass
 from adamab.method.numerics import Array, cross_entropy, overflow_allowed
 
 # Sums within classes, for classes of any and very different sizes.
@@ -126,8 +126,8 @@ class ClassGroups:
                 norms[classes] += _outer_norms(a[rows].reshape(shape), b[rows].reshape(shape), share)
         return norms
 
-    def mean_outer(self, a: Callable[[Ints], Array], b: Array, classes: Ints) -> Array:
-        """(c, a's width, b's width): mean over each class of a_i b_iᵀ; `a` gives rows by their numbers."""
+    def mean_outer(self, a: Callable[[Ints], Array], b: Callable[[Ints], Array], classes: Ints) -> Array:
+        """(c, a's width, b's width): mean over each class of a_i b_iᵀ; both give rows by their numbers."""
         counts = self._counts[classes]
         sizes = np.unique(counts).tolist()
         if len(sizes) <= 1:  # balanced data: nothing to put together
@@ -136,10 +136,13 @@ class ClassGroups:
         outer = [self._mean_outer(a, b, classes[p], s) for p, s in zip(parts, sizes, strict=True)]
         return np.concatenate(outer)[np.argsort(np.concatenate(parts))]
 
-    def _mean_outer(self, a: Callable[[Ints], Array], b: Array, classes: Ints, size: int) -> Array:
+    def _mean_outer(
+        self, a: Callable[[Ints], Array], b: Callable[[Ints], Array], classes: Ints, size: int
+    ) -> Array:
         samples = self._starts[classes][:, None] + np.arange(size)  # (c, size)
-        share = self.share[samples].astype(b.dtype)
-        outer: Array = a(samples).mT @ (b[samples] * share[..., None])
+        right = b(samples)
+        right *= self.share[samples].astype(right.dtype)[..., None]
+        outer: Array = a(samples).mT @ right
         return outer
 
 
@@ -185,7 +188,6 @@ class GradientShift:
         n_classes: K; classes without samples have no δ² (they are not in `present`).
         batch: Δn, the weight of the batch to come.
         sample_weight: (n,) weights w_i; all one if None.
-        fixed_logits: weighted logits of the views without parameters.
 
     Attributes:
         lower: (K,) float64, δ² without the class towers' inner-layer norms; 0 where not present.
@@ -211,14 +213,13 @@ class GradientShift:
         n_classes: int,
         batch: float,
         sample_weight: Array | None = None,
-        fixed_logits: FixedLogits | None = None,
     ) -> None:
         weight = np.ones(len(class_index)) if sample_weight is None else sample_weight
         groups = ClassGroups(class_index, weight, n_classes)
         total = float(weight.sum())
         h_weight = groups.weight * (1 / (total + batch) - 1 / (groups.n_present * groups.of_own_class))
         self._u = batch / (total + batch)
-        residuals = _Residuals(views, groups, fixed_logits)
+        residuals = _Residuals(views, groups)
         self._views = [_ViewPass(view, groups, residuals, h_weight) for view in residuals.views]
         h2 = 0.0
         norms, query_norms = np.zeros_like(groups.totals), np.zeros_like(groups.totals)
@@ -273,9 +274,9 @@ class GradientShift:
 class _Residuals:
     """Softmax less one for the own class, (n, K): held if small enough, else worked out when it is needed."""
 
-    def __init__(self, views: Sequence[ViewTerms], groups: ClassGroups, fixed: FixedLogits | None) -> None:
+    def __init__(self, views: Sequence[ViewTerms], groups: ClassGroups) -> None:
         self.views = [v.calibrator.run(v.queries[groups.order], v.classes, weight=v.weight) for v in views]
-        self._groups, self._fixed = groups, fixed
+        self._groups = groups
         n, n_classes = len(groups.class_index), len(groups.totals)
         self._held = self._worked_out(slice(0, n)) if n * n_classes <= MOST_RESIDUALS else None
 
@@ -297,8 +298,6 @@ class _Residuals:
         logits = self.views[0].logits(samples)
         for view in self.views[1:]:
             logits += view.logits(samples)
-        if self._fixed is not None:
-            logits += self._fixed(self._groups.order[samples])
         cross_entropy(logits, self._groups.class_index[samples])
         return logits
 
@@ -386,10 +385,10 @@ class _ViewPass:
         """How many classes' inner gradients fit into one block of memory."""
         return max(1, INNER_NUMBERS // self.class_.inputs[-1].size)
 
-    @cached_property
-    def _back_one_layer(self) -> Array:
-        """(n, hidden): queries pulled back through the class tower's last layer."""
-        return self.query.output @ (self.factor * self.class_.weights[-1])
+    def _back_one_layer(self, outputs: Array) -> Array:
+        """(..., hidden): outputs (..., d) of the query tower through the class tower's last layer."""
+        pulled: Array = outputs @ (self.factor * self.class_.weights[-1])
+        return pulled
 
     @cached_property
     def _inner_layers(self) -> list[_InnerLayer]:
@@ -398,7 +397,8 @@ class _ViewPass:
     @cached_property
     def _own_row_bounds(self) -> NDArray[np.float64]:
         """(inner layers, K): what each layer's ‖g_C‖² is at least, judged by the class's own row."""
-        means = self._groups.mean_rows(self._own[:, None] * self._back_one_layer)  # (K, hidden)
+        means = self._groups.mean_rows(self._own[:, None] * self.query.output)  # (K, d)
+        means = self._back_one_layer(means)
         bounds = []
         for i in reversed(range(len(self.class_.slopes))):
             upstream = means * self.class_.slopes[i]
@@ -420,7 +420,11 @@ class _ViewPass:
             keep = (done + bounds.sum(0) <= limits)[open_]
             open_ = open_[keep]
             if upstream is None:  # (c, K, hidden)
-                upstream = self._groups.mean_outer(self._residuals.of, self._back_one_layer, classes[open_])
+                upstream = self._groups.mean_outer(
+                    self._residuals.of,
+                    lambda samples: self._back_one_layer(self.query.output[samples]),
+                    classes[open_],
+                )
             else:
                 kept, weight = upstream if keep.all() else upstream[keep], self.class_.weights[i + 1]
                 rows = kept.reshape(-1, kept.shape[-1]) @ weight  # one product instead of one per class

@@ -1,32 +1,44 @@
-"""Fit the heads of every view: its calibrator, its discriminant, and its untrained similarity."""
+"""Fit the heads of every view and weigh them by leave-one-out evidence.
+
+A view has a two-covariance discriminant of its samples and, where the class descriptions mean something in
+it, the cosine with them; on request the pooled view also has the paper's calibrator.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import EllipsisType
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adamab.method.calibrator import Calibrator
-from adamab.method.cross_validation import CrossValidatedView, FitSamples, without_misleading_descriptions
-from adamab.method.discriminant import LinearState, discriminants, one_shot_discriminant
+from adamab.method.discriminant import Discriminant, FitSamples
 from adamab.method.numerics import Array
-from adamab.method.stacking import Component, HeldOut, Kind, Share, best_scale, choose_shares, honest_logits
+from adamab.method.stacking import FOLDS, HeldOut, honest_logits, stack_weights, stratified_folds
 from adamab.method.training import train_heads
-from adamab.method.views import PreparedView, View
+from adamab.method.views import (
+    PreparedView,
+    View,
+    class_inputs,
+    class_means,
+    learned_span,
+    prepare,
+)
 from adamab.task.recipe import Recipe
 
 Floats = NDArray[np.float32]
+Numbers = NDArray[np.float64]
+Kind: TypeAlias = Literal["examples", "description", "calibrator"]
+MOST_EVIDENCE = 4_000_000  # leave-one-out logits of a head: 16 MB, and there are about ten heads
+LEAST_EVIDENCE = 100  # samples that weights should rest on, however many classes there are
 
 
 @dataclass(frozen=True)
 class HeadState:
-    """A trained calibrator as plain arrays.
-
-    Its width may exceed that of the prepared view: members are padded to the widest with zeros.
-    """
+    """A trained calibrator as plain arrays."""
 
     tower: tuple[Floats, ...]  # query tower, (out, in) each
     class_vectors: Floats  # (K, width) calibrated, times the logit scale
@@ -51,169 +63,134 @@ class HeadState:
 
 
 @dataclass(frozen=True)
-class TrainedHead:
-    """One view's calibrator: how the view is prepared for it, and its state at each checkpoint.
-
-    Without states it stands for the untrained similarity alone.
-    """
+class FittedView:
+    """A view's heads, and what each counts."""
 
     name: str
     prepared: PreparedView
-    states: dict[int, HeadState] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class TrainedDiscriminant:
-    """One view's discriminant: how the view is prepared for it, and its state at each shrinkage."""
-
-    name: str
-    prepared: PreparedView
-    states: dict[int, LinearState]
+    discriminant: Discriminant
+    calibrator: HeadState | None
+    weights: Mapping[Kind, float]
 
 
 @dataclass(frozen=True)
 class FittedViews:
-    """Heads and shares; `held_out` is None where no given sample was held out."""
+    """All heads; `held_out` is None where no given sample could be left out."""
 
-    heads: tuple[TrainedHead, ...]
-    discriminants: tuple[TrainedDiscriminant, ...]
-    shares: tuple[Share, ...]
+    views: tuple[FittedView, ...]
+    weights: Numbers  # (H,) of the heads, as `stack_weights` gave them
     held_out: HeldOut | None
 
-    def share(self, view: str, kind: Kind) -> Share | None:
-        """What a view counts by its calibrator, discriminant or similarity; None if nothing.
-
-        Args:
-            view: its name.
-            kind: of the component.
-        """
-        return next((s for s in self.shares if (s.view, s.kind) == (view, kind) and s.weight), None)
-
-    def weights(self, kind: Kind) -> dict[str, float]:
-        """Weights by view of all components of a kind."""
-        return {share.view: share.weight for share in self.shares if share.kind == kind}
+    def scaled(self, factor: float) -> FittedViews:
+        """The same with all logits times a factor: one over the temperature."""
+        views = (replace(v, weights={k: factor * w for k, w in v.weights.items()}) for v in self.views)
+        return replace(self, views=tuple(views), weights=factor * self.weights)
 
 
-def fit_views(views: Sequence[View], samples: FitSamples, recipe: Recipe, *, seed: int) -> FittedViews:
-    """Train every view's heads and weigh them by out-of-fold evidence.
+@dataclass(frozen=True)
+class _Evidence:
+    """One head in the stack."""
+
+    view: str
+    kind: Kind
+    prior: float  # its weight without evidence
+    logits: Floats  # (m, K) of samples that it has not seen
+
+
+def fit_views(
+    views: Sequence[View],
+    samples: FitSamples,
+    recipe: Recipe,
+    *,
+    seed: int,
+    weights: Numbers | None = None,
+) -> FittedViews:
+    """Fit every view's heads and weigh them.
+
+    Of very many classes the leave-one-out logits of all samples would not fit into memory, and weights need
+    no more than some: given ones first, drawn by chance.
 
     Args:
-        views: with one pair of matrices for each of `samples.learned_from`.
-        samples: classes and folds (`split_samples`).
+        views: of all samples.
+        samples: classes, and which samples are given.
         recipe: every hyperparameter.
-        seed: of the starts and of dropout.
+        seed: of what is drawn.
+        weights: (H,) of the heads of another fit; None chooses them by the samples.
     """
-    if not samples.scored_rows:
-        views = [without_misleading_descriptions(view, samples, recipe) for view in views]
-    # Where nothing but one sample per class is known, there is nothing to train on.
-    single = 0 < len(samples.class_index) == len(np.unique(samples.class_index))
-    one_shot = single and all(view.rows[-1][1] is None for view in views)
-    heads, closed, components = [], [], []
+    n_classes, class_index = samples.n_classes, samples.class_index
+    rows, most = np.arange(len(class_index)), max(LEAST_EVIDENCE, MOST_EVIDENCE // n_classes)
+    if len(rows) > most:
+        rng = np.random.default_rng(seed)  # the same given ones, whatever was generated
+        drawn = [rng.permutation(rows[of]) for of in (samples.given, ~samples.given)]
+        rows = np.sort(np.concatenate(drawn)[:most])
+    fitted, evidence = [], []
+    names = [view.name for view in views]
+    described = [view.name for view in views if view.described is not None]
     for view in views:
-        folded = CrossValidatedView(view, samples, recipe)
-        trained = not ((view.is_wide or one_shot) and recipe.discriminants)
-        # The factor of trained logits where there is no evidence, or little
-        scales = {"pooled": recipe.prior_scale_pooled, "words": recipe.prior_scale_words}
-        prior_scale = scales.get(view.name, recipe.prior_scale_wide)
-        if trained:
-            head, of_view = _calibrator(folded, samples, recipe, seed, prior_scale)
-            heads.append(head)
-            components += of_view
-        if recipe.discriminants and len(samples.class_index) and (samples.scored_rows or not trained):
-            if not one_shot:  # without evidence it has no weight beside a calibrator
-                prior_scale = 0.0 if trained else recipe.prior_scale_wide
-            discriminant, component = _discriminant(folded, samples, recipe, one_shot, prior_scale)
-            closed.append(discriminant)
-            components.append(component)
-    shares, held_out = choose_shares(components, samples.evaluation, recipe), None
-    given = samples.given[samples.scored]
-    if given.any():
-        honest = honest_logits(components, samples.evaluation, samples.folds[samples.scored], recipe)
-        position = np.flatnonzero(samples.scored[samples.given])
-        held_out = HeldOut(honest[given], samples.evaluation.class_index[given], position)
-    return FittedViews(tuple(heads), tuple(closed), tuple(shares), held_out)
+        basis = learned_span(view, recipe, recipe.width)
+        prepared, calibrator = prepare(view, recipe, basis), None
+        discriminant = Discriminant(prepared.queries, samples, recipe)
+        prior = recipe.example_weight * _share(view.name, names, samples, recipe)
+        evidence.append(_Evidence(view.name, "examples", prior, discriminant.leave_one_out(rows)))
+        if prepared.of_descriptions is not None:
+            # A wording that quotes a sample would vouch for it.
+            unquoted = view.described if view.unquoted is None else view.unquoted
+            matches = prepared.queries[rows] @ prepared.of_descriptions(unquoted).T
+            prior = recipe.description_weight * _share(view.name, described, samples, recipe)
+            evidence.append(_Evidence(view.name, "description", prior, matches))
+        if recipe.calibrator and view.name == samples.pooled and len(class_index):
+            calibrator, logits = _calibrator(prepared, samples, recipe, seed)
+            evidence.append(_Evidence(view.name, "calibrator", recipe.calibrator_weight, logits[rows]))
+        fitted.append(FittedView(view.name, prepared, discriminant, calibrator, {}))
+    if not evidence:  # neither a sample nor a description
+        return FittedViews((), np.zeros(0), None)
+    logits, priors = np.stack([e.logits for e in evidence]), np.array([e.prior for e in evidence])
+    if weights is None:
+        weights = stack_weights(logits, class_index[rows], priors, recipe.weight_ridge)
+    held_out, judged = None, samples.given[rows] & _has_others(samples)[rows]
+    if judged.any():
+        family = samples.family[rows]
+        joint = honest_logits(logits, class_index[rows], family, priors, recipe.weight_ridge, seed=seed)
+        held_out = HeldOut(joint[judged], class_index[rows][judged], samples.position[rows][judged])
+    of_heads = list(zip(evidence, weights.tolist(), strict=True))
+    weighed = (
+        replace(view, weights={e.kind: weight for e, weight in of_heads if e.view == view.name})
+        for view in fitted
+    )
+    return FittedViews(tuple(weighed), weights, held_out)
+
+
+def _has_others(samples: FitSamples) -> NDArray[np.bool_]:
+    """(n,) whether the class of a sample has others than its near copies."""
+    of_class = np.bincount(samples.class_index, minlength=samples.n_classes)[samples.class_index]
+    of_family = np.bincount(samples.family, minlength=len(samples.family))[samples.family]
+    return np.asarray(of_class > of_family)
+
+
+def _share(name: str, names: Sequence[str], samples: FitSamples, recipe: Recipe) -> float:
+    """A view's part of the weight of these views, where the pooled embedding counts as several."""
+    parts = {other: recipe.pooled_share if other == samples.pooled else 1.0 for other in names}
+    return parts[name] / sum(parts.values())
 
 
 def _calibrator(
-    view: CrossValidatedView, samples: FitSamples, recipe: Recipe, seed: int, prior_scale: float
-) -> tuple[TrainedHead, list[Component]]:
-    """Train one view's members as one batch; the last one sees every sample and becomes the head.
+    prepared: PreparedView, samples: FitSamples, recipe: Recipe, seed: int
+) -> tuple[HeadState, Floats]:
+    """The paper's networks on one view, and the logits (n, K) of samples by folds that did not see them.
 
-    Training stops when the held-out loss has risen from one checkpoint to the next.
+    Folds and the final calibrator are members of one batch. The only sample of a class stays in all folds
+    and gets zeros, as from a discriminant.
     """
-    members = view.members(recipe.max_width)
-    head, components = TrainedHead(view.name, members[-1]), []
-    if recipe.similarity and members[-1].described is not None:
-        matches = (
-            recipe.similarity_scale * member.queries[rows] @ member.described.T
-            for member, rows in zip(members, samples.scored_rows, strict=False)
-            if member.described is not None
-        )
-        logits = _out_of_fold(matches, samples)[None]
-        components = [Component(view.name, "similarity", (0,), logits, recipe.prior_scale_similarity)]
-    if not len(samples.class_index):  # descriptions only: there is nothing to train on
-        return head, components
-    # Members of unlike width are one batch: the narrower ones get columns of zeros.
-    widths = [m.queries.shape[1] for m in members]
-    padding = [((0, 0), (0, max(widths) - width)) for width in widths]
-    queries = np.stack([np.pad(m.queries, p) for m, p in zip(members, padding, strict=True)])
-    classes = np.stack([np.pad(m.classes, p) for m, p in zip(members, padding, strict=True)])
-    # (M, m, 1) what each member holds out, filled up with the first sample; the last holds out none.
-    rows = np.zeros((len(members), max(map(len, samples.scored_rows), default=0), 1), np.int64)
-    for of_member, scored in zip(rows, samples.scored_rows, strict=False):
-        of_member[: len(scored), 0] = scored
-    held_out = np.take_along_axis(queries, rows, axis=1)
-    at_checkpoints: list[Floats] = []
-    losses: list[float] = []
-
-    def at_checkpoint(step: int, model: Calibrator) -> bool:
-        head.states[step] = HeadState.of(model, classes, -1)
-        at_checkpoints.append(_out_of_fold(model(held_out, classes), samples))
-        if samples.scored_rows:
-            losses.append(best_scale(at_checkpoints[-1], samples.evaluation)[0])
-            if len(losses) - int(np.argmin(losses)) > recipe.patience:
-                return False
-        return step < max(recipe.checkpoints)
-
-    train_heads(
-        queries,
-        classes,
-        samples.class_index,
-        samples.weights,
-        recipe,
-        seed=seed,
-        at_checkpoint=at_checkpoint,
-    )
-    trained = Component(view.name, "calibrator", tuple(head.states), np.stack(at_checkpoints), prior_scale)
-    return head, [trained, *components]
-
-
-def _discriminant(
-    view: CrossValidatedView, samples: FitSamples, recipe: Recipe, one_shot: bool, prior_scale: float
-) -> tuple[TrainedDiscriminant, Component]:
-    members, n_classes = view.members(recipe.discriminant_width), samples.n_classes
-    if one_shot:
-        state = one_shot_discriminant(members[-1], samples.class_index, n_classes, recipe)
-        states = [{recipe.shrinkages[0]: state}]
-    else:
-        states = [
-            discriminants(member, samples.class_index, weight, n_classes, recipe)
-            for member, weight in zip(members, samples.weights, strict=True)
-        ]
-    options = tuple(states[-1])
-    folds = list(zip(members, states, samples.scored_rows, strict=False))
-    logits = []
-    for option in options:
-        parts = (of_fold[option].logits(m.queries[rows]) for m, of_fold, rows in folds)
-        logits.append(_out_of_fold(parts, samples))
-    fitted = TrainedDiscriminant(view.name, members[-1], states[-1])
-    return fitted, Component(view.name, "discriminant", options, np.stack(logits), prior_scale)
-
-
-def _out_of_fold(of_folds: Iterable[NDArray[np.floating]], samples: FitSamples) -> Floats:
-    """(scored, K) in the order of the samples, from those of each fold (m, K), perhaps with more rows."""
-    logits = np.zeros((len(samples.evaluation.class_index), samples.n_classes), np.float32)
-    fold_of = samples.folds[samples.scored]
-    for fold, (part, rows) in enumerate(zip(of_folds, samples.scored_rows, strict=False)):
-        logits[fold_of == fold] = part[: len(rows)]
-    return logits
+    rng, of_class = np.random.default_rng(seed), samples.class_index
+    folds = stratified_folds(of_class, samples.family, FOLDS, rng)
+    folds[~_has_others(samples)] = -1
+    weight = samples.weights(recipe)
+    learned = [np.where(folds == fold, 0, weight) for fold in range(FOLDS)] + [weight]
+    means = [class_means(prepared.queries, of_class, w, samples.n_classes) for w in learned]
+    classes = np.stack([class_inputs(m, prepared.described, recipe.class_input) for m in means])
+    queries = np.broadcast_to(prepared.queries, (len(learned), *prepared.queries.shape))
+    model = train_heads(queries, classes, of_class, np.stack(learned), recipe, seed=seed)
+    logits = np.zeros((len(of_class), samples.n_classes), np.float32)
+    for fold, of_fold in enumerate(model(queries, classes)[:-1]):
+        logits[folds == fold] = of_fold[folds == fold]
+    return HeadState.of(model, classes, -1), logits

@@ -1,29 +1,23 @@
-"""What the folds say: how long each head trains, how steep it is, and how much each view counts.
+"""How much each head counts: one convex step on leave-one-out logits, and what those say of accuracy.
 
-This is stacked generalisation (Wolpert, Neural Networks 1992) after temperature scaling (Guo et al., On
-calibration of modern neural networks, ICML 2017) of each part.
+This is stacked generalisation (Wolpert, Neural Networks 1992; Breiman, Machine Learning 1996): weights that
+are not negative, fitted to the logits of samples by heads that have not seen them, as a maximum a posteriori
+around fixed weights, which also serve where nothing can be left out.
 
-A component is anything that has logits: a view's calibrator at one of its checkpoints, its discriminant
-at one of its shrinkages, or its untrained similarity. Its out-of-fold logits, and nothing else, decide
-here; those of a synthetic sample count less than those of a given one.
-
-Losses count a share 1/(n+2) of each of the n held-out samples as spread over all classes. A perfect
-record of n samples proves no better odds than that (Laplace smoothing, by his rule of succession), and
-without it separable folds would make the classifier infinitely sure of itself.
+Losses count a share 1/(n+2) of each of the n samples as spread over all classes. A perfect record of n
+samples proves no better odds than that (Laplace smoothing, by his rule of succession), and without it
+separable samples would make the classifier infinitely sure of itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import softmax
-
-from adamab.task.recipe import Recipe
 
 
 def wilson(successes: int, n: int) -> tuple[float, float]:
@@ -45,60 +39,9 @@ def wilson(successes: int, n: int) -> tuple[float, float]:
 
 
 Floats: TypeAlias = NDArray[np.float32]
-Kind: TypeAlias = Literal["calibrator", "discriminant", "similarity"]
-# Temperatures that are tried, as factors of logits
-SCALES = np.exp(np.linspace(np.log(0.02), np.log(20), 40)).astype(np.float32)
-
-
-@dataclass(frozen=True)
-class Component:
-    """Out-of-fold logits of one component, at each of its options.
-
-    An option is a number of steps (calibrator) or a shrinkage in percent (discriminant).
-    """
-
-    view: str
-    kind: Kind
-    options: tuple[int, ...]  # (S,)
-    logits: Floats  # (S, n, K), rows of the held-out samples
-    prior_scale: float = 0.0  # factor of its logits that brings it to the steepness of the others
-
-
-@dataclass(frozen=True)
-class EvaluationSet:
-    """Held-out samples and how much each counts: a given one 1, a synthetic one less."""
-
-    class_index: NDArray[np.int64]  # (n,)
-    weight: Floats  # (n,)
-    evaluable: NDArray[np.bool_] | None = None  # (K,) classes of which samples can be held out; None: all
-
-    def targets(self, n_classes: int) -> Floats:
-        """(n, K) the own class, less what so many samples cannot prove."""
-        n, doubt = len(self.class_index), 1 / (float(self.weight.sum()) + 2)
-        target = np.full((n, n_classes), doubt / n_classes, dtype=np.float32)
-        target[np.arange(n), self.class_index] += 1 - doubt
-        return target
-
-    def cross_entropy(self, logits: NDArray[np.floating], target: Floats) -> float:
-        """Weighted mean over the samples, of logits and targets (n, K).
-
-        Args:
-            logits: (n, K).
-            target: (n, K) of `targets`.
-        """
-        shifted = logits - logits.max(axis=1, keepdims=True)
-        losses = np.log(np.exp(shifted).sum(axis=1)) - (target * shifted).sum(axis=1)
-        return float(losses @ self.weight) / float(self.weight.sum())
-
-
-@dataclass(frozen=True)
-class Share:
-    """How one component enters the classifier: logits at `option`, times `weight`."""
-
-    view: str
-    kind: Kind
-    option: int
-    weight: float
+LARGEST_SCALE = 20.0  # of logits, and one over the smallest: temperatures that are considered
+FOLDS = 5  # of the samples that weights are chosen and judged by
+LEAST_WEIGHT = 1e-3  # of the weights without evidence, where the evidence is against all heads
 
 
 @dataclass(frozen=True)
@@ -161,53 +104,44 @@ class HeldOut:
         return [int(c) if mistaken[own, c] >= least else None for own, c in enumerate(rivals)]
 
     def scale(self) -> float:
-        """The factor of the logits with the smallest cross-entropy: one over the temperature."""
+        """The factor of the logits with the smallest cross-entropy: one over the temperature.
+
+        Temperature scaling: Guo et al., On calibration of modern neural networks, ICML 2017.
+        """
         if not self.logits.any():
             return 1.0
-        samples = EvaluationSet(self.class_index, np.ones(len(self.class_index), np.float32))
-        target = samples.targets(self.logits.shape[1])
+        target, limit = smoothed(self.class_index, self.logits.shape[1]), np.log(LARGEST_SCALE)
         best = minimize_scalar(
-            lambda log_scale: samples.cross_entropy(np.float32(np.exp(log_scale)) * self.logits, target),
-            bounds=np.log(SCALES[[0, -1]]),
+            lambda log_scale: cross_entropy(np.float32(np.exp(log_scale)) * self.logits, target),
+            bounds=(-limit, limit),
             method="bounded",
         )
         return float(np.exp(best.x))
 
-    def prior_exponent(self, trained_on: NDArray[np.float64], scale: float) -> float:
-        """How far the logits, times `scale`, follow the classes' shares in training, from 0 to 1.
 
-        Were inputs as many of each class, logits z - exponent log(share) would surprise least: prior shift
-        (Saerens et al., Adjusting the outputs of a classifier to new a priori probabilities, Neural
-        Computation 2002) with a strength that is learned. Classes of which no sample is held out have no say.
-        Calibrators learn the shares, discriminants and similarities do not, so it differs by task.
+def smoothed(class_index: NDArray[np.int64], n_classes: int) -> Floats:
+    """(n, K) targets: the own class, less what so many samples cannot prove."""
+    n = len(class_index)
+    target = np.full((n, n_classes), 1 / (n + 2) / n_classes, dtype=np.float32)
+    target[np.arange(n), class_index] += 1 - 1 / (n + 2)
+    return target
 
-        Args:
-            trained_on: (K,) weight of the samples of each class in training.
-            scale: one over the temperature.
-        """
-        classes, place = np.unique(self.class_index, return_inverse=True)
-        log_share = np.log(trained_on[classes])
-        if np.ptp(log_share) < 1e-9:  # nothing to be learned, and no reason to move anything
-            return 0.0
-        logits = scale * self.logits[:, classes].astype(np.float64)
-        balance = len(place) / (len(classes) * np.bincount(place))  # all classes weigh the same
-        samples = EvaluationSet(place, balance[place].astype(np.float32))
-        target = samples.targets(len(classes))
-        best = minimize_scalar(
-            lambda exponent: samples.cross_entropy(logits - exponent * log_share, target),
-            bounds=(0, 1),
-            method="bounded",
-        )
-        return float(best.x)
+
+def cross_entropy(logits: NDArray[np.floating], target: Floats) -> float:
+    """Mean over the samples, of logits and targets (n, K)."""
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    losses = np.log(np.exp(shifted).sum(axis=1)) - (target * shifted).sum(axis=1)
+    return float(losses.mean())
 
 
 def stratified_folds(
-    class_index: NDArray[np.int64], n_folds: int, rng: np.random.Generator
+    class_index: NDArray[np.int64], family: NDArray[np.intp], n_folds: int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
     """(n,) the fold that holds each sample out; -1 for the only sample of a class, never held out.
 
     Args:
         class_index: (n,) class of each sample.
+        family: (n,) the same number for near copies, which share a fold.
         n_folds: two or more.
         rng: deals the samples out.
     """
@@ -218,127 +152,75 @@ def stratified_folds(
         members = rng.permutation(of_class)
         if len(members) > 1:
             folds[members] = (np.arange(len(members)) + rng.integers(n_folds)) % n_folds
-    return folds
+    _, first, of_family = np.unique(family, return_index=True, return_inverse=True)
+    return folds[first][of_family]
 
 
-def choose_shares(components: Sequence[Component], scored: EvaluationSet, recipe: Recipe) -> list[Share]:
-    """Option and temperature component by component, then one non-negative weight each; fixed shares without
-    held-out samples.
-
-    Args:
-        components: with logits of the scored samples.
-        scored: held-out samples.
-        recipe: `weight_ridge` counts in samples: it weighs as much in the choice of weights as so many of
-            them. So does `prior_evidence`, where samples of some class cannot be held out: the strength of
-            the weights that components have without evidence, which is not for or against any class.
-    """
-    n = sum(c.prior_scale > 0 for c in components)
-    # Without evidence: all of a like steepness, those without a usual weight left out.
-    usual = [c.prior_scale / max(n, 1) for c in components]
-    if not len(scored.class_index):
-        step = min(recipe.checkpoints, key=lambda s: abs(s - recipe.default_steps))
-        return [
-            Share(c.view, c.kind, step if c.kind == "calibrator" else c.options[0], weight)
-            for c, weight in zip(components, usual, strict=True)
-        ]
-    some, among = components, scored
-    if scored.evaluable is not None and not scored.evaluable.all():
-        # Whatever speaks against the class of a single sample would be right each time.
-        classes, place = np.flatnonzero(scored.evaluable), np.cumsum(scored.evaluable) - 1
-        some = [replace(c, logits=c.logits[:, :, classes]) for c in components]
-        among = EvaluationSet(place[scored.class_index], scored.weight)
-    chosen = []
-    for component in some:
-        losses, scales = zip(*(best_scale(logits, among) for logits in component.logits), strict=True)
-        option = losses.index(min(losses))  # of equals the first
-        chosen.append((option, scales[option]))
-    total = float(scored.weight.sum())
-    logits = np.stack([scale * c.logits[i] for c, (i, scale) in zip(some, chosen, strict=True)])
-    weights = stack_weights(logits, among, recipe.weight_ridge / total)
-    doubt = 0.0 if among is scored else recipe.prior_evidence / (recipe.prior_evidence + total)
-    parts = zip(components, chosen, weights, usual, strict=True)
-    return [
-        Share(c.view, c.kind, c.options[i], float((1 - doubt) * weight * scale + doubt * prior))
-        for c, (i, scale), weight, prior in parts
-    ]
-
-
-def honest_logits(
-    components: Sequence[Component],
-    scored: EvaluationSet,
-    folds: NDArray[np.int64],  # (n,)
-    recipe: Recipe,
-) -> Floats:
-    """(n, K) joint logits where each fold has the shares that the other folds chose.
-
-    Choosing and judging on the same predictions would flatter: a handful of weights fits a handful
-    of samples.
+def stack_weights(
+    logits: Floats, class_index: NDArray[np.int64], prior: NDArray[np.float64], ridge: float
+) -> NDArray[np.float64]:
+    """Weights a >= 0 that minimise Σ_i CE(Σ_h a_h z_h, y_i) + ridge Σ_h (a_h / prior_h - 1)².
 
     Args:
-        components: with logits of the scored samples.
-        scored: held-out samples.
-        folds: (n,) the fold that held each of them out.
-        recipe: as in `choose_shares`.
+        logits: (H, n, K) of each head, by samples that it has not seen.
+        class_index: (n,) their classes.
+        prior: (H,) weights without evidence.
+        ridge: strength of the prior, in samples.
+
+    Example:
+        >>> good, bad = np.eye(3), -np.eye(3)
+        >>> good_weight, bad_weight = stack_weights(np.stack([good, bad]), np.arange(3), np.ones(2), 0.1)
+        >>> bool(good_weight > 1 > bad_weight)
+        True
     """
-    joint = np.zeros(components[0].logits.shape[1:], np.float32)
-    for fold in np.unique(folds):
-        own, other = folds == fold, folds != fold
-        rest = replace(scored, class_index=scored.class_index[other], weight=scored.weight[other])
-        shares = choose_shares([replace(c, logits=c.logits[:, other]) for c in components], rest, recipe)
-        for component, share in zip(components, shares, strict=True):
-            joint[own] += share.weight * component.logits[component.options.index(share.option), own]
-    return joint
-
-
-def stack_weights(logits: Floats, scored: EvaluationSet, weight_ridge: float) -> NDArray[np.float64]:
-    """Weights w >= 0 that minimise the cross-entropy of Σ w_v z_v, pulled towards each other.
-
-    Minimises mean cross-entropy + weight_ridge * Σ (w_v - mean w)².
-
-    Args:
-        logits: (V, n, K) of each component, at its temperature.
-        scored: held-out samples.
-        weight_ridge: strength of the ridge.
-    """
-    n_views, _, n_classes = logits.shape
-    target, total = scored.targets(n_classes), float(scored.weight.sum())
-    weight = (scored.weight / total)[:, None]
+    if not logits.shape[1]:
+        return prior
+    target = smoothed(class_index, logits.shape[2])
 
     def objective(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         joint = np.tensordot(weights, logits, 1)
         joint -= joint.max(axis=1, keepdims=True)
         residual = np.exp(joint)
         sums = residual.sum(axis=1)
-        loss = float((np.log(sums) - (target * joint).sum(axis=1)) @ scored.weight) / total
+        loss = float((np.log(sums) - (target * joint).sum(axis=1)).sum())
         residual /= sums[:, None]
         residual -= target
-        residual *= weight
-        gradient = np.tensordot(logits, residual, ([1, 2], [0, 1]))
-        apart = weights - weights.mean()
-        return loss + weight_ridge * float(apart @ apart), gradient + 2 * weight_ridge * apart
+        apart = weights / prior - 1
+        gradient = np.tensordot(logits, residual, ([1, 2], [0, 1])) + 2 * ridge * apart / prior
+        return loss + ridge * float(apart @ apart), gradient
 
-    start = np.full(n_views, 1 / n_views)
-    best = minimize(objective, start, jac=True, bounds=[(0, None)] * n_views, method="L-BFGS-B")
-    weights: NDArray[np.float64] = best.x
-    return weights if weights.any() else start
+    best = minimize(objective, prior, jac=True, bounds=[(0, None)] * len(prior), method="L-BFGS-B")
+    # Where all heads do worse than nothing there is an answer all the same, but one that is not sure.
+    weights: NDArray[np.float64] = best.x if best.x.any() else LEAST_WEIGHT * prior
+    return weights
 
 
-def best_scale(logits: Floats, scored: EvaluationSet) -> tuple[float, float]:
-    """The smallest cross-entropy that a temperature can give, and its scale; the flatter on a tie.
+def honest_logits(
+    logits: Floats,
+    class_index: NDArray[np.int64],
+    family: NDArray[np.intp],
+    prior: NDArray[np.float64],
+    ridge: float,
+    *,
+    seed: int,
+) -> Floats:
+    """(n, K) joint logits of each sample, with weights that samples of other folds chose.
 
-    The loss is convex in the scale, so half of those that are left can go at each look.
+    Choosing and judging on the same predictions would flatter: a handful of weights fits a handful of
+    samples.
 
     Args:
-        logits: (n, K).
-        scored: held-out samples.
+        logits: (H, n, K) of each head.
+        class_index: (n,) classes of the samples.
+        family: (n,) the same number for near copies.
+        prior: (H,) weights without evidence.
+        ridge: as in `stack_weights`.
+        seed: of the folds.
     """
-    target = scored.targets(logits.shape[1])
-    low, high = 0, len(SCALES) - 1
-    while low < high:
-        middle = (low + high) // 2
-        flat, steep = (scored.cross_entropy(s * logits, target) for s in SCALES[[middle, middle + 1]])
-        if flat <= steep:
-            high = middle
-        else:
-            low = middle + 1
-    return scored.cross_entropy(SCALES[low] * logits, target), float(SCALES[low])
+    joint = np.zeros(logits.shape[1:], np.float32)
+    folds = stratified_folds(class_index, family, FOLDS, np.random.default_rng(seed))
+    for fold in np.unique(folds):  # the only sample of a class has a fold of its own kind, -1
+        own = folds == fold
+        weights = stack_weights(logits[:, ~own], class_index[~own], prior, ridge)
+        joint[own] = np.tensordot(weights, logits[:, own], 1)
+    return joint

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adamab.method.calibrator import Calibrator, FixedLogits
+from adamab.method.calibrator import Calibrator
 from adamab.method.gradient_shift import ViewTerms
 from adamab.method.numerics import HEADS, Array, cross_entropy, overflow_allowed, random_stream, threads_for
 from adamab.task.recipe import Recipe
@@ -169,7 +169,7 @@ class EpochReport:
     """What one round of training did."""
 
     loss: float  # weighted mean over the epoch, before each step
-    learning_rate: float
+    learning_rate: float | None = None  # None where nothing is trained by steps
 
 
 class RoundTrainer:
@@ -187,7 +187,6 @@ class RoundTrainer:
         views: Sequence[ViewTerms],
         class_index: NDArray[np.intp],  # (n,)
         weight: Array,  # (n,)
-        fixed: FixedLogits | None,
         rng: np.random.Generator,
     ) -> EpochReport:
         """One pass over the samples in mini-batches, in an order drawn from `rng`.
@@ -199,7 +198,6 @@ class RoundTrainer:
             views: the trained views, in the order of the calibrators.
             class_index: (n,) class of each sample.
             weight: (n,) of each sample in the loss.
-            fixed: logits without parameters, if there are any.
             rng: draws the order, and dropout.
         """
         rate = self._recipe.learning_rate
@@ -213,7 +211,7 @@ class RoundTrainer:
         for rows in _split(rng.permutation(n), size):
             share = weight[rows] / weight[rows].sum()
             for i, group in enumerate(class_groups(class_index[rows], len(views[0].classes), rng)):
-                total += self._backward(views, fixed, rows, share, group, rng, add=i > 0) * len(rows)
+                total += self._backward(views, rows, share, group, rng, add=i > 0) * len(rows)
             for optimiser in self._optimisers:
                 optimiser.step(rate)
         self._round += 1
@@ -222,7 +220,6 @@ class RoundTrainer:
     def _backward(
         self,
         views: Sequence[ViewTerms],
-        fixed: FixedLogits | None,
         rows: NDArray[np.intp],
         share: Array,
         group: Group,
@@ -239,8 +236,6 @@ class RoundTrainer:
         logits = passes[0].logits()
         for other in passes[1:]:
             logits += other.logits()
-        if fixed is not None:
-            logits += fixed(chosen, group.classes)
         weight = share[group.rows].astype(logits.dtype, copy=False)
         loss = float(group.losses(logits) @ weight)
         logits *= weight[:, None]
@@ -274,11 +269,8 @@ def train_heads(
     recipe: Recipe,
     *,
     seed: int,
-    at_checkpoint: Callable[[int, Calibrator], bool],
-) -> None:
+) -> Calibrator:
     """Train M heads of one view as one batch, full-batch; very many classes in random groups.
-
-    `at_checkpoint` sees the model at each of the recipe's checkpoints and says whether to go on.
 
     Args:
         queries: (M, n, r) prepared samples of each member.
@@ -287,7 +279,6 @@ def train_heads(
         weight: (M, n) 0 holds a sample out of a member.
         recipe: optimiser, steps, shape of the towers.
         seed: of the starts and of dropout.
-        at_checkpoint: sees the model at each checkpoint and says whether to go on.
     """
     members, n, width = queries.shape
     share = weight / np.maximum(weight.sum(axis=1, keepdims=True), 1e-12)
@@ -295,9 +286,7 @@ def train_heads(
     with threads_for(members * n, width, max(width // recipe.bottleneck, classes.shape[1])):
         model = Calibrator(width, classes.shape[1], recipe, members=(members,), rng=rng)
         optimiser = _optimiser(model, recipe)
-        for step in range(max(recipe.checkpoints) + 1):
-            if step in recipe.checkpoints and not at_checkpoint(step, model):
-                return
+        for _ in range(recipe.calibrator_steps):
             for i, group in enumerate(class_groups(class_index, classes.shape[1], rng, members=members)):
                 passed = model.run(queries[:, group.rows], classes, group.classes, rng=rng)
                 logits = passed.logits()
@@ -305,3 +294,4 @@ def train_heads(
                 logits *= share[:, group.rows, None]
                 passed.backward(logits, optimiser.gradient, add=i > 0)
             optimiser.step(recipe.learning_rate)
+    return model

@@ -1,11 +1,10 @@
-"""How a view is prepared for its head: centre, length, span; and what the classes look like in it.
+"""How a view is prepared for its heads: centre, length, span; and what the classes look like in it.
 
-Everything here is learned from the training rows alone, and learned again inside each fold.
+Everything here is learned from the training rows alone, without their classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -23,19 +22,19 @@ RELATIVE_RANK = 1e-6  # directions with less of the largest variance are roundin
 TINY = 1e-30  # less is nothing
 SHORTEST = 1e-12  # rows are divided by no shorter length
 SPAN_ROWS = 1000  # rows that a span is learned from: with more, its strongest directions hardly change
+BLOCK = 1024  # rows that are compared at a time, so that no second matrix as large as the first is made
+NEIGHBOURS = 50  # on a drawn direction, among which copies are looked for
 SMALL = 1000  # samples of a fit, and columns of a decomposition, up to which one thread is best
 
 
 @dataclass(frozen=True)
 class View:
-    """One view of all samples, as each fold may see it and, last, as the heads of the classifier do.
-
-    Folds differ where a vocabulary is fitted on the samples of a fold, or class wordings quote them.
-    """
+    """One view of all samples, and of the class descriptions where it has those."""
 
     name: str
-    rows: Sequence[tuple[Rows, Rows | None]]  # (n, d) samples; (K, d) class descriptions, if it has those
-    is_wide: bool = False  # many columns beside the pooled embedding, such as layers: a discriminant serves
+    x: Rows  # (n, d)
+    described: Rows | None = None  # (K, d)
+    unquoted: Rows | None = None  # (K, d) the same without examples, where wordings quote some
 
 
 @dataclass(frozen=True)
@@ -47,21 +46,17 @@ class ViewTransform:
     basis: Floats | None  # (d, r)
 
     @classmethod
-    def learned(
-        cls, x: Rows, learned_from: NDArray[np.bool_] | None, recipe: Recipe, basis: Floats | None = None
-    ) -> ViewTransform:
-        """That of some of the rows (None: of all), in a basis if one is given.
+    def learned(cls, x: Rows, recipe: Recipe, basis: Floats | None = None) -> ViewTransform:
+        """That of these rows, in a basis if one is given.
 
         Args:
             x: (n, d) rows.
-            learned_from: (n,) rows that the centre is learned from; None for all.
             recipe: whether to centre and normalise.
             basis: (d, r) of `learned_span`.
         """
         centre: Floats | None = None
         if recipe.centre:
-            rows = x[np.ones(x.shape[0], np.bool_) if learned_from is None else learned_from]
-            mean = rows.mean(axis=0) if rows.shape[0] else np.zeros(x.shape[1])
+            mean = x.mean(axis=0) if x.shape[0] else np.zeros(x.shape[1])
             centre = np.asarray(mean, dtype=np.float32).ravel()
         return cls(centre, recipe.normalise, basis)
 
@@ -86,70 +81,43 @@ class ViewTransform:
 
 @dataclass(frozen=True)
 class PreparedView:
-    """A view ready for its head."""
+    """A view in the coordinates of its heads."""
 
     transform: ViewTransform
     queries: Floats  # (n, r)
-    classes: Floats  # (K, r) input of the class tower
-    described: Floats | None  # (K, r) unit description vectors, for untrained similarity
-    described_centre: Floats | None = None  # (d,) what was subtracted from the descriptions
+    described: Floats | None  # (K, r) unit description vectors
+    of_descriptions: ViewTransform | None  # what makes them
 
 
-def prepare(
-    x: Rows,
-    described: Rows | None,
-    class_index: NDArray[np.int64],
-    learned_from: NDArray[np.bool_],
-    n_classes: int,
-    recipe: Recipe,
-    basis: Floats | None = None,
-) -> PreparedView:
-    """Learn a view's transform from some rows and apply it to all, in a basis if one is given.
+def prepare(view: View, recipe: Recipe, basis: Floats | None = None) -> PreparedView:
+    """Learn a view's transform and apply it, in a basis if one is given.
 
     Args:
-        x: (n, d) the samples.
-        described: (K, d) the class descriptions, if the view has those.
-        class_index: (n,) class of each sample.
-        learned_from: (n,) the samples that centre and class means may be learned from.
-        n_classes: K.
-        recipe: says whether to centre and normalise, and what the class tower sees.
+        view: rows of the samples, and of the class descriptions if it has those.
+        recipe: says whether to centre and normalise.
         basis: (d, r) of `learned_span`.
     """
-    transform = ViewTransform.learned(x, learned_from, recipe, basis)
-    queries = transform(x)
-    units, centre = None, None
-    if described is not None:
-        # Their centre is their own: they are worded alike and unlike the samples.
-        of_descriptions = ViewTransform.learned(described, None, recipe, basis)
-        units, centre = of_descriptions(described), of_descriptions.centre
-    means = class_means(queries, class_index, learned_from, n_classes)
-    return PreparedView(transform, queries, class_inputs(means, units, recipe.class_input), units, centre)
+    transform = ViewTransform.learned(view.x, recipe, basis)
+    if view.described is None:
+        return PreparedView(transform, transform(view.x), None, None)
+    # Their centre is their own: they are worded alike and unlike the samples.
+    of_descriptions = ViewTransform.learned(view.described, recipe, basis)
+    return PreparedView(transform, transform(view.x), of_descriptions(view.described), of_descriptions)
 
 
-def needs_span(x: Rows, width: int | None) -> bool:
-    """Whether a head of at most that width cannot take the rows as they are."""
-    return width is not None and (sp.issparse(x) or int(x.shape[1]) > width)
-
-
-def learned_span(
-    x: Rows, described: Rows | None, learned_from: NDArray[np.bool_], recipe: Recipe, width: int
-) -> Floats:  # (d, r), r <= width
-    """Orthonormal basis of some rows and the descriptions: their strongest directions.
+def learned_span(view: View, recipe: Recipe, width: int) -> Floats:  # (d, r), r <= width
+    """Orthonormal basis of the samples and the descriptions: their strongest directions.
 
     Args:
-        x: (n, d) the samples.
-        described: (K, d) the class descriptions, if the view has those.
-        learned_from: (n,) samples that may be learned from.
+        view: rows of the samples, and of the class descriptions if it has those.
         recipe: whether to centre and normalise.
         width: most columns of the basis.
     """
-    learned = np.flatnonzero(learned_from)
-    rows = x[learned[evenly_spread(len(learned), SPAN_ROWS)]]
-    spanning = ViewTransform.learned(x, learned_from, recipe)(rows)
-    if described is not None:
-        some = described[evenly_spread(described.shape[0], SPAN_ROWS)]
-        of_descriptions = ViewTransform.learned(described, None, recipe)
-        spanning = np.concatenate([spanning, of_descriptions(some)])
+    rows = view.x[evenly_spread(view.x.shape[0], SPAN_ROWS)]
+    spanning = ViewTransform.learned(view.x, recipe)(rows)
+    if view.described is not None:
+        some = view.described[evenly_spread(view.described.shape[0], SPAN_ROWS)]
+        spanning = np.concatenate([spanning, ViewTransform.learned(view.described, recipe)(some)])
     few = len(spanning) < spanning.shape[1]
     narrow = spanning if few else spanning.T
     gram = np.zeros((len(narrow), len(narrow)))
@@ -199,28 +167,6 @@ def class_means(
     return np.asarray(averaging @ queries, dtype=np.float32)
 
 
-def isometric(x: Rows, described: Rows | None) -> tuple[Rows, Rows | None]:
-    """The same rows in coordinates of their own span: all inner products stay, the width shrinks.
-
-    Folds then work on n + K columns instead of thousands. Nothing is learned here that could leak:
-    it is a rotation.
-
-    Args:
-        x: (n, d) the samples.
-        described: (K, d) the class descriptions, if the view has those.
-    """
-    n, sparse = x.shape[0], sp.issparse(x)
-    if n + (0 if described is None else described.shape[0]) >= min(x.shape[1], SPAN_ROWS):
-        return x, described
-    together = x
-    if described is not None:
-        together = sp.vstack([x, described], format="csr") if sparse else np.concatenate([x, described])
-    gram = together @ together.T
-    values, vectors = _strongest((gram.toarray() if sparse else gram).astype(np.float64), gram.shape[0])
-    rotated = (vectors * np.sqrt(np.maximum(values, 0))).astype(np.float32)
-    return rotated[:n], None if described is None else rotated[n:]
-
-
 def _strongest(gram: NDArray[np.float64], width: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """At most `width` of the largest eigenvalues and their vectors, without those that are rounding."""
     values, vectors = eigen(gram)
@@ -228,6 +174,76 @@ def _strongest(gram: NDArray[np.float64], width: int) -> tuple[NDArray[Any], NDA
     strong = order[values[order] > RELATIVE_RANK**2 * max(values.max(), TINY)]
     keep = strong if len(strong) else order[:1]
     return values[keep], vectors[:, keep]
+
+
+def originals_of(vectors: NDArray[np.float32], group: NDArray[np.int64], distance: float) -> NDArray[np.intp]:
+    """One of the samples of the same group that a sample is a copy of; itself if none.
+
+    Copies have nearly the same projection on any direction, so only those that are near each other on a drawn
+    one are compared. Of exact copies none is missed, nor of others in groups of up to `NEIGHBOURS`; in
+    larger groups a few are, where others come between.
+
+    Args:
+        vectors: (n, d) the samples.
+        group: (n,) samples of different groups are no copies of each other.
+        distance: up to which two are copies.
+
+    Returns:
+        (n,) numbers of samples.
+    """
+    n, width = vectors.shape
+    direction = np.random.default_rng(0).standard_normal(width, np.float32)
+    order = np.lexsort((vectors @ direction, group))
+    originals = np.arange(n)
+    for step in range(1, min(NEIGHBOURS, n - 1) + 1):
+        before, after = order[:-step], order[step:]
+        same = group[after] == group[before]
+        if not same.any():
+            break
+        before, after = before[same], after[same]
+        near = np.empty(len(before), np.bool_)
+        for start in range(0, len(near), BLOCK):
+            rows = slice(start, start + BLOCK)
+            apart = vectors[after[rows]].astype(np.float64) - vectors[before[rows]]
+            near[rows] = np.linalg.norm(apart, axis=1) <= distance
+        for i, j in zip(before[near], after[near], strict=True):  # in order, so runs are followed
+            first = originals[i]  # not the neighbour: else a crowd of neighbours would be one sample
+            if (
+                originals[j] == j
+                and np.linalg.norm(vectors[j].astype(np.float64) - vectors[first]) <= distance
+            ):
+                originals[j] = first
+    while (originals[originals] != originals).any():  # a first one may itself be a copy of another
+        originals = originals[originals]
+    return originals
+
+
+def spread(vectors: NDArray[np.float32]) -> float:
+    """The typical distance from the middle: a few samples that are far away do not change it much."""
+    if not len(vectors):
+        return 0.0
+    centre, lengths = np.median(vectors, axis=0), np.empty(len(vectors))
+    for start in range(0, len(vectors), BLOCK):
+        rows = slice(start, start + BLOCK)
+        lengths[rows] = np.linalg.norm(vectors[rows].astype(np.float64) - centre, axis=1)
+    return float(np.median(lengths)) or float(np.sqrt(np.square(lengths).mean()))
+
+
+def spread_within(vectors: NDArray[np.float32], class_index: NDArray[np.int64]) -> float:
+    """The typical distance between two samples of a class; 0 where no class has two."""
+    counts = np.bincount(class_index)[class_index] if len(class_index) else class_index
+    rows = np.flatnonzero(counts > 1)
+    if not len(rows):
+        return 0.0
+    of_class, n = class_index[rows], counts[rows]
+    means = class_means(vectors[rows], of_class, np.ones(len(rows)), int(of_class.max()) + 1)
+    lengths = np.empty(len(rows))
+    for start in range(0, len(rows), BLOCK):
+        some = slice(start, start + BLOCK)
+        apart = vectors[rows[some]].astype(np.float64) - means[of_class[some]]
+        lengths[some] = np.linalg.norm(apart, axis=1)
+    # Two samples are √2 times as far apart as one is from the mean of its class, which it is a part of.
+    return float(np.median(lengths * np.sqrt(2 * n / (n - 1))))
 
 
 def evenly_spread(n: int, most: int) -> NDArray[np.intp]:

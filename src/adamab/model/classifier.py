@@ -184,7 +184,7 @@ def _held_out(confidence: Confidence | None) -> Confidence:
     if confidence is None or not confidence.n:
         raise TaskError(
             "the model was fitted without held-out samples, so nothing is known about unknown inputs or "
-            "coverage; fit with two or more examples per class and a recipe with folds"
+            "coverage; fit with two or more examples per class and a recipe with refit"
         )
     return confidence
 

@@ -47,7 +47,7 @@ class Confidence:
 
     seen: tuple[float, ...]  # (K,) what the loss saw of each class: samples, times their weights
     temperature: float = 1.0  # by which the heads' logits are divided already
-    n: int = 0  # samples that were held out; 0 without folds
+    n: int = 0  # samples that were held out; 0 where none could be
     strangeness: tuple[float, ...] = ()
     surprise: tuple[float, ...] = ()  # of the true class
     prior_exponent: float = 1.0  # how far logits follow `seen`: 0 not at all, 1 by the shares

@@ -10,10 +10,14 @@ import tempfile
 import weakref
 from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from adamab.errors import ImageError, RunError, place
 from adamab.task.image_folders import image_at
 from adamab.task.images import FORMATS, Image, decoded_bytes, digest_of, ending_of, is_reference
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as PILImage
 
 FOLDER, THUMBNAILS = "images", "thumbnails"
 _SIDE = 160  # pixels of a thumbnail's longer side
@@ -50,7 +54,8 @@ class ImageStore:
         if image.reference in self._known:
             return self._known[image.reference]
         if not (self.thumbnail(image).is_file() and _is_intact(image)):
-            _write(self.thumbnail(image), _small(data, image.path.name))
+            small = small_jpeg(decoded_bytes(data, image.path.name, least_side=_SIDE), _SIDE)
+            _write(self.thumbnail(image), small)
             _write(image.path, data)
         if share and self.shared is not None:
             copy = Image(digest, self.shared / image.path.name)
@@ -143,11 +148,11 @@ def _is_intact(image: Image) -> bool:
         return False
 
 
-def _small(data: bytes, name: str) -> bytes:
-    image = decoded_bytes(data, name, least_side=_SIDE)
-    image.thumbnail((_SIDE, _SIDE))
+def small_jpeg(image: PILImage, side: int, quality: int = 80) -> bytes:
+    """The image, no side longer than `side`, as a JPEG."""
+    image.thumbnail((side, side))
     stream = io.BytesIO()
-    image.save(stream, "JPEG", quality=80)
+    image.save(stream, "JPEG", quality=quality)
     return stream.getvalue()
 
 

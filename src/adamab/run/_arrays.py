@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adamab.errors import TaskError
-from adamab.method.cross_validation import originals_of, split_samples
-from adamab.method.heads import FittedViews, HeadState, fit_views
+from adamab.method.discriminant import FitSamples
+from adamab.method.heads import FittedView, FittedViews, HeadState, Kind, fit_views
 from adamab.method.numerics import overflow_allowed
 from adamab.method.policies import make_policy
 from adamab.method.stacking import HeldOut
 from adamab.method.views import PreparedView, one_thread_if_small
 from adamab.model import Confidence, Head
 from adamab.model.confidence import confidence_of
-from adamab.model.new_class import ClassHead, Matching, NewClassModel, Reference, Scatter, matching_rows
+from adamab.model.new_class import ClassHead, Matching, NewClassModel, Stacked, matching_rows
 from adamab.run._intake import SampleSource
-from adamab.run._loop_model import JointModel
+from adamab.run._loop_model import JointModel, LoopModel, StackedModel
 from adamab.run.loop import Loop
 from adamab.run.records import History, RoundRecord
 from adamab.run.run_log import IN_MEMORY, RunLog
@@ -34,94 +34,81 @@ Floats = NDArray[np.float32]
 
 
 class InferenceHead(NamedTuple):
-    """A head for prediction, what gives a class that comes later its row in it, and the samples in it."""
+    """A head for prediction, and what gives a class that comes later its row in it."""
 
     head: Head
     class_head: ClassHead
-    queries: Floats  # (n, r) as the head sees them
 
 
-def heads_of_fit(fitted: FittedViews, recipe: Recipe, scale: float = 1.0) -> tuple[InferenceHead, ...]:
+def heads_of_fit(fitted: FittedViews, recipe: Recipe) -> tuple[InferenceHead, ...]:
     """Heads of the views that count; a view with weight zero is not needed at prediction.
 
     Args:
-        fitted: the trained views and their weights.
-        recipe: the one that they were trained with.
-        scale: multiplies all logits: one over the temperature.
-
-    Returns:
-        Calibrators first, then discriminants.
+        fitted: the fitted views and their weights.
+        recipe: the one that they were fitted with.
     """
     heads = []
-    for trained in fitted.heads:
-        state, weight, similarity = None, 0.0, 0.0
-        if (share := fitted.share(trained.name, "similarity")) and trained.prepared.described is not None:
-            similarity = scale * share.weight * recipe.similarity_scale
-        if share := fitted.share(trained.name, "calibrator"):
-            state, weight = trained.states[share.option], scale * share.weight
-        if similarity or state is not None:
-            heads.append(_head(trained.name, trained.prepared, recipe, state, weight, similarity))
-    for discriminant in fitted.discriminants:
-        if share := fitted.share(discriminant.name, "discriminant"):
-            fisher, prepared = discriminant.states[share.option], discriminant.prepared
-            weight = scale * share.weight
-            head = Head(
-                view=discriminant.name,
-                centre=prepared.transform.centre,
-                normalise=prepared.transform.normalise,
-                basis=prepared.transform.basis,
-                linear=_plain(weight * fisher.vectors),
-                bias=_plain(weight * fisher.bias),
+    for view in fitted.views:
+        weights = view.weights
+        if weights.get("examples") or weights.get("description"):
+            heads.append(_stacked_head(view, weights))
+        if view.calibrator is not None and weights["calibrator"]:
+            heads.append(
+                _calibrator_head(view.name, view.prepared, recipe, view.calibrator, weights["calibrator"])
             )
-            inverse = fisher.inverse_scatter()
-            scatter = Scatter(scale=float(weight * fisher.scale), inverse=inverse, lengths=fisher.lengths)
-            heads.append(InferenceHead(head, scatter, prepared.queries))
     return tuple(heads)
 
 
-def _head(
-    name: str,
-    prepared: PreparedView,
-    recipe: Recipe,
-    state: HeadState | None,
-    weight: float,
-    similarity: float,
-) -> InferenceHead:
-    described, width = prepared.described, prepared.queries.shape[1]
-    matched = similarity * described if similarity and described is not None else None
-    matching = Matching(
-        class_input=recipe.class_input,
-        described=described is not None,
-        similarity=float(similarity),
-        described_centre=None if prepared.described_centre is None else _plain(prepared.described_centre),
-    )
-    vectors, last = None, None
-    tower: tuple[Floats, ...] = ()
-    if state is not None:
-        vectors, last, tower = weight * state.class_vectors, state.tower[-1], state.tower[:-1]
-        first, *rest = state.class_tower
-        matching = replace(
-            matching,
-            scale=float(weight * recipe.logit_scale),
-            tower=(_plain(first[:, :width]), *(_plain(w) for w in rest)),
-            free=None if state.free is None else _plain(state.free.mean(axis=0)),
-            last=_plain(last),
+def _stacked_head(view: FittedView, weights: Mapping[Kind, float]) -> InferenceHead:
+    prepared, discriminant = view.prepared, view.discriminant
+    examples, description = weights.get("examples", 0.0), weights.get("description", 0.0)
+    linear: NDArray[np.floating] = np.zeros(1)
+    bias: Floats | None = None
+    class_head = Stacked()
+    if examples:
+        linear, bias = examples * discriminant.vectors, _plain(examples * discriminant.bias)
+        shared = discriminant.shared
+        class_head = Stacked(
+            precision=_plain(shared.precision),
+            outside=shared.outside,
+            ratio=shared.ratio,
+            length=shared.length,
+            example_weight=examples,
         )
-    linear, hidden = matching_rows(vectors, last, matched, width, bool(tower))
-    if tower:
-        tower = (tower[0][:, :width], *tower[1:])
-    transform = prepared.transform
+    if prepared.of_descriptions is not None and prepared.described is not None and description:
+        linear = linear + description * prepared.described
+        centre = prepared.of_descriptions.centre
+        class_head = replace(
+            class_head, described=True, description_weight=description, described_centre=centre
+        )
+    head = Head(view=view.name, linear=_plain(linear), bias=bias, **asdict(prepared.transform))
+    return InferenceHead(head, class_head)
+
+
+def _calibrator_head(
+    name: str, prepared: PreparedView, recipe: Recipe, state: HeadState, weight: float
+) -> InferenceHead:
+    tower, last = state.tower[:-1], state.tower[-1]
+    linear, hidden = matching_rows(weight * state.class_vectors, last, bool(tower))
     head = Head(
         view=name,
-        centre=transform.centre,
-        normalise=transform.normalise,
-        basis=transform.basis,
         tower=tuple(_plain(w) for w in tower),
         activation=recipe.activation,
         linear=_plain(linear),
         hidden=None if hidden is None else _plain(hidden),
+        **asdict(prepared.transform),
     )
-    return InferenceHead(head, matching, prepared.queries)
+    of_descriptions = prepared.of_descriptions
+    matching = Matching(
+        class_input=recipe.class_input,
+        described=of_descriptions is not None,
+        described_centre=None if of_descriptions is None else of_descriptions.centre,
+        scale=float(weight * recipe.logit_scale),
+        tower=tuple(_plain(w) for w in state.class_tower),
+        free=None if state.free is None else _plain(state.free.mean(axis=0)),
+        last=_plain(last),
+    )
+    return InferenceHead(head, matching)
 
 
 def _plain(array: NDArray[np.floating]) -> Floats:
@@ -138,7 +125,7 @@ class ArrayFit:
     heads: tuple[Head, ...]
     new_class: NewClassModel  # what gives an added class its rows
     history: History
-    held_out: HeldOut | None  # given samples, judged by folds that did not see them; None without folds
+    held_out: HeldOut | None  # given samples, judged by heads that did not see them
     confidence: Confidence
     vocabulary: Vocabulary | None = None  # that the words' head was fitted with, if there is one
 
@@ -155,46 +142,54 @@ class _LoopModelFactory:
     first: FittedViews | None = None
     vocabulary: Vocabulary | None = None  # of the last fit
     _fitted: tuple[int, FittedViews] | None = None  # the last fit, and of how many samples
-    loop: JointModel | None = None
+    loop: JointModel | None = None  # the networks, where they are the classifier
 
-    def make(self) -> JointModel:
+    def make(self) -> LoopModel:
         recipe, samples = self.recipe, self.samples
-        if recipe.refit:
-            self.first = self.views()
+        if not recipe.refit:
+            rounds = recipe.n_rounds(samples.n_classes)
+            self.loop = JointModel(samples, recipe, seed=self.seed, rounds=rounds)
+            return self.loop
+        self.first = self.views()
         honest = self.of_given or self.first
-        held_out = None if honest is None else honest.held_out
         # By what there is before anything is generated: a batch must not depend on when it is fetched.
         before = self.of_given is not None or bool(samples.given.all())
-        if self.source is not None and recipe.contrast and before and held_out is not None:
-            self.source.batches.avoid(held_out.rivals(recipe.contrast_share))
-        rounds = recipe.n_rounds(samples.n_classes)
-        self.loop = JointModel(samples, recipe, self.first, held_out, seed=self.seed, rounds=rounds)
-        return self.loop
+        if self.source is not None and recipe.contrast and before and honest.held_out is not None:
+            self.source.batches.avoid(honest.held_out.rivals(recipe.contrast_share))
+        scale = 1.0 if honest.held_out is None else honest.held_out.scale()
+        fitted = replace(self.first.scaled(scale), held_out=honest.held_out)
+        return StackedModel(samples, recipe, fitted, self.vocabulary)
 
     def views(self) -> FittedViews:
         """The views on all samples that there are; what was fitted on the same samples is reused."""
         if self._fitted is None or self._fitted[0] != len(self.samples):
-            fitted, self.vocabulary = _cross_validated(self.samples.canonical(), self.recipe, self.seed)
+            samples = self.samples.canonical()
+            # Samples made of given ones say nothing that these have not said.
+            weights = None
+            if samples.copies and not samples.given.all():
+                honest = self.of_given or _views_of(samples.only_given(), self.recipe, self.seed)[0]
+                weights = honest.weights
+            fitted, self.vocabulary = _views_of(samples, self.recipe, self.seed, weights)
             self._fitted = len(self.samples), fitted
         return self._fitted[1]
 
 
-def _cross_validated(
-    samples: TrainingSet, recipe: Recipe, seed: int
+def _views_of(
+    samples: TrainingSet, recipe: Recipe, seed: int, weights: NDArray[np.float64] | None = None
 ) -> tuple[FittedViews, Vocabulary | None]:
-    vectors, distance = samples.views[samples.pooled], recipe.repeat_distance
     with one_thread_if_small(len(samples)):
-        split = split_samples(
+        views, vocabulary = samples.head_views(recipe)
+        of_fit, rows = FitSamples.of(
+            samples.views[samples.pooled],
             samples.class_index,
             samples.given,
             samples.n_classes,
+            samples.pooled,
             recipe,
-            seed=seed,
             copies=samples.copies,
-            originals=originals_of(vectors, samples.class_index, samples.given, distance),
         )
-        views, vocabulary = samples.fold_views(recipe, split.learned_from)
-        return fit_views(views, split, recipe, seed=seed), vocabulary
+        views = [replace(view, x=view.x[rows]) for view in views]
+        return fit_views(views, of_fit, recipe, seed=seed, weights=weights), vocabulary
 
 
 @overflow_allowed()  # whatever is not finite is refused where it would be used
@@ -226,7 +221,7 @@ def fit_arrays(
     )
     generating = source is not None and chooser is not None
     given = samples.only_given() if recipe.refit and run_log.resume.before else None
-    of_given = None if given is None else _cross_validated(given, recipe, seed)[0]
+    of_given = None if given is None else _views_of(given, recipe, seed)[0]
     models = _LoopModelFactory(samples, recipe, source, seed, of_given)
     records: list[RoundRecord] = []
     if generating or not recipe.refit:
@@ -255,29 +250,21 @@ def fit_arrays(
         fitted = models.views()
         first, final = (of_given or models.first or fitted).held_out, fitted.held_out
         scale = 1.0 if first is None else first.scale()
-        inference_heads, vocabulary = heads_of_fit(fitted, recipe, scale), models.vocabulary
+        inference_heads, vocabulary = heads_of_fit(fitted.scaled(scale), recipe), models.vocabulary
         if not inference_heads:
             raise TaskError("there is neither an example nor a description to go by; add some")
-        # In the order of `TrainingSet.canonical`.
-        synthetic = np.sort(samples.class_index[~samples.given])
-        class_index = np.concatenate([samples.class_index[samples.given], synthetic])
     elif models.loop is None:
         raise TaskError("no class has an example, so there is nothing to train on; add some")
     else:
         vocabulary, inference_heads = models.loop.vocabulary, ()
         for name, calibrator in models.loop.calibrators.items():  # each with weight one
-            prepared = models.loop.prepared(name)
-            state = HeadState.of(calibrator, prepared.classes)
-            inference_heads += (_head(name, prepared, recipe, state, 1.0, 0.0),)
-        class_index = samples.class_index
-    heads, class_heads, queries = zip(*inference_heads, strict=True)
-    # Given samples come first among the samples, so a held-out one's position is that of its row.
-    held_out_rows = None if final is None else (final.position, scale * final.logits)
-    # Samples of a last round may have come too late for the loop's heads.
-    reference = Reference.of(heads, queries, class_index[: len(queries[0])], held_out_rows)
+            prepared, classes = models.loop.prepared(name)
+            state = HeadState.of(calibrator, classes)
+            inference_heads += (_calibrator_head(name, prepared, recipe, state, 1.0),)
+    heads, class_heads = zip(*inference_heads, strict=True)
     return ArrayFit(
         heads=heads,
-        new_class=NewClassModel(heads=class_heads, reference=reference, scale=recipe.added_class_scale),
+        new_class=NewClassModel(heads=class_heads),
         history=History(records),
         held_out=first,
         confidence=_confidence(samples, recipe, first, final, scale),
@@ -288,15 +275,14 @@ def fit_arrays(
 def _confidence(
     samples: TrainingSet, recipe: Recipe, first: HeldOut | None, final: HeldOut | None, scale: float
 ) -> Confidence:
-    """`first` is held out by folds of the given samples, `final` by folds with the synthetic ones."""
+    """`first` is judged by heads of the given samples, `final` by heads of the synthetic ones as well."""
     counts = np.zeros(samples.n_classes)
     np.add.at(counts, samples.class_index, np.where(samples.given, 1.0, recipe.synthetic_weight))
+    # Networks learn the shares of the classes from the loss; discriminants do not know them.
+    exponent = 0.0 if recipe.refit else 1.0
     if first is None or final is None:
         nothing = np.zeros((0, samples.n_classes)), np.zeros(0, np.int64)
-        # Where the heads are trained by the loss alone, they learn the shares.
-        return confidence_of(*nothing, counts, scale, prior_exponent=0.0 if recipe.refit else 1.0)
-    # Folds never train on near copies of given samples, so their logits cannot follow how many there are.
-    exponent = 0.0 if samples.copies else final.prior_exponent(counts, scale)
+        return confidence_of(*nothing, counts, scale, prior_exponent=exponent)
     first, final = first.shared_with(final)
     return confidence_of(
         first.logits, first.class_index, counts, scale, final=final.logits, prior_exponent=exponent

@@ -1,140 +1,206 @@
-"""The loop's own calibrators: trained on the joint loss, they score classes and choose."""
+"""What chooses classes while a run generates: the classifier of the samples so far.
+
+With closed-form heads (`StackedModel`) that is the classifier itself; in the paper's recipe it is the
+networks that the loop trains (`JointModel`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adamab.method.calibrator import Calibrator, FixedLogits
+from adamab.method.calibrator import Calibrator
 from adamab.method.gradient_shift import GradientShift, ViewTerms
-from adamab.method.heads import FittedViews
-from adamab.method.numerics import ROUNDS, START, Array, random_stream, threads_for
-from adamab.method.stacking import HeldOut
+from adamab.method.heads import FittedView, FittedViews, Kind
+from adamab.method.linear_shift import LinearShift
+from adamab.method.numerics import ROUNDS, START, Array, cross_entropy, random_stream, threads_for
 from adamab.method.training import EpochReport, RoundTrainer
-from adamab.method.views import (
-    PreparedView,
-    Rows,
-    class_inputs,
-    class_means,
-    learned_span,
-    needs_span,
-    prepare,
-)
+from adamab.method.views import PreparedView, Rows, class_inputs, class_means, prepare
 from adamab.run.samples import WORDS, GrowingRows, TrainingSet
 from adamab.task.recipe import Recipe
+from adamab.task.words import Vocabulary
 
 Floats = NDArray[np.float32]
+BLOCK = 1_000_000  # logits of a block of samples whose loss is looked at
 
 
-class JointModel:
-    """One calibrator per view and the fixed weights of the views.
+class _PreparedSamples:
+    """The samples of a run in the coordinates of some views, which were learned at the start.
 
-    How a view is prepared (centre, span, vocabulary) is learned from the samples at the start and
-    stays for the whole loop, so that δ² compares like with like from round to round; class means
-    move with the samples.
+    How a view is prepared (centre, span, vocabulary) stays for the whole loop, so that δ² compares like
+    with like from round to round; class means move with the samples.
     """
 
     def __init__(
         self,
         samples: TrainingSet,
         recipe: Recipe,
-        fitted: FittedViews | None,
-        held_out: HeldOut | None = None,  # given samples that say how difficult a class is
-        *,
-        seed: int,
-        rounds: int,
-    ):
-        self._samples, self._recipe = samples, recipe
-        learned = np.ones(len(samples), dtype=np.bool_)
-        self._prepared: dict[str, PreparedView] = {}
+        prepared: Mapping[str, PreparedView],
+        vocabulary: Vocabulary | None,
+    ) -> None:
+        self._samples, self._recipe, self._prepared = samples, recipe, dict(prepared)
+        self.vocabulary = vocabulary
+        self.target_share: NDArray[np.float64] | float = 1.0  # (K,)
         self._queries: dict[str, Floats] = {}
         self._growing: dict[str, GrowingRows[np.float32]] = {}  # what the queries are the filled part of
-        self.target_share: NDArray[np.float64] | float = 1.0  # (K,)
-        if held_out is not None and recipe.difficulty:
-            self.target_share = held_out.target_share(recipe.difficulty_prior)
-        views, self.vocabulary = samples.fold_views(recipe, [learned])
-        self._weights = _weights(fitted, [view.name for view in views if not view.is_wide])
-        self._similarity = {} if fitted is None else fitted.weights("similarity")
-        for view in views:
-            if fitted is not None and not (self._weights.get(view.name) or self._similarity.get(view.name)):
-                continue
-            ((x, described),) = view.rows
-            basis, width = None, recipe.max_width
-            if width is not None and needs_span(x, width):
-                basis = learned_span(x, described, learned, recipe, width)
-            prepared = prepare(x, described, samples.class_index, learned, samples.n_classes, recipe, basis)
-            self._prepared[view.name], self._queries[view.name] = prepared, prepared.queries
-        self._seed = seed
-        rng = random_stream(seed, START)
-        self.calibrators = {
-            name: Calibrator(p.queries.shape[1], samples.n_classes, recipe, rng=rng)
-            for name, p in self._prepared.items()
-            if fitted is None or self._weights.get(name)
-        }
-        self._trainer = RoundTrainer(list(self.calibrators.values()), recipe, rounds)
+        self.follow()
 
     def follow(self) -> None:
         """Include the samples that were added since the last call."""
         for name, prepared in self._prepared.items():
-            known = len(self._queries[name])
+            known = len(self._queries.get(name, ()))
             if known < len(self._samples):
-                growing = self._growing.setdefault(name, GrowingRows(self._queries[name]))
                 rows = {view: matrix[known:] for view, matrix in self._samples.views.items()}
-                texts = self._samples.texts[known:]
-                self._queries[name] = growing.add(prepared.transform(self._rows(name, rows, texts)))
+                new = prepared.transform(self._rows(name, rows, self._samples.texts[known:]))
+                growing = self._growing.setdefault(name, GrowingRows(new[:0]))
+                self._queries[name] = growing.add(new)
+
+    def _rows(self, name: str, views: Mapping[str, Floats], texts: Sequence[str]) -> Rows:
+        if name == WORDS and self.vocabulary is not None:
+            return self.vocabulary.transform(texts)
+        return views[name]
+
+    def _transformed(self, views: Mapping[str, Floats], texts: Sequence[str]) -> dict[str, Floats]:
+        return {name: p.transform(self._rows(name, views, texts)) for name, p in self._prepared.items()}
+
+    def _sample_weight(self, more: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
+        weight = np.where(self._samples.given, 1.0, self._recipe.synthetic_weight)
+        if more is None:
+            return weight
+        counts = np.maximum(self._samples.counts(), 1)
+        return np.asarray(weight * (1 + more / counts)[self._samples.class_index])
+
+    def threads(self) -> AbstractContextManager[Any]:
+        """As many threads as the work of a round is worth."""
+        width = max(queries.shape[1] for queries in self._queries.values())
+        n, n_classes = len(self._samples), self._samples.n_classes
+        return threads_for(n, width, max(width // self._recipe.bottleneck, n_classes))
+
+
+class StackedModel(_PreparedSamples):
+    """The closed-form classifier of the samples so far.
+
+    Covariances and the weights of the heads are those of the samples at the start; class means and their
+    reliability follow the samples.
+    """
+
+    def __init__(
+        self, samples: TrainingSet, recipe: Recipe, fitted: FittedViews, vocabulary: Vocabulary | None
+    ) -> None:
+        views = [view for view in fitted.views if any(view.weights.values())]
+        self._views: dict[str, FittedView] = {view.name: view for view in views}
+        super().__init__(samples, recipe, {view.name: view.prepared for view in views}, vocabulary)
+        if fitted.held_out is not None and recipe.difficulty:
+            self.target_share = fitted.held_out.target_share(recipe.difficulty_prior)
+        self._rows_of_classes: dict[str, tuple[Floats, Floats]] = {}
+        self._learn()
+
+    def _learn(self) -> None:
+        weight_of = self._sample_weight()
+        counts = np.bincount(self._samples.class_index, weight_of, self._samples.n_classes).astype(np.float64)
+        for name, view in self._views.items():
+            weight, of_class = view.weights["examples"], self._samples.class_index
+            means = class_means(self._queries[name], of_class, weight_of, len(counts))
+            linear, bias = (weight * part for part in view.discriminant.shared.class_rows(means, counts))
+            if view.prepared.described is not None:
+                linear = linear + view.weights["description"] * view.prepared.described
+            self._rows_of_classes[name] = linear.astype(np.float32), bias.astype(np.float32)
+
+    def epoch(self, round_: int) -> EpochReport:
+        """Learn the classes again from all samples."""
+        self._learn()
+        losses, step = [], max(1, BLOCK // self._samples.n_classes)
+        for start in range(0, len(self._samples), step):
+            rows = np.arange(start, min(start + step, len(self._samples)))
+            losses.append(cross_entropy(self._logits(rows), self._samples.class_index[rows]))
+        return EpochReport(float(np.concatenate(losses).mean()))
+
+    def _logits(self, rows: NDArray[np.intp] | slice) -> Array:
+        return self._joint({name: queries[rows] for name, queries in self._queries.items()})
+
+    def _joint(self, queries: Mapping[str, Floats]) -> Array:
+        parts = [queries[name] @ linear.T + bias for name, (linear, bias) in self._rows_of_classes.items()]
+        return np.asarray(np.sum(parts, axis=0))
+
+    def logits(self, views: Mapping[str, Floats], texts: Sequence[str]) -> Array:
+        """(m, K) what the model says of new samples."""
+        return self._joint(self._transformed(views, texts))
+
+    def shift(self, batch: int, more: NDArray[np.int64] | None = None) -> LinearShift:
+        """δ² of every class for a batch of that size.
+
+        With `more` (K,), as it would be with so many more samples of each class like those it has.
+        """
+        kind: Kind = "examples"
+        if not any(view.weights["examples"] for view in self._views.values()):
+            kind = "description"  # their part of the logits is linear too, without a bias
+        features = [np.zeros((len(self._samples), 0), np.float32)]
+        for name, view in self._views.items():
+            if weight := view.weights.get(kind, 0.0):
+                features.append(np.float32(weight) * self._queries[name])
+                if kind == "examples":
+                    features.append(np.full((len(self._samples), 1), weight, np.float32))
+        return LinearShift(
+            np.hstack(features),
+            self._logits,
+            self._samples.class_index,
+            n_classes=self._samples.n_classes,
+            batch=batch * self._recipe.synthetic_weight,
+            sample_weight=self._sample_weight(more),
+        )
+
+    def state(self) -> dict[str, Array]:
+        """Nothing: all follows from the samples."""
+        return {}
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Learn from the samples that are there."""
+        self._learn()
+
+
+class JointModel(_PreparedSamples):
+    """One calibrator per view, trained together on the joint loss."""
+
+    def __init__(self, samples: TrainingSet, recipe: Recipe, *, seed: int, rounds: int):
+        views, vocabulary = samples.head_views(recipe)
+        super().__init__(samples, recipe, {view.name: prepare(view, recipe) for view in views}, vocabulary)
+        self._seed = seed
+        rng = random_stream(seed, START)
+        self.calibrators = {
+            name: Calibrator(queries.shape[1], samples.n_classes, recipe, rng=rng)
+            for name, queries in self._queries.items()
+        }
+        self._trainer = RoundTrainer(list(self.calibrators.values()), recipe, rounds)
 
     def shift(self, batch: int, more: NDArray[np.int64] | None = None) -> GradientShift:
         """δ² of every class for a batch of that size.
 
         With `more` (K,), as it would be with so many more samples of each class like those it has.
         """
-        weight = self._sample_weight()
-        if more is not None:
-            counts = np.maximum(self._samples.counts(), 1)
-            weight = weight * (1 + more / counts)[self._samples.class_index]
         return GradientShift(
             self._terms(),
             self._samples.class_index,
             n_classes=self._samples.n_classes,
             batch=batch * self._recipe.synthetic_weight,
-            sample_weight=weight,
-            fixed_logits=self._fixed(self._queries),
+            sample_weight=self._sample_weight(more),
         )
 
     def epoch(self, round_: int) -> EpochReport:
         """One round of training; `round_` seeds its order and dropout."""
+        rng = random_stream(self._seed, ROUNDS, round_)
         with self.threads():
-            return self._trainer.epoch(
-                self._terms(),
-                self._samples.class_index,
-                self._sample_weight(),
-                self._fixed(self._queries),
-                random_stream(self._seed, ROUNDS, round_),
-            )
+            return self._trainer.epoch(self._terms(), self._samples.class_index, self._sample_weight(), rng)
 
-    def logits(self, views: Mapping[str, Floats], texts: Sequence[str]) -> Floats:
+    def logits(self, views: Mapping[str, Floats], texts: Sequence[str]) -> Array:
         """(m, K) what the model says of new samples."""
-        queries = {
-            name: view.transform(self._rows(name, views, texts)) for name, view in self._prepared.items()
-        }
-        terms = [
-            self._weights.get(name, 1.0) * calibrator(queries[name], self._class_inputs(name))
-            for name, calibrator in self.calibrators.items()
-        ]
-        fixed = self._fixed(queries)
-        if fixed is not None:
-            terms.append(fixed(slice(None)))
+        queries = self._transformed(views, texts)
+        terms = [c(queries[name], self._class_inputs(name)) for name, c in self.calibrators.items()]
         return np.asarray(np.sum(terms, axis=0))
-
-    def _rows(self, name: str, views: Mapping[str, Floats], texts: Sequence[str]) -> Rows:
-        if name == WORDS and self.vocabulary is not None:
-            return self.vocabulary.transform(texts)
-        return views[name]
 
     def state(self) -> dict[str, Array]:
         """Everything that training has changed, as arrays by name."""
@@ -149,25 +215,13 @@ class JointModel:
         of_trainer = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
         self._trainer.restore(of_trainer)
 
-    def prepared(self, name: str) -> PreparedView:
-        """The view as it is now, class inputs included."""
-        start = self._prepared[name]
-        return replace(start, queries=self._queries[name], classes=self._class_inputs(name))
-
-    def threads(self) -> AbstractContextManager[Any]:
-        """As many threads as the work of a round is worth."""
-        width = max(queries.shape[1] for queries in self._queries.values())
-        n, n_classes = len(self._samples), self._samples.n_classes
-        return threads_for(n, width, max(width // self._recipe.bottleneck, n_classes))
+    def prepared(self, name: str) -> tuple[PreparedView, Floats]:
+        """The view as it is now, and the inputs (K, r) of its class tower."""
+        return replace(self._prepared[name], queries=self._queries[name]), self._class_inputs(name)
 
     def _terms(self) -> list[ViewTerms]:
         return [
-            ViewTerms(
-                calibrator,
-                self._queries[name],
-                self._class_inputs(name),
-                self._weights.get(name, 1.0),
-            )
+            ViewTerms(calibrator, self._queries[name], self._class_inputs(name))
             for name, calibrator in self.calibrators.items()
         ]
 
@@ -181,27 +235,5 @@ class JointModel:
         means = class_means(queries, of_class, everything, self._samples.n_classes)
         return class_inputs(means, described, self._recipe.class_input)
 
-    def _sample_weight(self) -> NDArray[np.float64]:
-        return np.where(self._samples.given, 1.0, self._recipe.synthetic_weight)
 
-    def _fixed(self, queries: Mapping[str, Floats]) -> FixedLogits | None:
-        """Weighted logits of the views without parameters."""
-        matches = []
-        for name, view in self._prepared.items():
-            weight = self._similarity.get(name)
-            if weight and view.described is not None:
-                scaled = np.float32(weight * self._recipe.similarity_scale) * view.described
-                matches.append((queries[name], scaled))
-        return FixedLogits(tuple(matches)) if matches else None
-
-
-def _weights(fitted: FittedViews | None, trainable: Sequence[str]) -> dict[str, float]:
-    """Weights of the trained views; all equal if none was trained or the evidence silenced every one."""
-    if fitted is None:
-        return {}
-    weights = fitted.weights("calibrator")
-    if not any(weights.values()):
-        # Of one undescribed sample per class no calibrator was trained. More samples will come.
-        views = list(weights) or trainable
-        return dict.fromkeys(views, 1 / len(views))
-    return weights
+LoopModel: TypeAlias = StackedModel | JointModel

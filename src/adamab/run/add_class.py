@@ -66,7 +66,7 @@ def extended(
         raise TaskError(f"class {short(spec.name)} is there already; name another, or fit again to change it")
     needed, texts = side.described_views(classifier), [row.text for row in examples]
     wording = side.class_text(spec.name, spec.description, texts)
-    if not examples and not needed and classifier.vocabulary is None:
+    if not examples and not any(head.described for head in side.heads):
         raise TaskError("the model knows classes by their examples only; give some of the new class")
     described: dict[str, Rows] = dict(model.class_views((wording, spec.name), needed))
     if lacking := [view for view in needed if view not in described]:

@@ -72,7 +72,7 @@ class FitResult:
 
     @property
     def estimate(self) -> Estimate | None:
-        """Accuracy on the given samples alone; None without folds."""
+        """Accuracy on the given samples alone; None where none was held out."""
         return None if self.held_out is None else self.held_out.estimate()
 
 
@@ -221,7 +221,8 @@ def fit_vectors(
     budget, generator = chosen.budget or Budget(), open_generator(chosen.generator, seed=chosen.seed)
     recipe = within_budget(chosen.recipe, budget).with_options(words=False)
     described = None if class_vectors is None else DescribedClasses((), {POOLED: class_vectors})
-    samples = TrainingSet(len(classes), lambda _: described, has_texts=False)
+    copies = generator is not None and generator.copies
+    samples = TrainingSet(len(classes), lambda _: described, has_texts=False, copies=copies)
     samples.add(class_index.tolist(), {POOLED: vectors}, given=True)
     source = None
     if generator is not None:

@@ -18,7 +18,7 @@ from adamab.errors import RecipeError
 from adamab.method.policies import Arms, Choice, Policy
 from adamab.method.training import EpochReport
 from adamab.run._intake import Clock, RoundIntake, SampleSource
-from adamab.run._loop_model import JointModel
+from adamab.run._loop_model import LoopModel
 from adamab.run.records import ClassScores, RoundRecord, Seconds
 from adamab.run.resume import Checkpoint, RoundOutcome
 from adamab.run.run_log import RunLog
@@ -37,7 +37,7 @@ class Loop:
     """
 
     samples: TrainingSet
-    make_model: Callable[[], JointModel]
+    make_model: Callable[[], LoopModel]
     source: SampleSource | None
     policy: Policy | None
     recipe: Recipe
@@ -46,7 +46,7 @@ class Loop:
     prefetch: int = 0
     all_scores: bool = False
     done: int = 0  # the last round that has ended
-    model: JointModel | None = None
+    model: LoopModel | None = None
     n_model: int = 0  # samples that it was made from
     _last_generating: int = 0  # the last round that may generate
     _departed: bool = False

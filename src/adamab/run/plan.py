@@ -18,8 +18,6 @@ from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import numpy as np
-
 from adamab.errors import ApiError, EmbedderError
 from adamab.providers.cache import CachedEmbedder, PlaceError
 from adamab.providers.embedders.api import ApiEmbedder
@@ -375,20 +373,12 @@ class _Planner:
                 yield PlannedCall(EMBED, *usage)
 
     def _wordings(self) -> Iterator[list[str]]:
-        """Of the classes, once; where they quote examples, once more for each fold that holds some out."""
-        from adamab.method.stacking import stratified_folds
-
-        task, recipe = self._task, self._recipe
-        folds = np.full(len(task.samples), -1)
-        n_folds = min(recipe.folds, max(map(len, self._given), default=0))
-        if task.prompts.with_examples and n_folds >= 2 and recipe.refit:
-            # As a fit makes them; it makes fewer of large tasks, and of copies, which vectors tell.
-            classes = np.array([task.class_names.index(sample.class_name) for sample in task.samples])
-            folds = stratified_folds(classes, n_folds, np.random.default_rng(self._setup.settings.seed))
-        for fold in (-1, *range(folds.max(initial=-1) + 1)):
-            quoted = [s for s, held in zip(task.samples, folds, strict=True) if fold < 0 or held != fold]
+        """Of the classes, once; where they quote examples, once more without: evidence may not see those."""
+        task = self._task
+        quoting = (True, False) if task.prompts.with_examples and self._recipe.refit else (True,)
+        for quotes in quoting:
             yield [
-                task.prompts.class_text(spec, [s.text for s in quoted if s.class_name == spec.name])
+                task.prompts.class_text(spec, [s.text for s in task.samples_of(spec.name)] if quotes else [])
                 for spec in task.classes
             ]
 

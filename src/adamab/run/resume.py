@@ -219,8 +219,8 @@ def first_difference(
         The label with both values, or the label alone where they hold digests; None if nothing differs.
 
     Example:
-        >>> first_difference({"recipe": {"folds": 5}}, {"recipe": {"folds": 3}}, {"recipe": "recipe"})
-        "recipe: folds ('5', now '3')"
+        >>> first_difference({"recipe": {"batch": 5}}, {"recipe": {"batch": 3}}, {"recipe": "recipe"})
+        "recipe: batch ('5', now '3')"
     """
     for key, label in labels.items():
         before, after = then.get(key), now.get(key)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +19,6 @@ from adamab.providers.registry import embedder_key
 from adamab.task.recipe import Recipe
 from adamab.task.spec import Task
 from adamab.task.words import Vocabulary, normalised_text
-
-if TYPE_CHECKING:
-    from adamab.method.views import Rows
-
 
 # Arrays that grow row by row, as the samples of a run do.
 
@@ -85,7 +80,7 @@ class TrainingSet:
     n_classes: int
     describe_classes: ClassDescriber
     has_texts: bool = True  # False where samples are vectors only
-    copies: bool = False  # True where synthetic samples are near copies of given ones
+    copies: bool = False  # True where synthetic samples are made of given ones alone
     texts: list[str] = field(default_factory=list)
     keys: set[str] = field(default_factory=set)  # normalised texts
     class_index: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -163,40 +158,39 @@ class TrainingSet:
         """The view in which texts meet descriptions: `pooled`, or the first if none has that name."""
         return POOLED if POOLED in self.views else next(iter(self.views))
 
-    def fold_views(
-        self, recipe: Recipe, learned_from: Sequence[NDArray[np.bool_]]
-    ) -> tuple[list[View], Vocabulary | None]:
-        """The views that heads are trained on: the embedder's, then TF-IDF of words and pairs.
+    def head_views(self, recipe: Recipe) -> tuple[list[View], Vocabulary | None]:
+        """The views that heads are fitted on: the embedder's, then TF-IDF of words and pairs.
 
         Args:
-            recipe: says whether there are words.
-            learned_from: (n,) each, the samples that a fold may learn from; vocabularies are fitted on them
-                and the class wordings.
+            recipe: says whether there are words, and which views know descriptions.
 
         Returns:
-            The views as each fold sees them, and the vocabulary of the last, if there is one.
+            The views, and the vocabulary of the words if they are among them.
         """
-        classes = [self.describe_classes(learned) for learned in learned_from]
+        everything = np.ones(len(self), dtype=np.bool_)
+        classes, unquoted = self.describe_classes(everything), self.describe_classes(~everything)
         views = []
         for name, matrix in self.views.items():
-            # Layer and token summaries of a description say nothing about those of a message.
-            described = name == self.pooled
-            if len(matrix) or described:  # descriptions alone make no other view
-                vectors = [fold.views.get(name) if fold and described else None for fold in classes]
-                views.append(View(name, [(matrix, of_classes) for of_classes in vectors], not described))
-        vocabulary = None
-        if recipe.words and self.has_texts:
-            rows: list[tuple[Rows, Rows | None]] = []
-            for learned, fold in zip(learned_from, classes, strict=True):
-                wordings = () if fold is None else fold.texts
-                texts, min_count = [*itertools.compress(self.texts, learned), *wordings], 1
-                vocabulary = Vocabulary.learn(texts)
-                while len(vocabulary.terms) > MAX_TERMS:
-                    min_count += 1
-                    vocabulary = Vocabulary.learn(texts, min_count=min_count)
-                worded = None if fold is None else vocabulary.transform(wordings)
-                rows.append((vocabulary.transform(self.texts), worded))
-            views.append(View(WORDS, rows))
+            known = recipe.described_views if name in recipe.described_views else (self.pooled,)
+            described = None if classes is None or name not in known else classes.views.get(name)
+            plain = None if unquoted is None or unquoted is classes else unquoted.views.get(name)
+            if len(matrix) or described is not None:  # descriptions alone make no other view
+                views.append(View(name, matrix, described, None if described is None else plain))
+        if not (recipe.words and self.has_texts):
+            return views, None
+        wordings = () if classes is None else classes.texts
+        texts, min_count = [*self.texts, *wordings], 1
+        vocabulary = Vocabulary.learn(texts)
+        while len(vocabulary.terms) > MAX_TERMS:
+            min_count += 1
+            vocabulary = Vocabulary.learn(texts, min_count=min_count)
+        worded = plain = None
+        if classes is not None and WORDS in recipe.described_views:
+            worded = vocabulary.transform(wordings)
+            if unquoted is not None and unquoted is not classes:
+                plain = vocabulary.transform(unquoted.texts)
+        if self.texts or worded is not None:
+            views.append(View(WORDS, vocabulary.transform(self.texts), worded, plain))
         return views, vocabulary
 
 

@@ -19,12 +19,11 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from adamab.errors import AdamabError, ImageError, RunError, one_line
-from adamab.providers.image_store import THUMBNAILS
+from adamab.providers.image_store import THUMBNAILS, small_jpeg
 from adamab.run.reviews import Review
 from adamab.serving import _run_view
 from adamab.serving._explain import Explanation, StoredVectors, explained
 from adamab.serving._questions import Row, content_type
-from adamab.serving._thumbnails import small_jpeg
 from adamab.serving.requests import JSON, Access, Refused, invalid
 from adamab.serving.run_reader import RunReader, RunSample
 from adamab.task.images import decoded

@@ -5,6 +5,7 @@ Whatever could be long is bounded here, and what is left out is counted.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import re
@@ -14,17 +15,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from adamab.errors import AdamabError, RunError, clean, one_line, place
+from adamab.errors import AdamabError, ImageError, MissingExtraError, RunError, clean, one_line, place
+from adamab.providers.image_store import small_jpeg
 from adamab.providers.metering import NANO, usd
 from adamab.publish.model_card import changed_options, public_fingerprint, without_place
 from adamab.serving import _run_view
-from adamab.serving._thumbnails import Thumbnails
 from adamab.serving.run_reader import Round, RunReader
+from adamab.task.images import decoded_bytes, digest_of, open_image
 from adamab.version import __version__
 
 MOST_CLASSES, MOST_HARD, MOST_EXAMPLES = 100, 8, 3
 MOST_STRIPS = 24  # classes whose choices are drawn
 MOST_ROUNDS = 40  # of the table: the first half of them and the last
+MOST_THUMBNAILS = 40  # few enough that the file can be mailed
+_THUMBNAIL = 128  # pixels of the longer side: sharp at the 96 of the page
 TEXT_WIDTH = 300  # characters of a sample
 # Folders of this machine in a reason; addresses begin otherwise and stay.
 _FOLDERS = re.compile(r"(?<![:/\w.])(?:~|[A-Za-z]:)?[/\\](?:[^\s/\\'\"]+[/\\])+")
@@ -148,7 +152,7 @@ def _check_place(file: Path, run: Path, name: str) -> None:
 
 def _content(reader: RunReader, with_samples: bool) -> dict[str, Any]:
     """By the names that the template uses; without `with_samples` no text and no image of one is in it."""
-    thumbnails = Thumbnails({s.text: s.image for s in reader.samples() if s.image is not None})
+    thumbnails = _Thumbnails({s.text: s.image for s in reader.samples() if s.image is not None})
 
     def example(text: str) -> dict[str, Any]:
         """A text, or a small image."""
@@ -274,3 +278,31 @@ def _value(value: Any) -> str:
 def _without_folders(reason: str) -> str:
     """A reason that was made for the person at this machine, for others to read."""
     return _FOLDERS.sub("", reason)
+
+
+class _Thumbnails:
+    """Small images inside a report, each made once, few enough that the file can be mailed."""
+
+    def __init__(self, images: Mapping[str, Path]) -> None:
+        self._images = images  # by reference
+        self._addresses: dict[str, str] = {}
+
+    def data_url(self, reference: str) -> str:
+        """The image in its own address; empty where it is gone, changed or one too many."""
+        if reference not in self._addresses:
+            full = sum(map(bool, self._addresses.values())) >= MOST_THUMBNAILS
+            path = self._images.get(reference)
+            self._addresses[reference] = "" if full or path is None else _data_url(reference, path)
+        return self._addresses[reference]
+
+
+def _data_url(reference: str, path: Path) -> str:
+    try:
+        with open_image(path) as stream:
+            data = stream.read()
+        if not reference.endswith(digest_of(data)):
+            return ""  # somebody has put another one in its place
+        image = decoded_bytes(data, path.name, least_side=_THUMBNAIL)
+    except (ImageError, MissingExtraError, OSError):
+        return ""
+    return "data:image/jpeg;base64," + base64.b64encode(small_jpeg(image, _THUMBNAIL, 72)).decode()

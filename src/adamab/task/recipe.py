@@ -5,7 +5,7 @@ How each value was found is in results/recipe-history.md.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -24,10 +24,8 @@ PAPER_SETTINGS: dict[str, dict[str, float]] = {
 _PAPER: dict[str, Any] = {
     "views": ("pooled",),
     "words": False,
-    "similarity": False,
     "centre": False,
     "normalise": False,
-    "max_width": None,
     "class_input": "description",
     "dropout": 0.0,
     "zero_last": False,
@@ -42,8 +40,6 @@ _PAPER: dict[str, Any] = {
     "weight_decay": 1e-4,
     "near_duplicate": None,  # exact repeats stay out, as in every recipe
     "refit": False,
-    "discriminants": False,
-    "folds": 0,
 }
 # The paper's networks and bandit with the fewest changes that make them work on ordinary embedders.
 _CALIBRATOR: dict[str, Any] = {
@@ -74,16 +70,12 @@ class Recipe(BaseModel):
     """Views asked of the embedder; None means all that it offers, the pooled embedding first."""
     words: bool = True
     """Add a lexical view (TF-IDF of words and pairs) beside the embedder's; texts only."""
-    similarity: bool = True
-    """Add the untrained similarity of a sample to the class description, as a view without parameters."""
-    similarity_scale: float = Field(default=10.0, gt=0)
-    """Factor that makes logits of cosines in that similarity."""
     centre: bool = True
     """Subtract the training mean: pooled embeddings share a large common part that says nothing."""
     normalise: bool = True
     """Scale to length one after centring, so that short and long texts count alike."""
-    max_width: int | None = Field(default=256, ge=1)
-    """Widest input of a tower; a wider view is reduced to the strongest directions of its samples."""
+    described_views: tuple[str, ...] = ("pooled", "layers", "words")
+    """Views in which class descriptions are compared with samples: those that are no matter of position."""
 
     # The calibrator
     class_input: Literal["description", "mean", "both"] = "both"
@@ -129,7 +121,7 @@ class Recipe(BaseModel):
     optimiser: Literal["adam", "adamw"] = "adamw"
     """AdamW takes the decay off the weights themselves, Adam adds it to the gradients."""
     learning_rate: float = Field(default=3e-3, gt=0)
-    """First learning rate, of the loop and the refit."""
+    """First learning rate of a calibrator."""
     final_rate: float = Field(default=1.0, gt=0, le=1)
     """Last learning rate as a share of the first (cosine annealing, one step per round)."""
     weight_decay: float = Field(default=1e-2, ge=0)
@@ -138,7 +130,7 @@ class Recipe(BaseModel):
     """Mini-batch of the loop's epochs; None is the full batch."""
     full_gradient: bool = False
     """Take one full-batch step of plain gradient descent at a constant rate per round instead of an epoch of
-    Adam: the theorem's setting. The refit of the heads does not change."""
+    Adam: the theorem's setting. Only without `refit`."""
     synthetic_weight: float = Field(default=1.0, gt=0)
     """Weight of a synthetic sample in every loss; a given one has weight one."""
 
@@ -153,7 +145,7 @@ class Recipe(BaseModel):
     """Existing samples that a prompt shows as those to differ from."""
     contrast: bool = False
     """Tell a chat generator which other class a class is mistaken for by held-out given samples, and ask for
-    samples that are not. Only with `refit` and folds."""
+    samples that are not. Only with `refit`."""
     contrast_share: float = Field(default=0.05, ge=0)
     """Probability, both ways together, from which a class is mistaken for another."""
     image_size: str = Field(default="1024x1024", pattern=r"^(auto|[1-9][0-9]{1,4}x[1-9][0-9]{1,4})$")
@@ -163,69 +155,35 @@ class Recipe(BaseModel):
     max_refusals: int = Field(default=3, ge=1)
     """Refusals after which a class is asked for no more."""
 
-    # The discriminant
-    discriminants: bool = True
-    """Fit a linear discriminant in every view beside the calibrator, and in its place in the views of many
-    columns (layers, tokens)."""
-    shrinkages: tuple[Annotated[int, Field(ge=1, le=100)], ...] = Field(
-        default=(20, 40, 10, 70, 5, 100), min_length=1
-    )
-    """Percent by which the scatter within classes is shrunk towards the same in all directions; the folds
-    choose, of equals the first. 100 leaves the cosines with the class means."""
-    discriminant_width: int | None = Field(default=512, ge=1)
-    """Widest input of a discriminant; a wider view is reduced as for a tower."""
-    discriminant_scale: float = Field(default=16.0, gt=0)
-    """Root mean square length of a discriminant's class vectors around their mean: it scales its logits."""
-    length_exponent: float = Field(default=0.25, ge=0, le=0.5)
-    """Power of the correction of the squared length of class means that is applied to the class vectors where
-    classes have unequal numbers of samples: 0.5 is all of it, 0 none."""
-    least_mean_square: float = Field(default=0.05, gt=0, le=1)
-    """Share of the mean squared length of class means that the correction of noise leaves at least."""
-    one_shot_ridge: float = Field(default=20.0, gt=0)
-    """Ridge of the discriminant of one sample per class, in squared lengths of a sample."""
-    hubness_weight: float = Field(default=0.5, ge=0)
-    """Share of the mean score on its nearest neighbours that is taken off a class of one sample: in many
-    dimensions some samples lie close to a great many others."""
-    hubness_neighbours: int = Field(default=10, ge=1)
-    """Neighbours whose mean score says how crowded the place of a class of one sample is."""
-
-    # Evidence: what the folds decide
+    # The classifier
     refit: bool = True
-    """After the loop train every view's head again, for the steps and with the weights of the folds."""
-    folds: int = Field(default=5, ge=0)
-    """Folds of the cross-validation that chooses steps, shrinkages and weights; 0 chooses by fixed values."""
-    synthetic_evidence: float = Field(default=0.2, ge=0, le=1)
-    """What a held-out synthetic sample counts beside a given one; 0 judges by given samples alone."""
-    evidence: int = Field(default=400, ge=1)
-    """Held-out samples that are enough to choose by; of more only a part of the folds is judged."""
-    checkpoints: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0, 4, 16), min_length=1)
-    """Numbers of full-batch steps that the folds choose from, view by view. Like all of evidence and
-    `similarity` it matters only with `refit`."""
-    default_steps: int = Field(default=4, ge=0)
-    """Steps where there are no folds (one example per class)."""
-    weight_ridge: float = Field(default=3.0, ge=0)
-    """Strength, in samples, of the ridge that holds the weights of the views near each other."""
-    prior_evidence: float = Field(default=40.0, ge=0)
-    """Where a class has one sample, so that none of it can be held out: what the weights that views have
-    without evidence count, in held-out samples."""
-    prior_scale_pooled: float = Field(default=0.9, ge=0)
-    """Factor of the pooled view's logits without evidence: trained logits of few samples are too steep."""
-    prior_scale_words: float = Field(default=0.6, ge=0)
-    """The same of the lexical view."""
-    prior_scale_wide: float = Field(default=0.15, ge=0)
-    """The same of the views of many columns."""
-    prior_scale_similarity: float = Field(default=2.0, ge=0)
-    """The same of untrained similarity."""
-    description_surprises: float = Field(default=0.1, gt=0, lt=1)
-    """Share of samples that descriptions need not foretell: no single one speaks against them."""
-    description_log_odds: float = -4.0
-    """Logarithm of the odds against a guess at which descriptions are believed no more, without folds."""
+    """Fit closed-form heads on all samples when the loop has ended; False keeps the loop's networks, as the
+    paper does. What follows matters only with `refit`."""
+    width: int = Field(default=512, ge=1)
+    """Most columns of a view; a wider one is reduced to the strongest directions of its samples."""
+    within_share: float = Field(default=0.8, gt=0, lt=1)
+    """Share of a sample's squared length that is scatter within its class, before samples say so."""
+    within_evidence: float = Field(default=10.0, gt=0)
+    """Samples that this share is worth."""
+    example_weight: float = Field(default=40.0, gt=0)
+    """Weight of all discriminants together, before samples that are left out say so."""
+    description_weight: float = Field(default=20.0, gt=0)
+    """The same of the cosines with the class descriptions."""
+    pooled_share: float = Field(default=2.0, gt=0)
+    """Views that the pooled embedding counts as in these two weights."""
+    weight_ridge: float = Field(default=1.0, gt=0)
+    """Strength, in samples, of the ridge that holds the weights near those before."""
+    calibrator: bool = False
+    """Add the paper's calibrator on the pooled embedding to the heads."""
+    calibrator_weight: float = Field(default=0.5, gt=0)
+    """Its weight before held-out samples say so."""
+    calibrator_steps: int = Field(default=16, ge=0)
+    """Full-batch steps of its training."""
     repeat_distance: float = Field(default=1e-3, ge=0)
     """Share of the typical distance from the middle below which two samples of a class are the same one."""
-    patience: int = Field(default=1, ge=1)
-    """Checkpoints without a gain after which the training of a view's heads stops."""
-    added_class_scale: float = Field(default=2.0, gt=0)
-    """Factor of the logits of a class that is added after the fit, around the mean of the others'."""
+    family_distance: float = Field(default=0.3, ge=0)
+    """Share of the typical distance between samples of a class below which two of them are near copies:
+    neither vouches for the other."""
 
     @classmethod
     def preset(cls, name: str) -> Recipe:

@@ -11,11 +11,8 @@ Every shown line must stand in the output, in the same order. What may differ:
 With `ADAMAB_DOCS_EXACT=1` numbers are compared as they are, but for seconds: for whoever changes a page.
 """
 
-from __future__ import annotations
-
 import os
 import re
-from collections.abc import Sequence
 
 EXACT = bool(os.environ.get("ADAMAB_DOCS_EXACT"))
 
@@ -26,7 +23,7 @@ _DIGEST = r"\b(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{8,}(?![0-9a-z])"
 _VARIABLE = re.compile(f"(?P<gap>…)|(?P<seconds>{_SECONDS})|(?P<digest>{_DIGEST})|(?P<decimal>{_DECIMAL})")
 
 
-def missing_line(shown: Sequence[str], printed: str, *, exact: bool = EXACT) -> str | None:
+def missing_line(shown, printed, *, exact=EXACT):
     """The first shown line that is not in the output where it should be, or None.
 
     >>> missing_line(["3 classes", "…", "after 2.5 seconds"], "3 classes\\nand more\\nafter 11.03 seconds")
@@ -50,12 +47,12 @@ def missing_line(shown: Sequence[str], printed: str, *, exact: bool = EXACT) -> 
     return None
 
 
-def _plain(line: str) -> str:
+def _plain(line):
     line = re.sub("─+", "─", _ANSI.sub("", line))
     return " ".join(line.split())
 
 
-def _pattern(line: str, *, exact: bool) -> re.Pattern[str]:
+def _pattern(line, *, exact):
     shapes = {"gap": ".*", "seconds": r"\d[\d,]*\.\d+", "digest": "[0-9a-f]+", "decimal": _DECIMAL}
     kept = {"gap", "seconds"} if exact else set(shapes)
     parts, last = [], 0

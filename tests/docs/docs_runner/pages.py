@@ -48,12 +48,12 @@ class Block:
     file: str | None = None
 
     @property
-    def place(self) -> str:
+    def place(self):
         """`docs/costs.md:12`, for messages."""
         return f"{shown(self.page)}:{self.line}"
 
     @property
-    def kind(self) -> str:
+    def kind(self):
         """What is done with it: `skip`, `commands`, `python`, `data`, or `output` of commands before it."""
         if self.reason is not None:
             return "skip"
@@ -66,26 +66,26 @@ class Block:
         return "data" if self.language in DATA else "output"
 
 
-def shown(page: Path) -> str:
+def shown(page):
     """A page's path from the repository's folder."""
     return page.relative_to(ROOT).as_posix() if page.is_relative_to(ROOT) else page.name
 
 
-def all_pages() -> list[Path]:
+def all_pages():
     """README.md and every page of the documentation."""
     return [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 
-def starts_of(page: Path) -> list[str]:
+def starts_of(page):
     """The names after `starts from:`."""
     starts = _STARTS.search(page.read_text(encoding="utf-8"))
     return [name.strip() for name in starts[1].split(",")] if starts else []
 
 
-def blocks_of(page: Path) -> list[Block]:
+def blocks_of(page):
     """The fenced blocks of a page, in order."""
     lines = page.read_text(encoding="utf-8").splitlines()
-    blocks: list[Block] = []
+    blocks = []
     number = 0
     while number < len(lines):
         fence = _FENCE.match(lines[number])
@@ -103,9 +103,9 @@ def blocks_of(page: Path) -> list[Block]:
     return blocks
 
 
-def commands_of(block: Block) -> list[tuple[int, str, list[str]]]:
+def commands_of(block):
     """(line, command, shown output) of a block; a backslash at the end continues on the next line."""
-    commands: list[tuple[int, str, list[str]]] = []
+    commands = []
     lines = block.text.splitlines()
     number = 0
     while number < len(lines):
@@ -126,14 +126,14 @@ def commands_of(block: Block) -> list[tuple[int, str, list[str]]]:
     return commands
 
 
-def _end(lines: list[str], start: int, ticks: str) -> int:
+def _end(lines, start, ticks):
     for number in range(start + 1, len(lines)):
         if lines[number].strip() == ticks:
             return number
     raise ValueError(f"line {start + 1}: a fence that is never closed")
 
 
-def _notes(lines: list[str], fence: int) -> list[tuple[str, str]]:
+def _notes(lines, fence):
     """The comments right before the fence; a blank line may stand between."""
     notes = []
     number = fence - 1

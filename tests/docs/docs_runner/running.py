@@ -1,18 +1,13 @@
 """From a page to a terminal: the order in which its blocks are executed."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tomllib
-from pathlib import Path
 
-import pytest
 import yaml
 
-from docs_runner.pages import Block, blocks_of, commands_of, starts_of
+from docs_runner.pages import blocks_of, commands_of, starts_of
 from docs_runner.shell import Terminal
-from docs_runner.starts import Starts
 
 # Pages that take longer than a developer wants to wait; `make test-slow` runs them.
 SLOW = {
@@ -27,7 +22,7 @@ SLOW = {
 }
 
 
-def run_page(page: Path, folder: Path, starts: Starts, monkeypatch: pytest.MonkeyPatch) -> None:
+def run_page(page, folder, starts, monkeypatch):
     """Execute a page from top to bottom in an empty folder."""
     folder.mkdir()
     for name in starts_of(page):
@@ -37,7 +32,7 @@ def run_page(page: Path, folder: Path, starts: Starts, monkeypatch: pytest.Monke
             _run_block(block, terminal)
 
 
-def _run_block(block: Block, terminal: Terminal) -> None:
+def _run_block(block, terminal):
     if block.kind == "commands":
         for line, command, shown in commands_of(block):
             terminal.command(command, shown, f"{block.place} (line {line})")
@@ -49,7 +44,7 @@ def _run_block(block: Block, terminal: Terminal) -> None:
         terminal.output(block.text, block.place)
 
 
-def _data(block: Block, folder: Path) -> None:
+def _data(block, folder):
     """Write it where the page says; JSON, YAML and TOML must be such."""
     readers = {"json": json.loads, "yaml": yaml.safe_load, "toml": tomllib.loads}
     if block.language in readers and "…" not in block.text:

@@ -1,7 +1,5 @@
 """One terminal for one page: its folder, its environment, its servers and everything that was printed."""
 
-from __future__ import annotations
-
 import io
 import os
 import re
@@ -14,7 +12,6 @@ import sys
 import time
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -34,13 +31,13 @@ _SHELL_SIGNS = re.compile(r"[|<>;&$`*(){}]")
 class Terminal:
     """Executes commands and snippets as a reader would; `printed` is all that they wrote."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, folder, monkeypatch):
         self.folder = folder
         self.printed = ""
         self._patch = monkeypatch
-        self._ports: dict[str, str] = {}
-        self._servers: list[subprocess.Popen[bytes]] = []
-        self._names: dict[str, Any] = {"__name__": "docs_page"}
+        self._ports = {}
+        self._servers = []
+        self._names = {"__name__": "docs_page"}
         monkeypatch.chdir(folder)
         for name in [name for name in os.environ if name.endswith(("_API_KEY", "_BASE_URL"))]:
             monkeypatch.delenv(name)
@@ -55,16 +52,16 @@ class Terminal:
         for name, value in settings.items():
             monkeypatch.setenv(name, value)
 
-    def __enter__(self) -> Terminal:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         for server in self._servers:
             server.send_signal(signal.SIGTERM)
         for server in self._servers:
             server.wait(PATIENCE)
 
-    def command(self, command: str, shown: list[str], place: str) -> None:
+    def command(self, command, shown, place):
         """Execute one line; a shown line `adamab: …` means that it must fail with exit code 2."""
         here = self._with_ports(command)
         if assignment := _ASSIGNMENT.match(here):
@@ -80,18 +77,18 @@ class Terminal:
         assert code == expected, f"{place}: exit code {code} of: {command}\n{printed}"
         _compare(shown, printed, f"{place}: {command}")
 
-    def python(self, text: str, place: str) -> None:
+    def python(self, text, place):
         """Execute a snippet; names live on until the end of the page."""
         written = io.StringIO()
         with redirect_stdout(written), redirect_stderr(written):
             exec(compile(self._with_ports(text), place, "exec"), self._names)
         self.printed += self._as_shown(written.getvalue())
 
-    def output(self, text: str, place: str) -> None:
+    def output(self, text, place):
         """A block that shows what commands before it have printed."""
         _compare(text.splitlines(), self.printed, place)
 
-    def _inside(self, command: str) -> tuple[int, str]:
+    def _inside(self, command):
         """`adamab …` in this process, which has torch loaded already."""
         from adamab.cli.app import app
 
@@ -99,7 +96,7 @@ class Terminal:
         result = CliRunner().invoke(app, shlex.split(command, comments=True)[1:])
         return result.exit_code, result.output
 
-    def _serve(self, command: str, shown: list[str], place: str) -> None:
+    def _serve(self, command, shown, place):
         """Start a server that stays until the page ends, and wait until it has said what is shown."""
         program = next(server for server in SERVERS if command.startswith(server))
         words = shlex.split(command.removesuffix("&"), comments=True)
@@ -120,7 +117,7 @@ class Terminal:
             time.sleep(0.05)
         self.printed += printed
 
-    def _port(self, shown: str) -> str:
+    def _port(self, shown):
         """A free port in place of the page's: two pages with the same one run at the same time."""
         if shown not in self._ports:
             with socket.socket() as probe:
@@ -128,22 +125,22 @@ class Terminal:
                 self._ports[shown] = str(probe.getsockname()[1])
         return self._ports[shown]
 
-    def _with_ports(self, text: str) -> str:
+    def _with_ports(self, text):
         return _PORT.sub(lambda match: self._port(match[0]), text)
 
-    def _as_shown(self, printed: str) -> str:
+    def _as_shown(self, printed):
         for shown, real in self._ports.items():
             printed = re.sub(rf"(?<=:){real}\b", shown, printed)
         return printed
 
 
-def _simple(command: str) -> bool:
+def _simple(command):
     """Can the line be given to the command line's own code, without a shell in between?"""
     unquoted = re.sub(r"'[^']*'|\"[^\"$`]*\"|\"\$\w+\"", "", command.partition(" #")[0])
     return command.startswith("adamab ") and not _SHELL_SIGNS.search(unquoted)
 
 
-def _outside(command: str) -> tuple[int, str]:
+def _outside(command):
     program = command.split()[0]
     if program in OTHERS and shutil.which(program) is None:
         pytest.skip(f"the page needs {program}")
@@ -153,7 +150,7 @@ def _outside(command: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def _answers(port: int) -> bool:
+def _answers(port):
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except OSError:
@@ -161,6 +158,6 @@ def _answers(port: int) -> bool:
     return True
 
 
-def _compare(shown: list[str], printed: str, place: str) -> None:
+def _compare(shown, printed, place):
     line = missing_line(shown, printed)
     assert line is None, f"{place}\nshows: {line}\nprinted:\n{printed}"

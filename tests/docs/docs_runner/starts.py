@@ -56,10 +56,10 @@ RECORDED = {
 class Starts:
     """Makes each start once, below one folder."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place):
         self._place = place
 
-    def folder(self, name: str) -> Path:
+    def folder(self, name):
         """The folder to copy; an unknown name is an error of the page."""
         folder = self._place / name
         if not folder.exists():
@@ -68,7 +68,7 @@ class Starts:
         return folder
 
 
-def adamab(*arguments: object) -> None:
+def adamab(*arguments):
     """A command in this process, which has torch loaded already."""
     from adamab.cli.app import app
 
@@ -76,18 +76,18 @@ def adamab(*arguments: object) -> None:
     assert result.exit_code == 0, result.output
 
 
-def triage(folder: Path) -> None:
+def triage(folder):
     """`triage/task.yaml`, as `adamab init` writes it."""
     adamab("init", folder / "triage")
 
 
-def quickstart(folder: Path) -> None:
+def quickstart(folder):
     """The first run of the quick start: `triage/task.yaml` and `triage/run`."""
     triage(folder)
     adamab("fit", folder / "triage" / "task.yaml", "--run", folder / "triage" / "run")
 
 
-def messages(folder: Path) -> None:
+def messages(folder):
     """Texts to classify, texts with labels, texts of no class, and recorded samples."""
     _csv(folder / "messages.csv", ("id", "text"), MESSAGES)
     _csv(folder / "labelled.csv", ("text", "label"), LABELLED)
@@ -97,7 +97,7 @@ def messages(folder: Path) -> None:
     (folder / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def pets(folder: Path) -> None:
+def pets(folder):
     """Drawn images under the names of four breeds, and a small network that tells them apart."""
     for number, name in enumerate(("Siamese", "Sphynx", "beagle", "pug")):
         new = (65, 81, 92) if name == "Siamese" else (21, 31, 41)
@@ -111,7 +111,7 @@ def pets(folder: Path) -> None:
     _network(folder / "mobilenetv2.onnx", "mobilenetv20_features_pool0_fwd")
 
 
-def tiny_clip(folder: Path) -> None:
+def tiny_clip(folder):
     """`models/tiny-clip`: a random CLIP in the real format."""
     import torch
     import transformers
@@ -145,12 +145,12 @@ MAKERS: dict[str, Callable[[Path], None]] = {
 }
 
 
-def _csv(place: Path, head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def _csv(place, head, rows):
     with place.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([head, *rows])
 
 
-def _image(place: Path, *, kind: int, seed: int) -> None:
+def _image(place, *, kind, seed):
     """Spots in places and colours that a kind has in common, and more that are the image's own."""
     from PIL import Image
 
@@ -166,7 +166,7 @@ def _image(place: Path, *, kind: int, seed: int) -> None:
     Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).save(place, quality=90)
 
 
-def _network(place: Path, output: str) -> None:
+def _network(place, output):
     """Colours in an 8 x 8 grid: enough to tell drawn images apart, and it runs in no time."""
     import onnx
 

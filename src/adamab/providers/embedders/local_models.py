@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 
 from adamab.errors import EmbedderError, MissingExtraError
 from adamab.providers.embedders.base import Embedded, Embedder, Item, Kind
-from adamab.providers.torch_device import find_device
 from adamab.task.images import Image, decoded
 
 if TYPE_CHECKING:
+    import torch
     from PIL.Image import Image as PILImage
 
 # What decides the vectors: weights, configuration, vocabulary. A README does not.
@@ -505,6 +505,27 @@ def of_length_one(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
 
 
 # Where a local model runs.
+
+_KINDS = ("cpu", "cuda", "mps", "xpu")  # torch knows others, on which nothing can be computed
+
+
+def find_device(wanted: str) -> torch.device | None:
+    """The device of that name, for `auto` a graphics card if there is one; None if there is no such device.
+
+    Example:
+        >>> find_device("cpu")
+        device(type='cpu')
+    """
+    import torch
+
+    if wanted == "auto":
+        mps = "mps" if torch.backends.mps.is_available() else "cpu"
+        return torch.device("cuda" if torch.cuda.is_available() else mps)
+    try:
+        device = torch.empty(0, device=wanted).device
+    except (RuntimeError, AssertionError, NotImplementedError):
+        return None
+    return device if device.type in _KINDS else None
 
 
 def torch_device(wanted: str, name: str) -> Any:

@@ -135,7 +135,7 @@ class Generator(ABC):
     fingerprint: str
     modality: Modality = "text"  # what it makes; "image": the texts of a batch are references of images
     yields_vectors: bool = False  # True where batches hold vectors of the pooled view instead of texts
-    copies: bool = False  # True where samples are near copies of given ones, such as a mirrored image
+    copies: bool = False  # True where samples are made of given ones alone, such as a mirrored image
     api: ApiClient | None = None
     replies: Replies | None = None
 

@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from adamab.errors import EmbedderError, GeneratorError, MissingExtraError, one_line, place, short
-from adamab.providers.embedders.local_models import hash_directory, quiet
+from adamab.providers.embedders.local_models import find_device, hash_directory, quiet
 from adamab.providers.generators.base import Batch, ImageGenerator, NewSamples, Request, Settings, own_seed
-from adamab.providers.torch_device import find_device
 from adamab.task.prompts import SCENES
 from adamab.task.spec import ClassSpec
 

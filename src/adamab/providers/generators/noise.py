@@ -25,6 +25,7 @@ class NoiseGenerator(Generator):
     """
 
     yields_vectors = True
+    copies = True
 
     def __init__(self, *, seed: int = 0) -> None:
         if seed < 0:

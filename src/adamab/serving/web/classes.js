@@ -73,7 +73,7 @@ function draw(heldOut) {
 
 function noHeldOut() {
   if (overview.state === "running") return "What held-out samples say is written when the fit ends.";
-  return "There is no held-out estimate: with one example per class, or a recipe without folds, nothing can be held out. Give two or more examples per class.";
+  return "There is no held-out estimate: with one example per class, or a recipe without refit, nothing can be held out. Give two or more examples per class.";
 }
 
 function classRow(row, most) {
