@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import tasks
 
-NAMES = json.loads((Path(__file__).parent / "names.json").read_text(encoding="utf-8"))
-FILES = NAMES["files"]
-DEFAULT = ("batch=2", "folds=3", "shrinkages=20,70", "checkpoints=0,4")
+DEFAULT = ("batch=2",)
 PAPER = ("batch=2", "augmentation_rounds=9", "rounds=12")
 GATED = ("near_duplicate=0.6", "max_label_rank=3")
 POOLED = ("views=pooled", "words=false")
@@ -68,11 +66,11 @@ USUAL, UNSURE = "trec-default-adamab-replay", "features-default-tight-noise"  # 
 BUDGET = ("--budget", "18 samples")
 
 
-def adamab(*arguments: object) -> str:
-    """What the command prints; each word in its present name."""
+def adamab(*arguments):
+    """What the command prints."""
     from adamab.cli import main
 
-    words = current(arguments)
+    words = [str(argument) for argument in arguments]
     printed = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     before, sys.argv = sys.argv, ["adamab", *words]
     try:
@@ -87,16 +85,7 @@ def adamab(*arguments: object) -> str:
     return printed.buffer.getvalue().decode()
 
 
-def current(arguments: tuple[object, ...]) -> list[str]:
-    """The command's words, with recipe options as they are called now."""
-    words = []
-    for argument in map(str, arguments):
-        option, equals, value = argument.partition("=")
-        words.append(NAMES["recipe"].get(option, option) + equals + value if equals else argument)
-    return words
-
-
-def fit_words(folder: Path, run: Path, name: str) -> list[object]:
+def fit_words(folder, run, name):
     place, embedder, recipe, policy, generator, options = FITS[name]
     task, _, file = place.partition("/")
     if embedder == "npz":
@@ -109,46 +98,41 @@ def fit_words(folder: Path, run: Path, name: str) -> list[object]:
     return words + [word for option in options for word in ("--set", option)]
 
 
-def fitted(folder: Path, name: str) -> dict[str, Any]:
+def fitted(folder, name):
     printed = adamab(*fit_words(folder, folder / name, name))
     (folder / f"{name}.json").write_text(printed, encoding="utf-8")
     return contents(folder / name, folder / FITS[name][0].partition("/")[0])
 
 
-def contents(run: Path, task: Path) -> dict[str, Any]:
+def contents(run, task):
     """What must not change of a finished run: decisions, predictions, probabilities, the estimate."""
     from adamab import load
 
-    summary = json.loads((run / FILES["fit.json"]).read_text(encoding="utf-8"))
+    summary = json.loads((run / "fit.json").read_text(encoding="utf-8"))
     offered = {row["text"]: number for number, row in enumerate(rows(task / "more.jsonl"))}
-    held_out = rows(run / FILES["held_out.jsonl"])
+    held_out = rows(run / "held_out.jsonl")
     new = [row["text"] for row in rows(task / "new.jsonl")]
     model = load(run)
     return {
-        **{key: summary[now(key)] for key in ("synthetic_by_class", "views", "estimate")},
-        "rounds": rows(run / FILES["history.jsonl"]),
-        "synthetic": [offered.get(row.get("text")) for row in rows(run / FILES["synthetic.jsonl"])],
-        "held_out": [[row[now("predicted")], row[now("probability")]] for row in held_out],
+        **{key: summary[key] for key in ("synthetic_by_class", "views", "estimate")},
+        "rounds": rows(run / "history.jsonl"),
+        "synthetic": [offered.get(row.get("text")) for row in rows(run / "synthetic.jsonl")],
+        "held_out": [[row["predicted"], row["probability"]] for row in held_out],
         "class_names": [str(name) for name in model.classes_],
         "predictions": [str(name) for name in model.predict(new)],
         "probabilities": model.predict_proba(new).tolist(),
     }
 
 
-def now(key: str) -> str:
-    """What a key of JSON is called now."""
-    return NAMES["keys"].get(key, key)
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
+def rows(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def printed_fit(folder: Path) -> Any:
+def printed_fit(folder):
     return json.loads((folder / f"{USUAL}.json").read_text(encoding="utf-8"))
 
 
-def printed_evaluate(folder: Path) -> Any:
+def printed_evaluate(folder):
     words = ("--unknown", "0.8", "--coverage", "0.8", "--json")
     runs = {"trec": USUAL, "features": UNSURE}
     return {
@@ -157,7 +141,7 @@ def printed_evaluate(folder: Path) -> Any:
     }
 
 
-def printed_predict(folder: Path) -> Any:
+def printed_predict(folder):
     new = folder / "trec" / "new.jsonl"
     ways = {
         "sets": ("--top-k", "6", "--unknown", "0.8", "--coverage", "0.8"),
@@ -167,18 +151,18 @@ def printed_predict(folder: Path) -> Any:
     return {way: [json.loads(line) for line in lines.splitlines()] for way, lines in printed.items()}
 
 
-def printed_compare(folder: Path) -> Any:
+def printed_compare(folder):
     return json.loads(adamab(*compare_words(folder), "--json"))
 
 
-def compare_words(folder: Path) -> list[object]:
+def compare_words(folder):
     task = folder / "trec"
     words = ["compare", task / "task.yaml", task / "new.jsonl", "--methods", METHODS, *BUDGET]
     words += ["--embedder", f"npz:{task / 'vectors.npz'}", "--generator", f"replay:{task / 'more.jsonl'}"]
     return words + [word for option in DEFAULT for word in ("--set", option)]
 
 
-def added_class(folder: Path) -> Any:
+def added_class(folder):
     """A class that was added to a finished run, and then trained in."""
     run = folder / "added"
     shutil.copytree(folder / USUAL, run)
@@ -191,7 +175,7 @@ def added_class(folder: Path) -> Any:
     return {"added": added, "trained": contents(run, folder / "trec")}
 
 
-def dry_run(folder: Path) -> Any:
+def dry_run(folder):
     """The planned calls of an API for samples and vectors; nothing is sent."""
     words = fit_words(folder, folder / "dry", USUAL)
     words[words.index("--embedder") + 1] = "openai:text-embedding-3-small"
@@ -200,16 +184,16 @@ def dry_run(folder: Path) -> Any:
     return json.loads(adamab(*words, *prices, "--dry-run"))
 
 
-def dry_run_replay(folder: Path) -> Any:
+def dry_run_replay(folder):
     words = fit_words(folder, folder / "dry", USUAL)
     return json.loads(adamab(*words, "--dry-run"))
 
 
-def dry_run_compare(folder: Path) -> Any:
+def dry_run_compare(folder):
     return json.loads(adamab(*compare_words(folder), "--json", "--dry-run"))
 
 
-def estimators(folder: Path) -> Any:
+def estimators(folder):
     """The scikit-learn classes, on texts and on vectors."""
     import numpy as np
 
@@ -222,7 +206,7 @@ def estimators(folder: Path) -> Any:
     ids = [key for row in given for key in row["examples"]]
     labels = [row["name"] for row in given for _ in row["examples"]]
     new = [row["text"] for row in rows(task / "new.jsonl")]
-    recipe = Recipe.preset("default").with_options(**{NAMES["recipe"].get("words", "words"): False})
+    recipe = Recipe.preset("default").with_options(words=False)
     text = ADAMABClassifier(f"npz:{task / 'vectors.npz'}", recipe=recipe, random_state=3)
     text.fit(ids, labels)
     array = EmbeddingCalibrator(random_state=3)
@@ -233,30 +217,29 @@ def estimators(folder: Path) -> Any:
     }
 
 
-def resumed(folder: Path) -> Any:
+def resumed(folder):
     """A run that was killed while it waited for the vectors of a round, and went on; and one that was not."""
     whole, killed = (_bought(folder, folder / name, last) for name, last in (("whole", None), ("killed", 6)))
     return {"whole": whole, "resumed": killed}
 
 
-def _bought(folder: Path, run: Path, last: int | None) -> dict[str, Any]:
+def _bought(folder, run, last):
     with embedding_server() as server:
         words = fit_words(folder, run, USUAL)
         spec = f"openai:golden?base_url=http://127.0.0.1:{server.server_port}/v1&first_wait=0.01"
         words[words.index("--embedder") + 1] = spec
         if last is not None:
-            with subprocess.Popen(
-                [sys.executable, "-m", "adamab", *current((*words, "--no-cache"))]
-            ) as process:
+            command = [sys.executable, "-m", "adamab", *map(str, words), "--no-cache"]
+            with subprocess.Popen(command) as process:
                 server.kill_at = (last, process.pid)
             assert process.returncode == -signal.SIGKILL
             server.kill_at = None
-            assert not (run / FILES["fit.json"]).exists()
+            assert not (run / "fit.json").exists()
             words = ["fit", "--run", run, "--json"]
         adamab(*words, "--no-cache")
         result = contents(run, folder / "trec")
         kinds = "SELECT DISTINCT kind FROM events ORDER BY kind"
-        with contextlib.closing(sqlite3.connect(run / FILES["journal.sqlite"])) as journal:
+        with contextlib.closing(sqlite3.connect(run / "journal.sqlite")) as journal:
             result["record_kinds"] = [kind for (kind,) in journal.execute(kinds)]
         return result
 
@@ -271,7 +254,7 @@ class EmbeddingServer(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: EmbeddingServer
 
-    def do_POST(self) -> None:
+    def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.requests += 1
         if self.server.kill_at is not None and self.server.requests >= self.server.kill_at[0]:
@@ -291,12 +274,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(answer)
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         pass
 
 
 @contextlib.contextmanager
-def embedding_server() -> Iterator[EmbeddingServer]:
+def embedding_server():
     with EmbeddingServer(("127.0.0.1", 0), _Handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield server
@@ -317,9 +300,9 @@ OTHERS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-def main(output: Path, wanted: list[str]) -> None:
+def main(output, wanted):
     """Run the cases; what one raises stands in the place of its result."""
-    results: dict[str, Any] = {}
+    results = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.environ["ADAMAB_CACHE"] = str(folder / "cache.sqlite")

