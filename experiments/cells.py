@@ -28,38 +28,6 @@ from experiments.definition import (
 from experiments.shapes import EVEN, Shape
 
 DEFINITION = 3  # of what a cell measures; raise it when that changes
-# Options of the recipe that came after DEFINITION.
-LATER = (
-    "contrast",
-    "max_batches_ahead",
-    "prior_evidence",
-    "discriminant_scale",
-    "length_exponent",
-    "least_mean_square",
-    "one_shot_ridge",
-    "hubness_weight",
-    "hubness_neighbours",
-    "difficulty_prior",
-    "contrast_share",
-    "prior_scale_pooled",
-    "prior_scale_words",
-    "prior_scale_wide",
-    "prior_scale_similarity",
-    "description_surprises",
-    "description_log_odds",
-    "repeat_distance",
-    "patience",
-    "added_class_scale",
-)
-# Keys of rows use the names that options had when the rows were made.
-FORMER = {
-    "weight_ridge": "pull",
-    "prior_evidence": "typical",
-    "max_batches_ahead": "ahead",
-    "prompt_examples": "shown",
-    "max_label_rank": "consistent",
-    "rounds_per_class": "passes",
-}
 # Round-robin serves classes of equal counts in an order drawn from the seed; it went by index before.
 SERVED = "order by seed"
 BOTH = "both"  # the setting of methods that read no wording, so that both settings have the same figures
@@ -67,10 +35,6 @@ RECORDED, POOL = "recorded", "pool"
 _EXPLORING = ("adamab", "tight")  # policies that α means something to
 _WORDLESS = ("class-mean", "linear-probe", "linear-svm", "knn", "setfit")
 TEST, FOLDS = "test", "folds"
-
-
-def _former(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {FORMER.get(name, name): value for name, value in options.items()}
 
 
 @dataclass(frozen=True)
@@ -115,14 +79,14 @@ class Cell:
 
     def key(self, draw: Draw, fingerprint: str, version: int) -> str:
         """A hash of all that its figures depend on; nothing is loaded or asked to work it out."""
-        task, cell = draw.task, {**asdict(self), "options": _json(_former(self.settings))}
+        task, cell = draw.task, asdict(self)
         if self.shape == EVEN:
             del cell["shape"]  # rows from before there were others stay what they are
         parts = [
             DEFINITION,
             version,
             cell,
-            self._recipe_said() if self.method == CALIBRATOR else None,
+            self.full_recipe().model_dump(mode="json") if self.method == CALIBRATOR else None,
             fingerprint,
             self._others(),
             draw.digest,
@@ -130,13 +94,6 @@ class Cell:
             asdict(task.prompts),
         ]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
-
-    def _recipe_said(self) -> dict[str, Any]:
-        """Without later options as the preset has them: rows from before they came stay what they are."""
-        said = self.full_recipe().model_dump(mode="json")
-        preset = Recipe.preset(self.recipe).model_dump(mode="json")
-        kept = {key: value for key, value in said.items() if key not in LATER or value != preset[key]}
-        return _former(kept)
 
     def _others(self) -> list[Any]:
         """The models besides the embedder, by identity: a named one may change, and so may a preset."""
@@ -189,14 +146,15 @@ class Expansion:
             raise TaskError(f"settings: {name} are images, which no wording can quote; leave few-shot out")
         if data.embedder() is not None:
             for method in self.experiment.methods:
-                if _reads_samples(method.method):  # all that it could read are the names of rows
+                if reads_samples(method.method):  # all that it could read are the names of rows
                     raise TaskError(
                         f"{method.method} reads samples, and {name} has only their vectors; leave it out"
                     )
         for generator in self._generators(name, data):
             amounts = list(self._amounts(name, data, generator))
             for method in self.experiment.methods:
-                for setting in self._settings(method):
+                wordless = split_spec(method.method)[0] in _WORDLESS
+                for setting in [BOTH] if wordless else self.experiment.settings:
                     for seed in range(self.experiment.seeds):
                         first = Cell(
                             set=name,
@@ -272,17 +230,9 @@ class Expansion:
         sizes = data.pool_sizes(e.given_of(name), generator=generator, part=e.part, split=e.split)  # type: ignore[arg-type]
         return min(sizes.values())
 
-    def _settings(self, method: Method) -> Sequence[str]:
-        name = split_spec(method.method)[0]
-        return [BOTH] if name in _WORDLESS else self.experiment.settings
 
-
-def reads_samples(cell: Cell) -> bool:
+def reads_samples(method: str) -> bool:
     """Whether the method looks at the texts instead of their vectors."""
-    return _reads_samples(cell.method)
-
-
-def _reads_samples(method: str) -> bool:
     return split_spec(method)[0].partition(":")[0] in READS_SAMPLES
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from adamab.errors import TaskError, short, suggestion
+from adamab.evaluation.statistics import Interval
 from adamab.method.calibrator import Calibrator
 from adamab.method.gradient_shift import GradientShift, ViewTerms
 from adamab.method.numerics import START, cross_entropy, random_stream
@@ -218,12 +219,6 @@ def extremes(model: Calibrator, population: Population, *, texts: int = 10) -> t
     return entry, norm
 
 
-def _shifts(of_class: Floats, rest: Floats, u: float) -> Floats:
-    """‖u g_C + rest‖² of every class, without another matrix of the size of all class gradients."""
-    squares = np.linalg.norm(of_class, axis=1) ** 2
-    return np.asarray(u**2 * squares + 2 * u * (of_class @ rest) + rest @ rest)
-
-
 def curvature(model: Calibrator, population: Population, *, steps: int = 15) -> float:
     """The largest curvature of L in absolute value here, by power iteration: β is at least that."""
     n_classes, size, width = population.queries.shape
@@ -305,7 +300,9 @@ class _Descent:
         queries, class_index = self._samples()
         _, current = gradients(self._model, queries[None], class_index[None], self._classes)
         n = len(queries)
-        shifts = _shifts(of_class, n / (n + 1) * current[0] - true, 1 / (n + 1))  # δ_t²(C)
+        # δ_t²(C) = ‖u g_C + rest‖², without another matrix of the size of all class gradients.
+        rest, u, squares = n / (n + 1) * current[0] - true, 1 / (n + 1), np.linalg.norm(of_class, axis=1) ** 2
+        shifts = np.asarray(u**2 * squares + 2 * u * (of_class @ rest) + rest @ rest)
         c, counts = self._choose(shifts, queries, class_index), self._counts.copy()
         self._draw(c)
         _, new = gradients(self._model, self._last(), np.array([[c]]), self._classes)
@@ -360,15 +357,6 @@ class Problem:
     def name(self) -> str:
         """Short, for messages and files."""
         return f"{self.set}, calibrator of `{self.setting.calibrator}`"
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A mean over seeds and its 95 % interval (Student's t)."""
-
-    mean: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -491,6 +479,8 @@ def _constants(
     problem: Problem, population: Population, model: Calibrator, by_policy: Mapping[str, Sequence[Trace]]
 ) -> Constants:
     traces = by_policy[ADAMAB]
+    # −δ²/s + α b orders the classes as −δ² + α s b does, so the recipe's α is α s on δ² itself.
+    first, last = (float(np.mean([t.scale[at] for t in by_policy[PRODUCT]])) for at in (0, -1))
     most = {key: max(t.extremes[key] for t in traces) for key in traces[0].extremes}
     setting, n_classes = problem.setting, len(population.class_names)
     dimension = len(model.parameters)
@@ -501,7 +491,7 @@ def _constants(
         curvature=most["curvature"],
         alpha=setting.alpha,
         product_alpha=Recipe().alpha,
-        product_alpha_here=_on_shift_itself(by_policy[PRODUCT]),
+        product_alpha_here=(first * Recipe().alpha, last * Recipe().alpha),
         theorem_alpha=theorem_alpha(analysis),
         norm_alpha=norm_alpha(most["gradient_norm"], setting.rounds),
         ratio_bound=ratio_bound(analysis),
@@ -519,14 +509,8 @@ def _constants(
     )
 
 
-def _on_shift_itself(traces: Sequence[Trace]) -> tuple[float, float]:
-    """−δ²/s + α b orders the classes as −δ² + α s b does, so the recipe's α is α s on δ² itself."""
-    first, last = (Recipe().alpha * float(np.mean([t.scale[at] for t in traces])) for at in (0, -1))
-    return first, last
-
-
 def interval(values: NDArray[np.float64]) -> Interval:
-    """Mean and 95 % interval of one number per seed.
+    """Mean and 95 % interval (Student's t) of one number per seed.
 
     Example:
         >>> mean = interval(np.array([1.0, 2.0, 3.0]))  # 2 ± 4.303 / sqrt(3)

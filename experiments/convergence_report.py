@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from adamab.evaluation.statistics import Interval
 from adamab.version import __version__
-from experiments.convergence_descent import DEMO, Interval, PolicyFigures, Summary
+from experiments.convergence_descent import DEMO, PolicyFigures, Summary
 from experiments.convergence_figures import NAMES, draw_bound, draw_descents, title
-from experiments.pages import as_document
+from experiments.pages import Table, as_document
 from experiments.theory import Check, noisy_line
 
 ALPHAS = (30, 100)  # of the paper's experiments, whose δ² is not divided by anything
@@ -122,10 +123,10 @@ def _markdown(summaries: Sequence[Summary], checks: Sequence[Check], command: st
             _how(summaries),
             *(part for summary in summaries for part in _problem(summary)),
             "## The theory's constants and the α of the paper and the product",
-            "\n".join(_constants(summaries)),
+            _constants(summaries).markdown(),
             _about_constants(summaries),
             "## The first theorem where β is known",
-            "\n".join(_checks(checks)),
+            _checks(checks).markdown(),
             _about_checks(checks),
             "![Both sides of the first theorem](convergence-bound.svg)",
         ]
@@ -179,9 +180,7 @@ def _problem(summary: Summary) -> Iterator[str]:
         "Chosen / smallest class, most", "Largest / smallest class, most", "‖∇L‖², smallest",
         "First theorem's bound",
     )  # fmt: skip
-    lines = [_line(columns), _line(["---", *["---:"] * (len(columns) - 1)])]
-    lines += [_row(p) for p in summary.policies]
-    yield "\n".join(lines)
+    yield Table("Policies", columns, tuple(_row(p) for p in summary.policies)).markdown()
     first, last = (float(summary.curve("adamab", "loss")[:, t].mean()) for t in (0, -1))
     slopes = [float(summary.curve("adamab", "slope")[:, t].mean()) for t in (0, -1)]
     grows = ", so it is still leaving the plateau of its random start" if slopes[1] > slopes[0] else ""
@@ -191,45 +190,45 @@ def _problem(summary: Summary) -> Iterator[str]:
     )
 
 
-def _row(p: PolicyFigures) -> str:
+def _row(p: PolicyFigures) -> tuple[str, ...]:
     against = "" if p.policy == "round-robin" else _percent(p.against_round_robin)
     numbers = (p.mean_shift, p.last_shift)
-    return _line(
-        [
-            NAMES[p.policy], *(_number(x) for x in numbers), against, _number(p.mean_regret),
-            f"{p.chosen_ratio:.2f}", f"{p.count_ratio:.2f}", _number(p.smallest_slope), _number(p.bound),
-        ]
+    return (
+        NAMES[p.policy], *(_number(x) for x in numbers), against, _number(p.mean_regret),
+        f"{p.chosen_ratio:.2f}", f"{p.count_ratio:.2f}", _number(p.smallest_slope), _number(p.bound),
     )  # fmt: skip
 
 
-def _constants(summaries: Sequence[Summary]) -> Iterator[str]:
+def _constants(summaries: Sequence[Summary]) -> Table:
     constants = [s.constants for s in summaries]
-    yield _line(["", *(title(s) for s in summaries)])
-    yield _line(["---", *["---:"] * len(constants)])
-    yield _line(["parameters d", *(f"{c.analysis.dimension:,}" for c in constants)])
-    yield _line(["largest entry of a gradient, G", *(_number(c.analysis.gradient_bound) for c in constants)])
-    yield _line(["largest norm of a gradient, B", *(_number(c.gradient_norm) for c in constants)])
-    yield _line(["d G²", *(_number(c.analysis.squared_norm) for c in constants)])
-    yield _line(["**α of the theorem**", *(f"**{_number(c.theorem_alpha)}**" for c in constants)])
-    yield _line(["α from norms (ours)", *(_number(c.norm_alpha) for c in constants)])
-    yield _line(["α of the paper's experiments, used here", *(f"{c.alpha:g}" for c in constants)])
-    yield _line(["α of the product, on relative δ²", *(f"{c.product_alpha:,g}" for c in constants)])
-    yield _line(["the same on δ² itself, first to last round", *(_product_alpha(s) for s in summaries)])
-    yield _line(["M, for the theorem's α", *(f"{c.ratio_bound:.3f}" for c in constants)])
-    yield _line(["M, for every T", *(f"{c.ratio_bound_any_rounds:.3f}" for c in constants)])
-    yield _line(["M, for the paper's α", *(_number(c.ratio_bound_of_alpha) for c in constants)])
-    yield _line(["samples up to which tight explores", *(f"{c.tight_count_limit:.1f}" for c in constants)])
-    yield _line(["second theorem's bound", *(_number(c.second_theorem.total) for c in constants)])
-    yield _line(["‖∇L‖² that it bounds", *(_number(s.of("adamab").smallest_slope) for s in summaries)])
-    yield _line(["largest curvature met", *(_number(c.curvature) for c in constants)])
-    rates = zip(summaries, constants, strict=True)
-    yield _line(["rate times curvature", *(f"{s.problem.setting.rate * c.curvature:.2f}" for s, c in rates)])
+    rates = [s.problem.setting.rate * c.curvature for s, c in zip(summaries, constants, strict=True)]
+    rows = (
+        ("parameters d", *(f"{c.analysis.dimension:,}" for c in constants)),
+        ("largest entry of a gradient, G", *(_number(c.analysis.gradient_bound) for c in constants)),
+        ("largest norm of a gradient, B", *(_number(c.gradient_norm) for c in constants)),
+        ("d G²", *(_number(c.analysis.squared_norm) for c in constants)),
+        ("**α of the theorem**", *(f"**{_number(c.theorem_alpha)}**" for c in constants)),
+        ("α from norms (ours)", *(_number(c.norm_alpha) for c in constants)),
+        ("α of the paper's experiments, used here", *(f"{c.alpha:g}" for c in constants)),
+        ("α of the product, on relative δ²", *(f"{c.product_alpha:,g}" for c in constants)),
+        ("the same on δ² itself, first to last round", *(_product_alpha(s) for s in summaries)),
+        ("M, for the theorem's α", *(f"{c.ratio_bound:.3f}" for c in constants)),
+        ("M, for every T", *(f"{c.ratio_bound_any_rounds:.3f}" for c in constants)),
+        ("M, for the paper's α", *(_number(c.ratio_bound_of_alpha) for c in constants)),
+        ("samples up to which tight explores", *(f"{c.tight_count_limit:.1f}" for c in constants)),
+        ("second theorem's bound", *(_number(c.second_theorem.total) for c in constants)),
+        ("‖∇L‖² that it bounds", *(_number(s.of("adamab").smallest_slope) for s in summaries)),
+        ("largest curvature met", *(_number(c.curvature) for c in constants)),
+        ("rate times curvature", *(f"{rate:.2f}" for rate in rates)),
+    )
+    return Table("Constants", ("", *(title(s) for s in summaries)), rows)
 
 
 def _about_constants(summaries: Sequence[Summary]) -> str:
     constants = [s.constants for s in summaries]
     met = max(s.of("adamab").chosen_ratio for s in summaries)
     bound = min(c.ratio_bound for c in constants)
+    small_rate = all(s.problem.setting.rate * s.constants.curvature < 1 for s in summaries)
     return (
         "The theorem's α grows with the square of the gradients, and so with the square of the logit scale, "
         "which a fixed α ignores. Most of its size comes from bounding the norm of a gradient by sqrt(d) G, "
@@ -242,22 +241,19 @@ def _about_constants(summaries: Sequence[Summary]) -> str:
         "1 is a ratio of 2 (see `docs/theory.md`). G, B and the curvature are the largest that were "
         "met at a few rounds on ADAMAB's paths (10 texts per class for G and B), so the true ones are no "
         f"smaller, and neither is the theorem's α. The rate times the curvature stayed "
-        f"{'below' if _rate_is_small(summaries) else 'NOT below'} one, which is what the first theorem asks "
+        f"{'below' if small_rate else 'NOT below'} one, which is what the first theorem asks "
         "for."
     )
 
 
-def _rate_is_small(summaries: Sequence[Summary]) -> bool:
-    return all(s.problem.setting.rate * s.constants.curvature < 1 for s in summaries)
-
-
-def _checks(checks: Sequence[Check]) -> Iterator[str]:
-    yield _line(["Bias", "Steps", "Smallest ‖∇L‖²", "Bound", "Bound holds at every T", "Bound / left side"])
-    yield _line(["---", "---:", "---:", "---:", "---", "---:"])
+def _checks(checks: Sequence[Check]) -> Table:
+    rows = []
     for c in checks:
         factor = f"{c.factor:.2f}" if c.factor < 1e6 else "above 10⁶"
-        values = [c.name, str(len(c.left)), _number(c.left[-1]), _number(c.right[-1])]
-        yield _line([*values, "yes" if c.holds else "NO", factor])
+        values = (c.name, str(len(c.left)), _number(c.left[-1]), _number(c.right[-1]))
+        rows.append((*values, "yes" if c.holds else "NO", factor))
+    header = ("Bias", "Steps", "Smallest ‖∇L‖²", "Bound", "Bound holds at every T", "Bound / left side")
+    return Table("The first theorem", header, tuple(rows))
 
 
 def _about_checks(checks: Sequence[Check]) -> str:
@@ -289,7 +285,3 @@ def _number(x: float) -> str:
         digits, _, power = f"{x:.1e}".partition("e")
         return f"{digits}·10{str(int(power)).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
     return f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
-
-
-def _line(values: Sequence[str]) -> str:
-    return "| " + " | ".join(values) + " |"

@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
@@ -26,7 +25,6 @@ NONE, EVENLY = "none", "round-robin"
 POLICIES = (NONE, "random", EVENLY, "greedy", "tight", "adamab")
 CALIBRATOR = "calibrator"
 PAPER, UNEVEN, PASSES = "paper", "uneven", "passes"
-BY_TEST = "by-test-accuracy-as-in-the-paper"
 BY_FOLDS = "by-cross-validation"
 Amounts: TypeAlias = tuple[int | str, ...]
 Model = TypeVar("Model", bound=BaseModel)
@@ -90,7 +88,7 @@ class Experiment(Strict):
     seeds: int = Field(5, ge=1, le=100)
     methods: tuple[Method, ...] = Field(min_length=1)
     vary: dict[str, tuple[Any, ...]] = Field(default_factory=dict)  # options of the calibrator's recipe
-    chosen: Literal["all", "by-cross-validation", "by-test-accuracy-as-in-the-paper"] = "all"
+    chosen: Literal["all", "by-cross-validation"] = "all"
     figure: Literal["none", "samples", "alpha"] = "none"
     published: tuple[str, ...] = ()  # the paper's tables to print beside ours
     note: str = ""
@@ -248,7 +246,7 @@ NOT_COMPARABLE = (
     "its given samples from the official test splits, and chose its settings by the best test accuracy."
 )
 # Accuracy in %, by set and within it by setting.
-FILE = Path(__file__).parent / "definitions" / "published.json"
+PUBLISHED = FOLDER / "published.json"
 
 
 @dataclass(frozen=True)
@@ -284,7 +282,7 @@ class PublishedTable:
 
 def published_table(name: str) -> PublishedTable:
     """The table of that name."""
-    known = _published_tables()
+    known = json.loads(PUBLISHED.read_text(encoding="utf-8"))
     if name not in known:
         raise TaskError(f"published: the paper has no table {short(name)}; {suggestion(name, known)}")
     table = known[name]
@@ -294,10 +292,3 @@ def published_table(name: str) -> PublishedTable:
         for row in table["rows"]
     )
     return PublishedTable(name, tuple(table["sets"]), tuple(table["settings"]), rows)
-
-
-@cache
-def _published_tables() -> dict[str, Any]:
-    text = FILE.read_text(encoding="utf-8")
-    tables: dict[str, Any] = json.loads(text)
-    return tables

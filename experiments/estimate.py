@@ -24,19 +24,9 @@ from experiments.measure import N_FOLDS, Materials, check_takes, known_items, wo
 from experiments.runner import Runner, place_of
 
 _BLIND = (EVENLY, "random")  # policies that look at the seed and at nothing else
-_ASKED = (
-    "batch",
-    "augmentation_rounds",
-    "temperature",
-    "prompt_examples",
-    "views",
-    "folds",
-    "refit",
-    "image_size",
-    "image_quality",
-)  # what calls obey
 _WRITTEN = "temperature", "prompt_examples", "image_size", "image_quality"  # what a generator's batches obey
-_CHEAPEST = json.dumps({"folds": 0, "refit": False})  # of the fit that adds samples to a baseline's
+_ASKED = ("batch", "augmentation_rounds", "views", "refit", *_WRITTEN)  # what calls obey
+_CHEAPEST = json.dumps({"refit": False})  # of the fit that adds samples to a baseline's
 
 
 @dataclass(frozen=True)
@@ -292,7 +282,7 @@ def _purpose(planned: str) -> str:
 def _asked(runner: Runner, todo: Sequence[Cell], prices: Mapping[str, Price]) -> Iterator[Party]:
     """Baselines that send every test sample away; a question that two cells have is bought once."""
     materials, foreseen = Materials(runner.draws, {}), _Foreseen()
-    asking = [c for c in todo if c.method not in (CALIBRATOR, "setfit") and reads_samples(c)]
+    asking = [c for c in todo if c.method not in (CALIBRATOR, "setfit") and reads_samples(c.method)]
     for cell in _asking_differently(asking, materials):
         baseline = make_baseline(cell.method, seed=cell.seed, **cell.settings)
         if isinstance(baseline, RemoteBaseline):

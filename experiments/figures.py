@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,18 +31,12 @@ class Curve:
     points: list[tuple[float, Line]] = field(default_factory=list)
 
 
-def draw(summary: Summary, directory: Path) -> list[Path]:
-    """What the experiment asks for, or nothing."""
-    kind = summary.result.experiment.figure
-    if kind == "samples":
-        return _panels(summary, directory, _by_samples, "Training samples per class, on average")
-    if kind == "alpha":
-        return _panels(summary, directory, _by_alpha, "Exploration α")
-    return []
-
-
-def _panels(summary: Summary, directory: Path, draw_panel: Any, xlabel: str) -> list[Path]:
+def draw(summary: Summary, directory: Path, name: str) -> list[Path]:
+    """The figure `name` that the experiment asks for, or nothing."""
     experiment = summary.result.experiment
+    if experiment.figure == "none":
+        return []
+    draw_panel, xlabel = _KINDS[experiment.figure]
     drawn = [x.cell for x in summary.lines if x.cell.policy != NONE and x.cell.setting != BOTH]
     places = list(dict.fromkeys((cell.set, cell.generator, cell.setting) for cell in drawn))
     if not places:
@@ -51,24 +45,21 @@ def _panels(summary: Summary, directory: Path, draw_panel: Any, xlabel: str) -> 
     columns = math.ceil(len(places) / rows)
     with new_figure(figsize=(_WIDTH * columns + 0.6, _HEIGHT * rows + 1.7)) as (figure, plt):
         grid = figure.subplots(rows, columns, squeeze=False).ravel()
-        for axes, (name, generator, setting) in zip(grid, places, strict=False):
-            lines = [
-                x
-                for x in summary.lines
-                if (x.cell.set, x.cell.generator) == (name, generator) and x.cell.setting in (setting, BOTH)
-            ]
+        for axes, (data_set, generator, setting) in zip(grid, places, strict=False):
+            of_panel = [x for x in summary.lines if (x.cell.set, x.cell.generator) == (data_set, generator)]
+            lines = [x for x in of_panel if x.cell.setting in (setting, BOTH)]
             draw_panel(axes, lines, summary)
             percent_axis(axes, plt)
             axes.set_ylabel("")
             several = len(experiment.settings) > 1
-            title = f"{summary.result.titles[name]}, {generator}{f', {setting}' if several else ''}"
+            title = f"{summary.result.titles[data_set]}, {generator}{f', {setting}' if several else ''}"
             more = axes.get_title(loc="left")
             axes.set_title("\n".join(filter(None, (title, more))), loc="left", fontsize=11)
             axes.set_xlabel(xlabel)
         for axes in grid[len(places) :]:
             axes.set_visible(False)
         _around(figure, grid[: len(places)], summary)
-        return save_figure(figure, directory, f"{experiment.name}-accuracy")
+        return save_figure(figure, directory, name)
 
 
 def _around(figure: Any, panels: Sequence[Any], summary: Summary) -> None:
@@ -79,34 +70,20 @@ def _around(figure: Any, panels: Sequence[Any], summary: Summary) -> None:
             named.setdefault(name, handle)
     height = figure.get_figheight()
     columns = max(1, int(figure.get_figwidth() // _LEGEND))
-    figure.suptitle(
-        f"{summary.result.experiment.title}, on {summary.result.experiment.part} samples",
-        x=0.01,
-        ha="left",
-        fontsize=13,
-    )
-    figure.legend(
-        list(named.values()),
-        list(named),
-        loc="lower left",
-        bbox_to_anchor=(0.005, 0.3 / height),
-        ncols=columns,
-        frameon=False,
-        fontsize=10,
-    )
-    figure.text(0.01, 0.1 / height, _note(summary), color=QUIET, fontsize=9)
+    experiment = summary.result.experiment
+    title = f"{experiment.title}, on {experiment.part} samples"
+    figure.suptitle(title, x=0.01, ha="left", fontsize=13)
+    place = {"loc": "lower left", "bbox_to_anchor": (0.005, 0.3 / height)}
+    figure.legend(named.values(), named, ncols=columns, frameon=False, fontsize=10, **place)
+    seeds = f"{experiment.seeds} seed{'s' if experiment.seeds > 1 else ''}"
+    note = f"{seeds}; embedder {experiment.embedder}; bars: 95 % intervals."
+    figure.text(0.01, 0.1 / height, note, color=QUIET, fontsize=9)
     legend_rows = math.ceil(len(named) / columns)
     bottom = (1.15 + 0.24 * legend_rows) / height
     left = 0.62 / figure.get_figwidth()
     figure.subplots_adjust(
         left=left, right=0.985, bottom=bottom, top=1 - 0.9 / height, wspace=0.22, hspace=0.62
     )
-
-
-def _note(summary: Summary) -> str:
-    experiment = summary.result.experiment
-    seeds = f"{experiment.seeds} seed{'s' if experiment.seeds > 1 else ''}"
-    return f"{seeds}; embedder {experiment.embedder}; bars: 95 % intervals."
 
 
 def _by_samples(axes: Any, lines: Sequence[Line], summary: Summary) -> None:
@@ -162,10 +139,8 @@ def _by_alpha(axes: Any, lines: Sequence[Line], summary: Summary) -> None:
         if cell.method != CALIBRATOR or cell.policy == NONE:
             continue
         first = cell.amount == next(iter(added))
-        colour, name = (
-            RECIPES.get(cell.recipe, OTHER[0]),
-            f"{POLICY_NAMES[cell.policy]}, {cell.recipe} recipe",
-        )
+        colour = RECIPES.get(cell.recipe, OTHER[0])
+        name = f"{POLICY_NAMES[cell.policy]}, {cell.recipe} recipe"
         if cell.policy == OURS:
             style = {"color": colour, "linestyle": "-" if first else "--", "marker": "o" if first else "s"}
             curve = curves.setdefault((cell.recipe, cell.amount), Curve(name, style))
@@ -185,19 +160,13 @@ def _plot(axes: Any, curve: Curve, points: Sequence[tuple[float, Line]], *, shif
     # Moved sideways a little, or intervals at the same place hide each other.
     x = [place + shift for place, _ in points]
     y = [100 * line.accuracy.mean for _, line in points]
-    errors = [
-        [100 * (line.accuracy.mean - line.accuracy.low) for _, line in points],
-        [100 * (line.accuracy.high - line.accuracy.mean) for _, line in points],
-    ]
-    bars = [[max(0.0, e) for e in side] for side in errors]
-    axes.errorbar(
-        x,
-        y,
-        yerr=bars,
-        linewidth=1.8,
-        markersize=5.5,
-        elinewidth=0.9,
-        capsize=2,
-        label=curve.name,
-        **curve.style,
-    )
+    below = [max(0.0, 100 * (line.accuracy.mean - line.accuracy.low)) for _, line in points]
+    above = [max(0.0, 100 * (line.accuracy.high - line.accuracy.mean)) for _, line in points]
+    style = {"linewidth": 1.8, "markersize": 5.5, "elinewidth": 0.9, "capsize": 2, **curve.style}
+    axes.errorbar(x, y, yerr=[below, above], label=curve.name, **style)
+
+
+_KINDS: dict[str, tuple[Callable[[Any, Sequence[Line], Summary], None], str]] = {
+    "samples": (_by_samples, "Training samples per class, on average"),
+    "alpha": (_by_alpha, "Exploration α"),
+}

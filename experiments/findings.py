@@ -10,7 +10,7 @@ from adamab.providers.registry import resolve_embedder
 from experiments.cells import BOTH, RECORDED, TEST, Cell
 from experiments.datasets.base import IMAGE_SETS
 from experiments.datasets.image_sets import TITLES as STORED_VECTORS
-from experiments.definition import BY_FOLDS, BY_TEST, EVENLY, NONE
+from experiments.definition import BY_FOLDS, EVENLY, NONE
 from experiments.summary import (
     AHEAD,
     BEHIND,
@@ -178,27 +178,18 @@ def notes(summary: Summary) -> Iterator[str]:
                 "that a fold holds out among them. So with the recorded generator cross-validation flatters "
                 "added samples."
             )
-    if experiment.chosen == BY_TEST:
-        yield (
-            "The options were chosen by test accuracy, as in the paper: the best of many tries on the same "
-            "test samples, which flatters them and is no estimate of anything."
-        )
     for left in result.left_out:
         yield f"Left out: {result.titles[left.set]}, {left.generator}, amount {left.amount}: {left.why}."
 
 
 def chosen_options(summary: Summary) -> Iterator[str]:
-    """What was chosen: by cross-validation seed by seed, by test accuracy once for all seeds."""
+    """What was chosen by cross-validation, seed by seed."""
     validated = {replace(row.cell, scored=TEST): row.accuracy for row in summary.result.chosen}
     for line in summary.lines:
         for cell in line.chosen:
             where = f"{summary.result.titles[cell.set]} ({cell.generator}), {cell.setting}"
-            if cell in validated:
-                percent = f"{100 * validated[cell]:.1f} % in cross-validation"
-                yield f"{where}, seed {cell.seed}: {_choice(cell)}; {percent}."
-            else:
-                yield f"{where}: {_choice(cell)}; {100 * line.accuracy.mean:.1f} % on test samples."
-                break
+            percent = f"{100 * validated[cell]:.1f} % in cross-validation"
+            yield f"{where}, seed {cell.seed}: {_choice(cell)}; {percent}."
 
 
 def _choice(cell: Cell) -> str:

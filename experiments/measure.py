@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -225,7 +226,8 @@ def _calibrator(
     correct, log_loss = _judged(fit.classifier.predict_proba(views, texts), fit.classifier.classes, scored)
     samples = [*task.samples, *fit.synthetic]
     size = n_parameters(fit.classifier, cell.full_recipe())
-    return Measured(correct, _counts(task, samples), seconds, size, len(fit.synthetic), log_loss=log_loss)
+    counts = _counts([sample.class_name for sample in samples], task.class_names)
+    return Measured(correct, counts, seconds, size, len(fit.synthetic), log_loss=log_loss)
 
 
 def _cross_validated(cell: Cell, materials: Materials, call_context: CallContext | None) -> Measured:
@@ -258,7 +260,7 @@ def _baseline(
     correct, log_loss = _judged(shares, baseline.classes_, test)
     if baseline.answered_ is not None:
         correct &= baseline.answered_
-    counts = tuple(list(data.labels).count(c) for c in data.classes)
+    counts = _counts(data.labels, data.classes)
     synthetic = len(data.labels) - len(materials.draws[cell.draw].task.samples)
     size = int(baseline.n_parameters_)
     return Measured(correct, counts, seconds, size, synthetic, baseline.report(), log_loss)
@@ -267,12 +269,13 @@ def _baseline(
 def _training_data(cell: Cell, materials: Materials, call_context: CallContext | None) -> TrainingData:
     task, vectors = materials.task(cell.draw, cell.setting), materials.vectors[cell.set]
     added = () if cell.policy == NONE else evenly(cell, materials, call_context)
+    plain = replace(task, prompts=replace(task.prompts, with_examples=False))
     return TrainingData.of_task(
         task,
         added,
         views=_views(materials, cell, [*task.samples, *added]),
         class_views=_class_views(task, vectors),
-        plain_class_views=_class_views(_plain(task), vectors) if task.prompts.with_examples else None,
+        plain_class_views=_class_views(plain, vectors) if task.prompts.with_examples else None,
     )
 
 
@@ -282,10 +285,6 @@ def _class_views(task: Task, vectors: MemoryEmbedder) -> dict[str, NDArray[np.fl
     return run_sync(vectors.embed(wordings, kind="class")).views if vectors.has(wordings).all() else {}
 
 
-def _plain(task: Task) -> Task:
-    return replace(task, prompts=replace(task.prompts, with_examples=False))
-
-
 def evenly(cell: Cell, materials: Materials, call_context: CallContext | None) -> tuple[Sample, ...]:
     """What round-robin adds, through the same gate as in a fit: the cheapest fit that there is."""
     from adamab.run.fit import fit_task
@@ -293,7 +292,7 @@ def evenly(cell: Cell, materials: Materials, call_context: CallContext | None) -
     key = cell.draw, cell.batch, cell.rounds
     if key not in materials.added:
         # Its heads are thrown away: nothing is trained, neither in the rounds nor after them.
-        recipe = Recipe(views=("pooled",), words=False, discriminants=False, folds=0, checkpoints=(0,))
+        recipe = Recipe(views=("pooled",), words=False)
         fit = fit_task(
             materials.task(cell.draw, "zero-shot"),
             materials.vectors[cell.set],
@@ -343,6 +342,6 @@ def _judged(
     return shares.argmax(axis=1) == truth, float(-np.log(true).mean())
 
 
-def _counts(task: Task, samples: Sequence[Sample]) -> tuple[int, ...]:
-    labels = [sample.class_name for sample in samples]
-    return tuple(labels.count(name) for name in task.class_names)
+def _counts(labels: Iterable[str], classes: Sequence[str]) -> tuple[int, ...]:
+    of_class = Counter(labels)
+    return tuple(of_class[name] for name in classes)

@@ -35,9 +35,8 @@ from adamab.model.predictor import Inference
 from adamab.providers.embedders.base import Embedder
 from adamab.providers.registry import open_embedder
 from adamab.run.fit import fit_task
-from adamab.task.recipe import Recipe
 from adamab.version import __version__
-from experiments.datasets.base import DataSet, data_directory, load_data_set
+from experiments.datasets.base import DataSet, Draw, data_directory, load_data_set
 from experiments.pages import Table, as_document
 
 Numbers: TypeAlias = NDArray[np.floating[Any]]
@@ -101,19 +100,18 @@ def measure(
     *,
     given: int = GIVEN,
     seeds: int = SEEDS,
-    recipe: Recipe | None = None,
 ) -> Iterator[Row]:
     """One row per set and seed."""
+    by_seed = [
+        {of: data.draw(seed, given=given, part="development") for of, data in sets.items()}
+        for seed in range(seeds)
+    ]
     for name in sets:
-        for seed in range(seeds):
-            yield _row(sets, name, embedder, given, seed, recipe)
+        yield from (_row(draws, name, embedder) for draws in by_seed)
 
 
-def _row(
-    sets: Mapping[str, DataSet], name: str, embedder: Embedder, given: int, seed: int, recipe: Recipe | None
-) -> Row:
-    draws = {of: data.draw(seed, given=given, part="development") for of, data in sets.items()}
-    fit = fit_task(draws[name].task, embedder, seed=seed, recipe=recipe)
+def _row(draws: Mapping[str, Draw], name: str, embedder: Embedder) -> Row:
+    fit = fit_task(draws[name].task, embedder, seed=draws[name].seed)
     confidence, model = fit.classifier.confidence, Inference(fit.classifier, embedder)
     if confidence is None or fit.held_out is None:
         raise TaskError(f"{name}: nothing was held out; give two samples per class or more")
@@ -124,7 +122,7 @@ def _row(
     before = logits * np.float32(confidence.temperature)
     return Row(
         name,
-        seed,
+        draws[name].seed,
         len(fit.classifier.classes),
         confidence.n,
         len(test),
@@ -176,7 +174,7 @@ def _markdown(rows: Sequence[Row], command: str) -> str:
         f"## Unknown inputs, {100 * KEEP:.0f} % of known ones to be kept",
         _table(("Set", "Texts of no class from", *measures), _unknown(rows)),
         "The same with other scores, texts of all other sets together. The threshold comes from the held-out "
-        "samples, so logits of different folds must be comparable. What a fold adds to all logits alike "
+        "samples, so logits of different classifiers must be comparable. What one adds to all logits alike "
         f"changes energy and the largest logit, and not the others. The threshold of {ENERGY} keeps "
         f"{_kept(rows, ENERGY)} of the known texts of a set, that of {CHOSEN}, which is in use, "
         f"{_kept(rows, CHOSEN)}.",

@@ -11,7 +11,7 @@ import ast
 import hashlib
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,9 +28,7 @@ from experiments.quality_plan import (
     IMAGE_SETS,
     OLD,
     ONCE,
-    SEEDS,
     SETFIT,
-    SLOW,
     Place,
     Plan,
     method_of,
@@ -77,7 +75,8 @@ class QualityRunner(Runner):
 
     def can_run(self) -> bool:
         """SetFit is a library that few have."""
-        return find_spec(SETFIT) is not None or not _of_setfit(self.experiment)
+        methods = [method.method for method in self.experiment.methods]
+        return find_spec(SETFIT) is not None or SETFIT not in methods
 
     def kept(self) -> Result:
         """Rows of SetFit that another installation measured: a key has the library's version, which is
@@ -141,7 +140,8 @@ class Yardstick:
                 ) from None
             before += len(runner.cells())
         self.measured = tuple(row for result in results for row in result.rows)
-        return [score for name in self.plan.shapes for score in scores_of(_of_set(results, name))]
+        by_set = [[r for r in results if r.experiment.sets == (name,)] for name in self.plan.shapes]
+        return [score for of_set in by_set for score in scores_of(of_set)]
 
     def _kept_default(self) -> Iterator[Result]:
         """The recipe that was the default before, in cells of the plan: rows that are only kept."""
@@ -218,7 +218,8 @@ class Yardstick:
     def _note_methods(self) -> None:
         if any(name in IMAGE_SETS for name in self.plan.shapes):
             self._note(
-                "Image sets are vectors of one view without a text side: there is no zero-shot, "
+                "Image sets are vectors of one view without a text side: there is no zero-shot and nothing "
+                "that the paper's networks could match samples with (`images` has them on class means), "
                 "mean-and-text is the centred class mean, and an API's views would be all there are."
             )
         self._note(
@@ -226,20 +227,10 @@ class Yardstick:
             "never predict it; paper, calibrator, cache-adapter, mean-and-text, joint-probe and "
             "soft-vote have its description."
         )
-        if any(self.plan.seeds_of(name) > SEEDS for name in self.plan.shapes):
-            self._note(f"{', '.join(SLOW)} have {SEEDS} seeds, and leads over them are on those.")
         if any(not runner.can_run() for runner in self.runners):
             self._note(
                 "SetFit is not installed here (extra baselines): only rows that are already kept count."
             )
-
-
-def _of_setfit(experiment: Experiment) -> bool:
-    return any(method.method == SETFIT for method in experiment.methods)
-
-
-def _of_set(results: Sequence[Result], name: str) -> list[Result]:
-    return [result for result in results if result.experiment.sets == (name,)]
 
 
 def scores_of(results: Sequence[Result]) -> Iterator[Score]:
@@ -340,8 +331,3 @@ def commit() -> str:
 def _git(folder: Path, *arguments: str) -> str:
     done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True)
     return done.stdout.strip()
-
-
-def plain(left_out: Sequence[LeftOutCell]) -> list[dict[str, Any]]:
-    """For JSON."""
-    return [asdict(cell) for cell in left_out]

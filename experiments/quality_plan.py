@@ -22,7 +22,7 @@ IMAGE_SETS = ("pets", "flowers102", "cub200")
 SETS = (*TEXT_SETS, *IMAGE_SETS)
 ALL_SETS = (*SETS, *SCORED_ONCE)
 GIVEN, SYNTHETIC = (1, 2, 5, 10), (5, 10, 20)  # a class; synthetic ones on average
-TEXT_SEEDS, SEEDS, QUICK_SEEDS = 10, 5, 3
+SEEDS, QUICK_SEEDS = 5, 3
 SETFIT, SETFIT_GIVEN, SETFIT_SEEDS = "setfit", 5, 2  # minutes a fit
 
 DEFAULT, API, PAPER, PRESET = "default", "default-api", "paper", "calibrator"
@@ -40,8 +40,6 @@ ON_API = (*ON_POOLED, JOINT_API, VOTE_API)
 RIVALS = (*ON_API, JOINT, VOTE)
 SAME_INPUTS = {DEFAULT: RIVALS, API: ON_API}
 METHODS = (DEFAULT, API, OLD, OLD_API, EVENLY, RANDOM, *RIVALS, SETFIT)
-# Seconds to minutes a fit on many samples of many classes: never more than five seeds.
-SLOW = (PAPER, PRESET, "linear-svm", "cache-adapter", VOTE_API, VOTE)
 # They need vectors of the classes' wordings.
 DESCRIBED = (ZERO_SHOT, "centred")
 
@@ -92,7 +90,7 @@ class Plan:
     part: Part
     shapes: Mapping[str, tuple[Shaped, ...]]  # by set
     synthetic: tuple[int, ...] = ()  # samples per class of a recorded generator, beside none
-    seeds: int | None = None  # None: ten for texts of the test part, else five
+    seeds: int | None = None  # None: five
     embedder: str = "local"
     setfit: bool = False
     only: tuple[str, ...] = ()  # methods; empty: all
@@ -111,11 +109,6 @@ class Plan:
         suffix = "-quick" if self.name == QUICK else "" if whole else "-part"
         return f"{self.rows_name}{suffix}"
 
-    def seeds_of(self, data_set: str) -> int:
-        """How many seeds most methods have."""
-        many = data_set in TEXT_SETS and self.part == "test"
-        return self.seeds or (TEXT_SEEDS if many else SEEDS)
-
     def experiments(self, data: DataSet) -> list[Experiment]:
         """What the runner is given for one set; a number given that no class has is left out."""
         experiments: list[Experiment] = []
@@ -125,12 +118,11 @@ class Plan:
             experiments += self._of_methods(data, shape, given, POOL, (0,))
             if shape == EVEN and self.synthetic and self.source(data, given) == RECORDED:
                 experiments += self._of_methods(data, shape, given, RECORDED, self.synthetic)
-        wanted = not self.only or SETFIT in self.only
-        if self.setfit and wanted and (EVEN, SETFIT_GIVEN) in self.shapes[data.name]:
-            seeds = min(SETFIT_SEEDS, self.seeds_of(data.name))
-            if data.name in TEXT_SETS:
-                methods = [{"method": SETFIT}]
-                experiments.append(self._experiment(data, EVEN, SETFIT_GIVEN, POOL, (0,), methods, seeds))
+        wanted = self.setfit and data.name in TEXT_SETS and (not self.only or SETFIT in self.only)
+        if wanted and (EVEN, SETFIT_GIVEN) in self.shapes[data.name]:
+            seeds = min(SETFIT_SEEDS, self.seeds or SEEDS)
+            methods = [{"method": SETFIT}]
+            experiments.append(self._experiment(data, EVEN, SETFIT_GIVEN, POOL, (0,), methods, seeds))
         return experiments
 
     def short_classes(self, data: DataSet, given: int) -> ShortClasses:
@@ -148,18 +140,13 @@ class Plan:
     def _of_methods(
         self, data: DataSet, shape: Shape, given: int, source: str, amounts: Sequence[int]
     ) -> Iterator[Experiment]:
-        """Slow methods are an experiment of their own where they have fewer seeds."""
-        methods = {
-            name: method
-            for name, method in _methods(data, bool(amounts[0]), self.name == ONCE).items()
+        methods = [
+            method
+            for name, method in _methods(data, bool(amounts[0]), self.name).items()
             if not self.only or name in self.only
-        }
-        seeds = self.seeds_of(data.name)
-        slow = [method for name, method in methods.items() if name in SLOW and seeds > SEEDS]
-        fast = [method for method in methods.values() if method not in slow]
-        for some, count in ((fast, seeds), (slow, SEEDS)):
-            if some:
-                yield self._experiment(data, shape, given, source, amounts, some, count)
+        ]
+        if methods:
+            yield self._experiment(data, shape, given, source, amounts, methods, self.seeds or SEEDS)
 
     def _experiment(
         self,
@@ -245,39 +232,38 @@ def _shapes_of(name: str, sets: Sequence[str] | None) -> dict[str, tuple[Shaped,
     return {data_set: of_set for data_set, of_set in shapes.items() if data_set in (sets or shapes)}
 
 
-def _methods(data: DataSet, added: bool, once: bool) -> dict[str, dict[str, Any]]:
+def _methods(data: DataSet, added: bool, name: Name) -> dict[str, dict[str, Any]]:
     """By name. Images of which only vectors are there have neither words nor descriptions."""
     described = data.embedder() is None
     options: dict[str, Any] = {} if described else {"words": False}
-    policies = ["adamab", "round-robin", "random"] if added else [NONE]
+    evenly = "round-robin" if added else NONE  # what all rivals get
+    policies = ["adamab", evenly, "random"] if added else [NONE]
     samples = "added" if added else "given"
 
     def ours(recipe: str, policies: Sequence[str], **options: Any) -> dict[str, Any]:
         return {"method": CALIBRATOR, "recipe": recipe, "policies": policies, "options": options}
 
-    methods = {DEFAULT: ours("default", policies, **options)}
+    methods = {DEFAULT: ours("default", policies[:1] if name == DEV else policies, **options)}
     if described:
         methods[API] = ours("default", policies[:1], views=["pooled"])
-    methods[PAPER] = ours("paper", policies[1:2] or policies)  # round-robin's, as all rivals
-    methods[PRESET] = ours(PRESET, policies[1:2] or policies)
+        methods |= {recipe: ours(recipe, [evenly]) for recipe in (PAPER, PRESET)}
     untrained = {ZERO_SHOT: {"method": ZERO_SHOT}} if described else {}
     trained = {
-        name: {"method": name, "samples": samples}
-        for name in ON_POOLED
-        if name not in (PAPER, PRESET, ZERO_SHOT) and (described or name not in DESCRIBED)
+        method: {"method": method, "samples": samples}
+        for method in ON_POOLED
+        if method not in (PAPER, PRESET, ZERO_SHOT) and (described or method not in DESCRIBED)
     }
     joint = {JOINT: {"method": JOINT, "samples": samples, "options": options}}
     if described:
         joint |= {
-            f"{name}{ending}": {"method": name, "samples": samples, "options": inputs}
-            for name in (JOINT, VOTE)
+            f"{method}{ending}": {"method": method, "samples": samples, "options": inputs}
+            for method in (JOINT, VOTE)
             for ending, inputs in (("-api", {"inputs": "api"}), ("", {}))
         }
     methods |= untrained | trained | joint
-    if once:  # minutes a fit on 150 classes
-        methods = {
-            name: m for name, m in methods.items() if name not in ("linear-svm", "cache-adapter", VOTE)
-        }
+    if name == ONCE:  # minutes a fit on 150 classes
+        for slow in ("linear-svm", "cache-adapter", VOTE):
+            del methods[slow]
     return methods
 
 

@@ -13,7 +13,7 @@ from adamab.demo.report import COLOURS, QUIET, new_figure
 from adamab.evaluation.statistics import INTERVALS, TESTS, points
 from adamab.version import __version__
 from experiments.pages import Table, as_document, save_figure
-from experiments.quality import Yardstick, plain
+from experiments.quality import Yardstick
 from experiments.quality_plan import (
     API,
     DEFAULT,
@@ -27,6 +27,7 @@ from experiments.quality_plan import (
     ONCE,
     RANDOM,
     RIVALS,
+    SEEDS,
     SETFIT,
     SETS,
     TEXT_SETS,
@@ -218,7 +219,7 @@ def _json(yardstick: Yardstick, summary: Summary, checked: Sequence[Bar], comman
             for lead, (place, _, rival) in far_behind(summary.scores, ours)
         ],
         "duels": [asdict(duel) for duel in summary.duels],
-        "left_out": plain(yardstick.left_out),
+        "left_out": [asdict(cell) for cell in yardstick.left_out],
         "notes": yardstick.notes,
     }
 
@@ -279,8 +280,7 @@ def _by_hand(directory: Path) -> tuple[str, str]:
 
 def _made_by(yardstick: Yardstick, command: str) -> str:
     plan = yardstick.plan
-    seeds = sorted({plan.seeds_of(name) for name in plan.shapes}, reverse=True)
-    setting = f"{' or '.join(map(str, seeds))} seeds, embedder `{plan.embedder}`, {plan.part} part"
+    setting = f"{plan.seeds or SEEDS} seeds, embedder `{plan.embedder}`, {plan.part} part"
     code = ", ".join(f"`{name}`" for name in yardstick.commits()) or "unknown"
     rows = f"All rows are in `{plan.results_name}.rows.parquet`."
     return f"Made by `{command}`: {setting}. Measured by the code of commit {code}. {rows}"

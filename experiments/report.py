@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from adamab.evaluation.statistics import INTERVALS, TESTS
@@ -12,7 +11,6 @@ from experiments.cells import BOTH, Cell
 from experiments.datasets.base import published_name
 from experiments.definition import (
     BY_FOLDS,
-    BY_TEST,
     CALIBRATOR,
     NONE,
     NOT_COMPARABLE,
@@ -199,7 +197,7 @@ _NO_TESTS = (
 _RECIPES = {
     "paper": "the paper’s literal calibrator on the pooled embedding and on that of the description",
     "default": "all views of the embedder, and words and descriptions where there are any, weighed by "
-    "cross-validation on the training samples",
+    "leave-one-out on the training samples",
 }
 _AMOUNTS = {
     "paper": "paper: the paper’s number of rounds for the set",
@@ -208,9 +206,8 @@ _AMOUNTS = {
     "passes": "passes: rounds per class",
 }
 _ON_POOLED = ("zero-shot", "centred", "class-mean", "linear-probe", "linear-svm", "knn", "cache-adapter")
-_CHOICES = (BY_FOLDS, BY_TEST)
 _SILENT = (
-    " With the recipe default they vary from seed to seed too, because heads that cross-validation gives a "
+    " With the recipe default they vary from seed to seed too, because heads that leave-one-out gives a "
     "weight of zero are not in the classifier."
 )
 _TIMED = (
@@ -227,7 +224,7 @@ _ANSWERS = (
 def write_report(summary: Summary, directory: Path, *, command: str) -> list[Path]:
     """Write everything and return where it is."""
     name = results_name(summary.result.experiment)
-    figures = draw(_renamed(summary, name), directory)
+    figures = draw(summary, directory, f"{name}-accuracy")
     page, figures_file = directory / f"{name}.md", directory / f"{name}.json"
     sections = _sections(summary, name, figures, command)
     page.write_text("\n\n".join(sections) + "\n", encoding="utf-8")
@@ -239,12 +236,6 @@ def write_report(summary: Summary, directory: Path, *, command: str) -> list[Pat
 def results_name(experiment: Experiment) -> str:
     """Of all files: what is scored on the development part never takes the place of the published ones."""
     return experiment.name if experiment.part == "test" else f"{experiment.name}-{experiment.part}"
-
-
-def _renamed(summary: Summary, name: str) -> Summary:
-    """For the figures, which are called like their experiment."""
-    experiment = summary.result.experiment.model_copy(update={"name": name})
-    return replace(summary, result=replace(summary.result, experiment=experiment))
 
 
 def _json(summary: Summary, command: str) -> dict[str, object]:
@@ -346,7 +337,7 @@ def _recipes(summary: Summary) -> Iterator[str]:
 
 
 def _amounts(summary: Summary) -> Iterator[str]:
-    amounts = dict.fromkeys(x.cell.amount for x in summary.lines if x.cell.policy not in (NONE, *_CHOICES))
+    amounts = dict.fromkeys(x.cell.amount for x in summary.lines if x.cell.policy not in (NONE, BY_FOLDS))
     kinds = {_AMOUNTS[_kind(amount)]: None for amount in amounts}
     if kinds:
         yield f"Amounts: {'; '.join(kinds)}."

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from adamab.errors import RunError, place
-from experiments.cells import FORMER, Cell
+from experiments.cells import Cell
 from experiments.measure import Measured
 
 COLUMNS = ["key", "experiment", *Cell.__dataclass_fields__, "synthetic", "accuracy", "n_test"]
@@ -61,9 +61,7 @@ class Row:
     def from_json(cls, read: dict[str, Any]) -> Row:
         """The reverse of `to_json`."""
         fields = {name: read[name] for name in Cell.__dataclass_fields__ if name in read}
-        today = {former: name for name, former in FORMER.items()}
-        options = {today.get(name, name): value for name, value in read["options"].items()}
-        cell = Cell(**fields | {"options": json.dumps(options, sort_keys=True)})
+        cell = Cell(**fields | {"options": json.dumps(read["options"], sort_keys=True)})
         log_loss = read.get("log_loss")
         bits = np.frombuffer(bytes.fromhex(read["correct"]), np.uint8)
         measured = Measured(

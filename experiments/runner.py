@@ -113,11 +113,13 @@ class Runner:
         done = before = len(cells) - len(todo)
         try:
             on_cell(done, len(cells), "embedding")
-            materials = self._materials(todo, call_context)
+            draws = {cell.draw: self.draws[cell.draw] for cell in todo}
+            experiment = self.experiment
+            materials = gather(draws, self.sets, experiment.embedder, experiment.settings, call_context)
             work = measure if call_context is None else partial(_stoppable, call_context=call_context)
             with engine.workers(work, materials) as map_items:
                 for cell, measured in map_items(todo):
-                    self.rows.add(self._row(cell, measured))
+                    self.rows.add(Row(self.key(cell), self.experiment.name, cell, measured))
                     done += 1
                     on_cell(done, len(cells), _told(cell))
         except (KeyboardInterrupt, StoppedError):
@@ -126,13 +128,6 @@ class Runner:
             raise StoppedError(
                 f"stopped; {kept} and kept in {where}: run the same command again to go on"
             ) from None
-
-    def _materials(self, todo: Sequence[Cell], call_context: CallContext | None) -> Materials:
-        draws = {key: self.draws[key] for key in dict.fromkeys(cell.draw for cell in todo)}
-        return gather(draws, self.sets, self.experiment.embedder, self.experiment.settings, call_context)
-
-    def _row(self, cell: Cell, measured: Measured) -> Row:
-        return Row(self.key(cell), self.experiment.name, cell, measured)
 
     def _fingerprint(self, name: str) -> str:
         if name not in self._fingerprints:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from adamab.evaluation.statistics import Bootstrap, Interval, holm, paired_p
 from adamab.task import Sample
 from experiments.cells import BOTH, Cell, DrawKey
-from experiments.definition import BY_FOLDS, BY_TEST, CALIBRATOR, EVENLY, NONE
+from experiments.definition import BY_FOLDS, CALIBRATOR, EVENLY, NONE
 from experiments.rows import Row
 from experiments.runner import Result
 
@@ -27,7 +27,6 @@ POLICY_NAMES = {
     "tight": "tight",
     OURS: "ADAMAB",
     BY_FOLDS: "options and samples chosen by cross-validation",
-    BY_TEST: "options and samples chosen by test accuracy",
 }
 SIGNIFICANT = 0.05
 AHEAD, OPEN, BEHIND, SAME = "ahead of", "not told apart from", "behind", "the same as"
@@ -169,7 +168,10 @@ def summarise(result: Result) -> Summary:
 
     lines = tuple(_line(cell, rows, matrices[cell], interval) for cell, rows in groups.items())
     comparisons = [_comparison(pair, groups, matrices, interval) for pair in _pairs(groups)]
-    return Summary(result, lines, _corrected(comparisons))
+    # Those that are no tests count for nothing in the correction.
+    tested = iter(holm([c.p for c in comparisons if not c.same_results]))
+    corrected = [c if c.same_results else replace(c, corrected=next(tested)) for c in comparisons]
+    return Summary(result, lines, tuple(corrected))
 
 
 def _comparison(
@@ -180,47 +182,21 @@ def _comparison(
 ) -> Comparison:
     """Of two groups, not corrected yet."""
     (a, b), lead = pair, matrices[pair[0]] - matrices[pair[1]]
-    same_samples, p = _same(groups[a], groups[b]), paired_p(lead)
+    counts_a, counts_b = ([row.measured.counts for row in groups[cell]] for cell in pair)
+    same_samples, p = counts_a == counts_b, paired_p(lead)
     same_results = b.method == CALIBRATOR and same_samples and not np.nan_to_num(lead).any()
     return Comparison(a, b, interval(lead), p, p, same_samples, same_results)
 
 
-def _corrected(comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
-    """By Holm; those that are no tests count for nothing."""
-    tested = iter(holm([c.p for c in comparisons if not c.same_results]))
-    return tuple(c if c.same_results else replace(c, corrected=next(tested)) for c in comparisons)
-
-
 def _chosen(result: Result) -> dict[Cell, list[Row]]:
     """Rows by what is averaged; where options are chosen, they are no part of it."""
-    choice, groups = result.experiment.chosen, dict[Cell, list[Row]]()
+    groups: dict[Cell, list[Row]] = {}
     for row in result.rows:
         cell = row.cell.group
-        groups.setdefault(_any_options(cell, choice) if choice == BY_FOLDS else cell, []).append(row)
-    if choice == BY_TEST:
-        groups = _best_on_test(groups)
+        if result.experiment.chosen == BY_FOLDS:  # a choice may be to add nothing
+            cell = replace(cell, options="{}", amount=BY_FOLDS, rounds=0, policy=BY_FOLDS)
+        groups.setdefault(cell, []).append(row)
     return {cell: sorted(rows, key=lambda row: row.cell.seed) for cell, rows in groups.items()}
-
-
-def _best_on_test(groups: Mapping[Cell, list[Row]]) -> dict[Cell, list[Row]]:
-    """The paper's way: the options whose test accuracy is best, which flatters them."""
-    best: dict[Cell, list[Row]] = {}
-    for cell, rows in groups.items():
-        place = _any_options(cell, BY_TEST)
-        if place not in best or _mean(rows) > _mean(best[place]):
-            best[place] = rows
-    return best
-
-
-def _any_options(cell: Cell, choice: str) -> Cell:
-    """What is reported of a calibrator whose options were chosen: a choice may be to add nothing."""
-    if cell.method != CALIBRATOR:
-        return cell
-    return replace(cell, options="{}", amount=choice, rounds=0, policy=choice)
-
-
-def _mean(rows: Sequence[Row]) -> float:
-    return float(np.mean([row.accuracy for row in rows]))
 
 
 def sample_names(samples: Sequence[Sample]) -> list[SampleName]:
@@ -253,10 +229,6 @@ def hits_of(
     return matrix
 
 
-def _same(ours: Sequence[Row], theirs: Sequence[Row]) -> bool:
-    return [row.measured.counts for row in ours] == [row.measured.counts for row in theirs]
-
-
 def _line(
     cell: Cell,
     rows: Sequence[Row],
@@ -279,7 +251,7 @@ def _line(
         n_distinct=hits.shape[1],
         answers=dict(answers),
         n_answers=sum(len(row.measured.correct) for row in rows if row.measured.answers),
-        chosen=tuple(row.cell for row in rows) if cell.policy in (BY_FOLDS, BY_TEST) else (),
+        chosen=tuple(row.cell for row in rows) if cell.policy == BY_FOLDS else (),
     )
 
 

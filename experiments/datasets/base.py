@@ -33,20 +33,10 @@ Split = Literal["readme", "paper"]
 ByClass = Mapping[str, tuple[str, ...]]
 
 _IMAGES = "-images"  # behind the name that an image set has as stored vectors
-IMAGE_SETS = tuple(f"{name}{_IMAGES}" for name in ("pets", "flowers102", "cub200"))
+TEXTS, FEATURES = ("trec", "multiwd", "forbidden", "hwu64", "demo"), ("pets", "flowers102", "cub200")
+IMAGE_SETS = tuple(f"{name}{_IMAGES}" for name in FEATURES)
 SCORED_ONCE = ("banking77", "clinc150")
-NAMES = (
-    "trec",
-    "multiwd",
-    "forbidden",
-    "hwu64",
-    "demo",
-    "pets",
-    "flowers102",
-    "cub200",
-    *SCORED_ONCE,
-    *IMAGE_SETS,
-)
+NAMES = (*TEXTS, *FEATURES, *SCORED_ONCE, *IMAGE_SETS)
 
 
 @dataclass(frozen=True)
@@ -84,22 +74,16 @@ class _Shared:
     def __init__(self, material: Material) -> None:
         self.material = material
         self.bare = cache(bare)
+        self._answers: dict[str, Callable[[str], bool]] = {}  # by part
 
     def gives_away(self, scored: tuple[Sample, ...]) -> Callable[[str], bool]:
         """Whether a text gives one of these away; answers about a part that depends on no seed are kept."""
-        if scored is self.material.test:
-            return self._gives_test_away
-        if scored is self.material.development:
-            return self._gives_development_away
+        for part in ("test", "development"):
+            if scored is getattr(self.material, part):
+                if part not in self._answers:
+                    self._answers[part] = cache(_holdout(scored).__contains__)
+                return self._answers[part]
         return _holdout(scored).__contains__
-
-    @cached_property
-    def _gives_test_away(self) -> Callable[[str], bool]:
-        return cache(_holdout(self.material.test).__contains__)
-
-    @cached_property
-    def _gives_development_away(self) -> Callable[[str], bool]:
-        return cache(_holdout(self.material.development or ()).__contains__)
 
 
 class DataSet(ABC):
@@ -298,6 +282,14 @@ def development_part(texts: Iterable[str], *key: str) -> tuple[tuple[str, ...], 
     return ranked[:size], ranked[size:]
 
 
+def halved(texts: ByClass, set_name: str) -> tuple[ByClass, ByClass]:
+    """`development_part` of every class, and the rest of every class."""
+    halves = {name: development_part(of_class, set_name, name) for name, of_class in texts.items()}
+    return {name: part for name, (part, _) in halves.items()}, {
+        name: rest for name, (_, rest) in halves.items()
+    }
+
+
 def by_class(samples: Iterable[Sample], specs: Sequence[ClassSpec]) -> dict[str, tuple[str, ...]]:
     """Texts of each class, in their order; a class without any has none."""
     texts: dict[str, list[str]] = {spec.name: [] for spec in specs}
@@ -405,6 +397,11 @@ def table_rows(path: Path, header: Sequence[str]) -> Iterator[tuple[str, dict[st
         yield row.place, {name: str(value) for name, value in row.fields.items()}
 
 
+def repeats(samples: Sequence[Sample]) -> int:
+    """How many of the samples have the text of an earlier one."""
+    return len(samples) - len({normalised_text(sample.text) for sample in samples})
+
+
 def conflicting(samples: Iterable[Sample]) -> frozenset[str]:
     """Bare texts with more than one class: which is right cannot be known."""
     classes: dict[str, set[str]] = defaultdict(set)
@@ -461,11 +458,8 @@ def recorded_generator(
                     f"{place(examples)}: example {number} of class {short(name)} is no training sample of it"
                 )
     written = distinct(read_samples(recording, [spec.name for spec in specs]))
-    check_counts(
-        folder.name,
-        {"recorded texts": len(written)},
-        None if expected is None else {"recorded texts": expected},
-    )
+    if expected is not None:
+        check_counts(folder.name, {"recorded texts": len(written)}, {"recorded texts": expected})
     return seen, by_class(written, specs)
 
 

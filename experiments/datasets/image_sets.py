@@ -30,13 +30,12 @@ from experiments.datasets.base import (
     by_class,
     check_counts,
     conflicting,
-    development_part,
     distinct,
+    halved,
     image_prompts,
     published_name,
     samples_of,
 )
-from experiments.datasets.base import data_directory as data_directory
 from experiments.datasets.image_files import bird_sentence, flower_sentence, pet_sentence, read_image_set
 
 FOLDERS = {"pets": "oxford_pets", "flowers102": "flowers102", "cub200": "cub200"}
@@ -128,7 +127,24 @@ PROMPTS = {
 _CAT, _DOG = 1, 2
 
 
-class FeatureSet(DataSet):
+class OfficialSplits(DataSet):
+    """An image set by its official splits; a part of the training split is for development."""
+
+    def _divide(self, test: tuple[Sample, ...], usable: Sequence[Sample]) -> None:
+        self._test = test
+        self._development, self._source = halved(by_class(usable, self.specs), self.name)
+
+    def material(self, generator: Source, split: Split) -> Material:
+        """The official splits; the paper takes the given images from the test split."""
+        return Material(
+            source=self._source,
+            test=self._test,
+            development=samples_of(self._development),
+            given_from_test=split == "paper",
+        )
+
+
+class FeatureSet(OfficialSplits):
     """Images, of which only vectors are there."""
 
     def __init__(self, features: ImageFeatures) -> None:
@@ -136,18 +152,8 @@ class FeatureSet(DataSet):
         self.specs = tuple(ClassSpec(name, _sentence(features.name, name)) for name in features.class_names)
         self.prompts, self.content = PROMPTS[features.name], _content(features)
         self._features = features
-        self._test = self._samples(features.is_test)
-        usable = by_class(self._samples(~features.is_test & ~features.twins_of_test), self.specs)
-        self._halves = {name: development_part(rows, self.name, name) for name, rows in usable.items()}
-
-    def material(self, generator: Source, split: Split) -> Material:
-        """The official splits; the paper takes the given images from the test split."""
-        return Material(
-            source={name: rest for name, (_, rest) in self._halves.items()},
-            test=self._test,
-            development=samples_of({name: part for name, (part, _) in self._halves.items()}),
-            given_from_test=split == "paper",
-        )
+        usable = ~features.is_test & ~features.twins_of_test
+        self._divide(self._samples(features.is_test), self._samples(usable))
 
     def embedder(self) -> FeatureVectors:
         """Vectors of all images of the set, by name."""
@@ -208,7 +214,7 @@ def _content(features: ImageFeatures) -> str:
     return state.hexdigest()
 
 
-class ImageSet(DataSet):
+class ImageSet(OfficialSplits):
     """Images of an image set; of the same bytes the first counts, a test image before the others."""
 
     def __init__(
@@ -218,21 +224,10 @@ class ImageSet(DataSet):
         self.name, self.title = name, f"{TITLES[published]}, images"
         self.specs, self.prompts = tuple(specs), PROMPTS[published]
         unclear = conflicting([*training, *test])
-        self._test = distinct(test, unclear)
-        usable = apart_from(distinct(training, unclear), self._test)
-        self.images = {s.text: s.image for s in (*self._test, *usable) if s.image is not None}
-        self._halves = {
-            c: development_part(texts, name, c) for c, texts in by_class(usable, self.specs).items()
-        }
-
-    def material(self, generator: Source, split: Split) -> Material:
-        """The official splits; the paper takes the given images from the test split."""
-        return Material(
-            source={c: rest for c, (_, rest) in self._halves.items()},
-            test=self._test,
-            development=samples_of({c: part for c, (part, _) in self._halves.items()}),
-            given_from_test=split == "paper",
-        )
+        scored = distinct(test, unclear)
+        usable = apart_from(distinct(training, unclear), scored)
+        self.images = {s.text: s.image for s in (*scored, *usable) if s.image is not None}
+        self._divide(scored, usable)
 
 
 def load_image_set(

@@ -27,11 +27,12 @@ from experiments.datasets.base import (
     check_counts,
     conflicting,
     described_classes,
-    development_part,
     distinct,
+    halved,
     ordered,
     read_bytes,
     recorded_generator,
+    repeats,
     samples_of,
     table_rows,
     text_prompts,
@@ -89,13 +90,10 @@ class TrecSet(DataSet):
         later = apart_from(
             distinct(rest, files.two_labels | given), (*files.training[:FIRST], *files.testing)
         )
-        halves = {
-            name: development_part(texts, self.name, name)
-            for name, texts in by_class(later, self.specs).items()
-        }
-        development = samples_of({name: held_back for name, (held_back, _) in halves.items()})
+        held_back, source = halved(by_class(later, self.specs), self.name)
+        development = samples_of(held_back)
         return Material(
-            source={name: rest for name, (_, rest) in halves.items()},
+            source=source,
             test=test,
             development=development,
             seen=seen,
@@ -108,13 +106,13 @@ def load_trec(directory: Path, *, expected: Mapping[str, int] | None = TREC_COUN
     """TREC from its two files; `expected` None takes files of any size."""
     folder = directory / "trec"
     training, testing = _read_questions(folder / TREC_TRAINING), _read_questions(folder / TREC_TESTING)
-    texts, tested = [normalised_text(s.text) for s in training], {normalised_text(s.text) for s in testing}
+    texts, tested = ({normalised_text(s.text) for s in samples} for samples in (training, testing))
     sizes = {
         "training questions": len(training),
         "test questions": len(testing),
-        "repeated training questions": len(texts) - len(set(texts)),
+        "repeated training questions": repeats(training),
         "training questions with two labels": len(conflicting(training)),
-        "training questions in the test file": len(tested & set(texts)),
+        "training questions in the test file": len(tested & texts),
     }
     check_counts("trec", sizes, expected)
     specs = described_classes("trec")
@@ -200,15 +198,11 @@ class MultiWDSet(DataSet):
                 "multiwd: the recorded generator saw training posts; use the pool with split paper"
             )
         given = bare_texts(samples_of(seen)) if seen else frozenset()
-        halves = {
-            name: development_part(texts, self.name, name)
-            for name, texts in by_class(self._training, self.specs).items()
-        }
         # The parts are those of the pool, less what was given.
-        left = {name: tuple(t for t in rest if bare(t) not in given) for name, (_, rest) in halves.items()}
-        held_back = samples_of({name: part for name, (part, _) in halves.items()})
+        development, rest = halved(by_class(self._training, self.specs), self.name)
+        held_back = samples_of(development)
         return Material(
-            source=left,
+            source={name: tuple(t for t in texts if bare(t) not in given) for name, texts in rest.items()},
             test=distinct(self._testing, given),
             development=distinct(held_back, given),
             seen=seen,
@@ -248,17 +242,17 @@ def _repaired_run(match: re.Match[str]) -> str:
         return match[0]
 
 
-def _read_posts(path: Path) -> tuple[_Post, ...]:
-    return tuple(_post(where, row) for where, row in table_rows(path, ("text", *LABELS)))
-
-
-def _post(where: str, row: Mapping[str, str]) -> _Post:
-    if not normalised_text(row["text"]):
-        raise TaskError(f"{where}: the post is empty; get the original file again")
-    for label in LABELS:
-        if row[label] not in ("0", "1"):
-            raise TaskError(f"{where}: column {label} is neither 0 nor 1; get the original file again")
-    return _Post(repaired(row["text"]).strip(), tuple(label for label in LABELS if row[label] == "1"))
+def _read_posts(path: Path) -> list[_Post]:
+    posts = []
+    for where, row in table_rows(path, ("text", *LABELS)):
+        if not normalised_text(row["text"]):
+            raise TaskError(f"{where}: the post is empty; get the original file again")
+        for label in LABELS:
+            if row[label] not in ("0", "1"):
+                raise TaskError(f"{where}: column {label} is neither 0 nor 1; get the original file again")
+        labels = tuple(label for label in LABELS if row[label] == "1")
+        posts.append(_Post(repaired(row["text"]).strip(), labels))
+    return posts
 
 
 def _single(posts: Sequence[_Post]) -> list[Sample]:
@@ -316,9 +310,8 @@ class ForbiddenSet(DataSet):
             return Material(source=nothing, test=samples_of(self._questions), given_from_test=True)
         ranked = {name: ordered(texts, self.name, "half", name) for name, texts in self._questions.items()}
         source = {name: texts[: len(texts) // 2] for name, texts in ranked.items()}
-        return Material(
-            source, samples_of({name: texts[len(texts) // 2 :] for name, texts in ranked.items()})
-        )
+        rest = {name: texts[len(texts) // 2 :] for name, texts in ranked.items()}
+        return Material(source, samples_of(rest))
 
 
 def load_forbidden(directory: Path, *, expected: Mapping[str, int] | None = FORBIDDEN_COUNTS) -> ForbiddenSet:
@@ -332,8 +325,7 @@ def load_forbidden(directory: Path, *, expected: Mapping[str, int] | None = FORB
         "questions": len(questions),
         "classes": len(counts),
         "classes with 30 questions": sum(count == 30 for count in counts.values()),
-        "repeated questions": len(questions)
-        - len({normalised_text(question.text) for question in questions}),
+        "repeated questions": repeats(questions),
     }
     check_counts("forbidden", sizes, expected)
     return ForbiddenSet(distinct(questions, conflicting(questions)), specs)
@@ -407,10 +399,7 @@ def load_hwu64(directory: Path, *, expected: Mapping[str, int] | None = HWU64_CO
     names = [spec.name for spec in specs]
     rows = {name: read_samples(directory / "hwu64" / f"{name}.jsonl", names) for name in HWU64_FILES}
     counts = {f"{name} rows": len(samples) for name, samples in rows.items()}
-    for name, samples in rows.items():
-        counts[f"repeated {name} rows"] = len(samples) - len(
-            {normalised_text(sample.text) for sample in samples}
-        )
+    counts |= {f"repeated {name} rows": repeats(samples) for name, samples in rows.items()}
     check_counts("hwu64", counts, expected)
     # A text of two files stays where it counts most: in the test, then in the development part.
     unclear = conflicting([sample for samples in rows.values() for sample in samples])

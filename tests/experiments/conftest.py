@@ -1,9 +1,3 @@
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -11,26 +5,20 @@ from typer.testing import CliRunner
 from adamab.providers.async_bridge import run_sync
 from adamab.testing import HashEmbedder
 from experiments.__main__ import app
-from experiments.datasets.base import Draw
 from experiments.measure import known_items, wordings
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ADAMAB_CACHE", str(tmp_path / "vectors.sqlite"))
-
-
 @pytest.fixture
-def run() -> Callable[..., Any]:
+def run():
     """`python -m experiments` in this process."""
     return lambda *arguments: CliRunner().invoke(app, [str(a) for a in arguments])
 
 
 @pytest.fixture
-def refused(run: Callable[..., Any]) -> Callable[..., str]:
+def refused(run):
     """Calls it so that it must fail with one line on stderr, and returns the line."""
 
-    def call(*arguments: object) -> str:
+    def call(*arguments):
         result = run(*arguments)
         assert result.exit_code == 2, result.output
         assert result.stderr.startswith("adamab: ")
@@ -41,10 +29,10 @@ def refused(run: Callable[..., Any]) -> Callable[..., str]:
 
 
 @pytest.fixture(scope="session")
-def save_vectors() -> Callable[..., str]:
+def save_vectors():
     """Writes toy vectors of these texts, or of all that these draws use, to a file; its embedder spec."""
 
-    def save(path: Path, texts: Iterable[str] = (), draws: Iterable[Draw] = (), width: int = 16) -> str:
+    def save(path, texts=(), draws=(), width=16):
         toy, ids = HashEmbedder(width=width), list(texts)
         for draw in draws:
             ids += [*known_items(draw, toy), *wordings(draw, ["zero-shot"])]

@@ -169,15 +169,18 @@ def test_curvature_is_the_largest_eigenvalue_of_the_hessian():
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     folder = tmp_path_factory.mktemp("convergence")
-    return convergence.run(None, folder, quick=True, jobs=0, embedder=HashEmbedder(width=16))
+    setting, embedder = Setting(rounds=6, marks=2), HashEmbedder(width=16)
+    options = {"sets": ["demo"], "seeds": 2, "setting": setting, "texts": 10, "jobs": 0}
+    return convergence.run(None, folder, embedder=embedder, **options)
 
 
-def test_a_quick_run_needs_no_data_folder(written):
+def test_a_run_on_the_demo_needs_no_data_folder(written):
     page, file, *figures = written
     assert [path.name for path in written[:2]] == ["convergence.md", "convergence.json"]
     assert [path.name for path in figures] == ["convergence.svg", "convergence-bound.svg"]
     assert "product" in page.read_text()
-    (problem,) = json.loads(file.read_text())["problems"]
+    problem, with_the_papers_calibrator = json.loads(file.read_text())["problems"]
+    assert with_the_papers_calibrator["calibrator"] == "paper"
     assert [p["policy"] for p in problem["policies"]] == list(POLICIES)
     assert len(problem["by_round"]["adamab"]["shift"]) == problem["rounds"] == 6
     constants = problem["constants"]

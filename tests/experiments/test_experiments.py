@@ -13,7 +13,7 @@ from adamab.evaluation.statistics import holm
 from adamab.providers.cache import MemoryReplies
 from adamab.providers.metering import Budget, CallContext
 from adamab.task import ClassSpec, Sample
-from adamab.testing import Fault, HashEmbedder, ProviderServer
+from adamab.testing import Fault, HashEmbedder
 from experiments import runner as running
 from experiments.cells import FOLDS, Expansion
 from experiments.datasets.base import DataSet, Material
@@ -35,7 +35,7 @@ WORDS = {
     "river": ["danube", "rhine", "nile", "volga", "seine", "thames"],
     "metal": ["iron", "copper", "zinc", "silver", "nickel", "cobalt"],
 }
-FAST = {"checkpoints": [0, 6], "folds": 2, "words": False}
+OPTIONS = {"words": False}
 
 
 class Words(DataSet):
@@ -92,7 +92,7 @@ def experiment(vectors, **changes):
             {
                 "method": "calibrator",
                 "policies": ["none", "random", "round-robin", "adamab"],
-                "options": FAST,
+                "options": OPTIONS,
             },
         ],
     }
@@ -179,7 +179,7 @@ def test_a_key_changes_with_all_that_figures_depend_on(vectors, tmp_path):
         cell.key(draw, "a", 2),
         cell.key(replace(draw, digest="other"), "a", 1),
         cell.key(replace(draw, task=task), "a", 1),
-        replace(cell, options=json.dumps(FAST | {"alpha": 3})).key(draw, "a", 1),
+        replace(cell, options=json.dumps(OPTIONS | {"alpha": 3})).key(draw, "a", 1),
         replace(cell, seed=1).key(draw, "a", 1),
         replace(cell, scored=FOLDS).key(draw, "a", 1),
     ]
@@ -424,16 +424,10 @@ def test_files_of_an_experiment(done, tmp_path):
 # What costs money
 
 
-@pytest.fixture
-def server():
-    with ProviderServer() as running_server:
-        yield running_server
-
-
 def _paid(server):
     spec = f"openai:m?base_url={server.url}/v1&first_wait=0.01"
     methods = [
-        {"method": "calibrator", "policies": ["round-robin", "adamab"], "options": FAST},
+        {"method": "calibrator", "policies": ["round-robin", "adamab"], "options": OPTIONS},
         f"chat:m?base_url={server.url}/v1&first_wait=0.01",
     ]
     return experiment(spec, generators=[spec], seeds=1, methods=methods)

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from adamab.errors import TaskError
-from experiments.datasets.image_sets import data_directory, features_file, load_features
+from experiments.datasets.base import data_directory
+from experiments.datasets.image_sets import features_file, load_features
 
 
 def put(data, name="pets", **changes):

@@ -1,8 +1,5 @@
 """The published layouts of the image sets; folders drawn here, and the small sets where they are."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy.io import savemat
@@ -10,7 +7,6 @@ from scipy.io import savemat
 from adamab.errors import TaskError
 from experiments.datasets.image_files import FLOWERS, read_image_set
 
-DATA = Path(os.environ.get("ADAMAB_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
 PETS = {
     "trainval.txt": (
         "#Image CLASS SPECIES BREED",

@@ -27,7 +27,7 @@ from experiments.summary import summarise
 PETS = "pets-images"
 BREEDS = {"red": ("Bombay", 1), "green": ("pug", 2), "blue": ("Siamese", 1)}  # and its species
 TRAIN, TEST = 10, 4
-FAST = {"checkpoints": [0, 6], "folds": 2, "near_duplicate": None}
+OPTIONS = {"near_duplicate": None}
 DATA = Path(os.environ.get("ADAMAB_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
 
 
@@ -144,7 +144,7 @@ def experiment(**changes):
         "seeds": 1,
         "methods": [
             {"method": "class-mean", "samples": "both"},
-            {"method": "calibrator", "policies": ["none", "round-robin", "adamab"], "options": FAST},
+            {"method": "calibrator", "policies": ["none", "round-robin", "adamab"], "options": OPTIONS},
         ],
     }
     return Experiment.model_validate(base | changes)
@@ -217,7 +217,7 @@ def bought(server):
             f"chat:m?base_url={server.url}/v1&{fast}",
             f"rerank:jina:jina-reranker-m0?base_url={server.url}/jina/v1&{fast}",
             {"method": "linear-probe", "samples": "both"},
-            {"method": "calibrator", "policies": ["none", "round-robin", "adamab"], "options": FAST},
+            {"method": "calibrator", "policies": ["none", "round-robin", "adamab"], "options": OPTIONS},
         ],
     )
 

@@ -4,13 +4,10 @@ import pytest
 
 from adamab.errors import TaskError
 from adamab.task import ClassSpec, Sample
-from adamab.task.recipe import Recipe
 from adamab.testing import HashEmbedder
 from experiments.datasets.base import DataSet, Material
 from experiments.datasets.text_sets import DemoSet
 from experiments.probabilities import CHOSEN, SCORES, measure, write_results
-
-FAST = Recipe(checkpoints=(0, 5), folds=2)
 
 
 class Counting(DataSet):
@@ -35,7 +32,7 @@ class Counting(DataSet):
 @pytest.fixture(scope="module")
 def rows():
     sets = {"demo": DemoSet(), "counting": Counting()}
-    return list(measure(sets, HashEmbedder(), given=4, seeds=1, recipe=FAST))
+    return list(measure(sets, HashEmbedder(), given=4, seeds=1))
 
 
 def test_every_set_is_judged_with_the_others_as_texts_of_no_class(rows):
@@ -70,4 +67,4 @@ def test_results_are_written(rows, tmp_path):
 
 def test_one_example_a_class_cannot_be_judged():
     with pytest.raises(TaskError, match="counting: nothing was held out"):
-        list(measure({"counting": Counting()}, HashEmbedder(), given=1, seeds=1, recipe=FAST))
+        list(measure({"counting": Counting()}, HashEmbedder(), given=1, seeds=1))

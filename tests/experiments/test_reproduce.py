@@ -1,14 +1,14 @@
 """`python -m experiments` from a dry run to tables and pages, and its mistakes in one line."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 
 from adamab.providers.metering import usd
 from experiments import quality_plan
+from experiments.__main__ import STUDIES
 from experiments.datasets.text_sets import DemoSet
+from experiments.definition import FOLDER
 
 FILE = """
 title: A look at the built-in set
@@ -40,10 +40,10 @@ def place(tmp_path, monkeypatch, save_vectors):
 
 
 def test_the_list_names_every_experiment(run):
-    shown = run("--list").stdout
-    for name in ("text-table-api", "image-table-api", "alpha", "convergence", "quality-full", "ablation"):
-        assert name in shown
-    assert len(json.loads(run("--list", "--json").stdout)) == 23
+    shown, names = run("--list").stdout, {e["name"] for e in json.loads(run("--list", "--json").stdout)}
+    defined = {path.stem for path in FOLDER.glob("*.yaml")}
+    assert names == defined | {"convergence", *quality_plan.NAMES, *STUDIES}
+    assert all(name in shown for name in names)
 
 
 def test_a_file_of_ones_own_from_estimate_to_tables(run, place):

@@ -1,7 +1,5 @@
 """Ctrl-C during an experiment: what is paid for is waited for, what is finished is kept, one line says so."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

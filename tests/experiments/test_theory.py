@@ -19,7 +19,6 @@ from experiments.theory import (
 
 # d = 50, G = 0.1, T = 10: d G² = 50 · 0.01 = 0.5; 2 d T⁴ = 2 · 50 · 10000 = 10⁶; log 10⁶ = 13.815511
 SMALL = Analysis(rounds=10, dimension=50, gradient_bound=0.1)
-LOG = 13.815511
 
 
 @pytest.mark.parametrize("wrong", [(0, 1, 1.0), (1, 0, 1.0), (1, 1, 0.0), (1, 1, float("nan"))])
