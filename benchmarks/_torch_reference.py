@@ -115,17 +115,6 @@ class TorchCalibrator(nn.Module):
         return logits
 
 
-@dataclass(frozen=True)
-class TorchFixed:
-    """Logits without parameters."""
-
-    matches: tuple[tuple[Tensor, Tensor], ...]
-
-    def __call__(self, rows: Tensor, classes: Tensor | None = None) -> Tensor:
-        terms = [q[rows] @ (t if classes is None else t[classes]).mT for q, t in self.matches]
-        return torch.stack(terms).sum(0) if len(terms) > 1 else terms[0]
-
-
 class TorchTrainer:
     """Epochs by autograd and torch's optimisers."""
 
@@ -145,7 +134,6 @@ class TorchTrainer:
         views: Sequence[TorchTerms],
         class_index: Tensor,
         weight: Tensor,
-        fixed: TorchFixed | None,
         rng: np.random.Generator,
     ) -> EpochReport:
         rate = self._recipe.learning_rate
@@ -162,7 +150,6 @@ class TorchTrainer:
             self.optimiser.zero_grad()
             terms = [v.weight * v.calibrator(v.queries[rows], v.classes, None, rng) for v in views]
             logits = torch.stack(terms).sum(0)
-            logits = logits if fixed is None else logits + fixed(rows)
             losses = functional.cross_entropy(logits, class_index[rows], reduction="none")
             loss = (losses * weight[rows]).sum() / weight[rows].sum()
             loss.backward()
@@ -308,7 +295,6 @@ class TorchShift:
         n_classes: K; classes without samples have no δ² (they are not in `present`).
         batch: Δn, the weight of the batch to come.
         sample_weight: (n,) weights w_i; all one if None.
-        fixed_logits: weighted logits of the views without parameters.
 
     Attributes:
         lower: (K,) float64, δ² without the class towers' inner-layer norms; 0 where not present.
@@ -326,14 +312,13 @@ class TorchShift:
         n_classes: int,
         batch: float,
         sample_weight: Tensor | None = None,
-        fixed_logits: TorchFixed | None = None,
     ) -> None:
         weight = torch.ones(len(class_index)) if sample_weight is None else sample_weight
         groups = ClassGroups(class_index, to_float64(weight), n_classes)
         total = float(weight.sum())
         h_weight = groups.weight * (1 / (total + batch) - 1 / (groups.n_present * groups.of_own_class))
         self._u = batch / (total + batch)
-        residuals = _Residuals(views, groups, fixed_logits)
+        residuals = _Residuals(views, groups)
         self._views = [_ViewPass(view, groups, residuals, h_weight) for view in residuals.views]
         h2 = 0.0
         norms, query_norms = torch.zeros_like(groups.totals), torch.zeros_like(groups.totals)
@@ -405,9 +390,9 @@ class _ViewLogits:
 class _Residuals:
     """Softmax less one for the own class, (n, K): held if small enough, else worked out when it is needed."""
 
-    def __init__(self, views: Sequence[TorchTerms], groups: ClassGroups, fixed: TorchFixed | None) -> None:
+    def __init__(self, views: Sequence[TorchTerms], groups: ClassGroups) -> None:
         self.views = [_ViewLogits(view, groups) for view in views]
-        self._groups, self._fixed = groups, fixed
+        self._groups = groups
         n, n_classes = len(groups.class_index), len(groups.totals)
         self._held = self._worked_out(slice(0, n)) if n * n_classes <= MOST_RESIDUALS else None
 
@@ -431,8 +416,6 @@ class _Residuals:
         logits = self.views[0].of(samples)
         for view in self.views[1:]:
             logits += view.of(samples)
-        if self._fixed is not None:
-            logits += self._fixed(self._groups.order[samples]).to(logits.dtype)
         return _residual(logits, self._groups.class_index[samples])
 
 
@@ -646,7 +629,7 @@ class _InnerLayer:
 
 
 class TorchJointModel(JointModel):
-    """The loop's model with torch underneath, from the same start; for recipes without fixed logits."""
+    """The loop's model with torch underneath, from the same start."""
 
     def __init__(self, *arguments: object, **options: object) -> None:
         super().__init__(*arguments, **options)  # type: ignore[arg-type]
@@ -661,7 +644,6 @@ class TorchJointModel(JointModel):
                 calibrator,
                 torch.from_numpy(np.ascontiguousarray(self._queries[name])).to(dtype),
                 torch.from_numpy(np.ascontiguousarray(self._class_inputs(name))).to(dtype),
-                self._weights.get(name, 1.0),
             )
             for name, calibrator in self._torch.items()
         ]
@@ -690,7 +672,6 @@ class TorchJointModel(JointModel):
                 terms,
                 torch.from_numpy(self._samples.class_index),
                 weight.to(terms[0].queries.dtype),
-                None,
                 random_stream(self._seed, ROUNDS, round_),
             )
         for name, calibrator in self.calibrators.items():

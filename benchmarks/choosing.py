@@ -54,7 +54,7 @@ class Setting:
     def train(self, epochs: int) -> None:
         """The paper's optimiser, or that of the recipe."""
         for _ in range(epochs):
-            self.trainer.epoch(self.views, self.y, np.ones(len(self.y)), None, self.rng)
+            self.trainer.epoch(self.views, self.y, np.ones(len(self.y)), self.rng)
 
     def gradient(self, rows: slice = slice(None)) -> None:
         """One full-batch gradient."""

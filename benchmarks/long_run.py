@@ -37,7 +37,7 @@ from adamab.testing import HashEmbedder
 from benchmarks.report import Figure, Group, Table
 
 WIDTH = 16
-_PLAIN = Recipe(batch=1, checkpoints=(0, 1), folds=2, words=False, discriminants=False)
+_PLAIN = Recipe(batch=1, words=False)
 _TRAINED = Recipe.preset("paper").with_options(batch=1, batch_size=None, layers=2, bottleneck=1)
 
 
