@@ -63,7 +63,7 @@ bench: $(STAMP)  ## the figures of results/benchmarks.md, measured again
 quality: $(STAMP)  ## a subset of the quality table in half an hour, development parts, into build/quality
 	$(BIN)/python -m experiments quality --output build/quality
 
-quality-full: $(STAMP)  ## the quality table of results/quality.md, test parts: half a day; goes on where it stopped
+quality-full: $(STAMP)  ## the quality table of results/quality-part.md and more, test parts: three hours; goes on where it stopped
 	$(BIN)/python -m experiments quality-full
 
 e2e: $(STAMP) $(E2E)/.installed  ## fits against a real server (llama.cpp, 135M) and on images with a real network
