@@ -61,8 +61,14 @@ def model(tmp_path_factory):
 
 
 @pytest.fixture
-def corpus(tmp_path, write_corpus):
-    return write_corpus(tmp_path / "data", NEW, 40)
+def times():
+    """How often the corpus repeats its rows: a part of two of them takes a worker 3 ms."""
+    return 40
+
+
+@pytest.fixture
+def corpus(tmp_path, write_corpus, times):
+    return write_corpus(tmp_path / "data", NEW, times)
 
 
 @pytest.fixture
@@ -168,10 +174,14 @@ def test_a_part_that_kills_every_worker_is_given_up(tmp_path, model, ray_address
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("times", [400], ids=["long"])
 def test_a_stopped_driver_takes_its_cluster_along_and_a_second_start_resumes(
     tmp_path, corpus, model, expected, number, table_of
 ):
-    """A Ray of its own, as users have it: no address, no token set, an empty home folder."""
+    """A Ray of its own, as users have it: no address, no token set, an empty home folder.
+
+    The job takes seconds, so it is not over before the signal arrives.
+    """
     out, home = tmp_path / "out", tmp_path / "home"
     home.mkdir()
     options = ("--part-rows", "2", "--engine", "ray")
