@@ -93,8 +93,10 @@ async def test_it_stands_for_st_on_the_same_files(local, long_texts):
     answer, expected = await own.embed(TEXTS), await reference.embed(TEXTS)
     assert answer.overlong.tolist() == expected.overlong.tolist()
     np.testing.assert_allclose(answer.views["pooled"], expected.views["pooled"], atol=1e-5)
-    for view in VIEWS:  # rounded to float16, where a value beside the middle of two may fall to either side
-        np.testing.assert_allclose(answer.views[view], expected.views[view], rtol=1e-3, atol=1e-5)
+    # Rounded to float16, where a value beside the middle of two may fall to either side; the average of
+    # pieces is rounded again.
+    for view in VIEWS:
+        np.testing.assert_allclose(answer.views[view], expected.views[view], rtol=2e-3, atol=1e-5)
 
 
 @needs_wheel
