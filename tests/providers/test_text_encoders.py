@@ -7,10 +7,15 @@ import numpy as np
 import pytest
 
 from adamab.errors import EmbedderError
+from adamab.model import Classifier, Head
+from adamab.model.predictor import Inference
+from adamab.providers.async_bridge import run_sync
 from adamab.providers.embedders.local import LocalEmbedder, bert_graph, find_folder
 from adamab.providers.embedders.local_models import VIEWS
 from adamab.providers.embedders.text_encoders import OnnxTextEmbedder, batches
 from adamab.providers.registry import resolve_embedder
+from adamab.publish.onnx import check_script, write_onnx, write_script
+from adamab.task.spec import Sample
 from adamab.testing import check_embedder
 
 onnx = pytest.importorskip("onnx", reason="the extra 'local' is not installed")
@@ -292,3 +297,31 @@ def test_batches_hold_texts_of_like_length_and_few_tokens():
         assert len(rows) * lengths[rows].max() <= 2048
     assert [len(rows) for rows in batches(np.array([5000, 6000]), 64)] == [1, 1]
     assert len(parts) < 1.2 * lengths.sum() / 2048 + 2
+
+
+@pytest.mark.parametrize("outputs", [("last_hidden_state",), ("hidden_states.0", "hidden_states.1"),
+                                     ("sentence_embedding",)])  # fmt: skip
+def test_an_exported_classifier_encodes_alike(tmp_path, outputs):
+    """Prompt, pooling and every view, in the script that `adamab export` ships."""
+    folder = save_encoder(tmp_path / "m", outputs=outputs)
+    write_modules(folder, "Transformer", "Pooling", pooling={"include_prompt": False})
+    prompts = {"prompts": {"query": "money "}}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    embedder, rng = OnnxTextEmbedder(str(folder)), np.random.default_rng(0)
+    views = run_sync(embedder.embed(["a"])).views
+    from adamab.publish.standalone import TextClassifier  # needs onnxruntime to be imported
+
+    heads = tuple(
+        Head(view=view, linear=rng.standard_normal((3, rows.shape[1])).astype(np.float32))
+        for view, rows in views.items()
+    )
+    classifier = Classifier(
+        classes=("a", "b", "c"), heads=heads, fingerprint=embedder.fingerprint, query_prompt="hello {text}"
+    )
+    inference = Inference(classifier, embedder)
+    write_onnx(classifier, tmp_path)
+    assert write_script(classifier, inference, tmp_path)
+    texts = [*TEXTS, LONG]
+    expected = inference.predict_proba([Sample(text, "") for text in texts])
+    np.testing.assert_allclose(TextClassifier(tmp_path).probabilities(texts), expected, atol=1e-5)
+    assert check_script(inference, tmp_path) < 1e-5

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adamab.errors import ModelFileError
-from adamab.task.words import Vocabulary, bare, normalised_text, terms
+from adamab.task.lexical import terms
+from adamab.task.words import Vocabulary, bare, normalised_text
 
 
 @pytest.mark.parametrize(

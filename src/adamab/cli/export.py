@@ -24,7 +24,7 @@ def export(
     run: Model,
     kind: Annotated[
         Format,
-        typer.Option("--format", help="onnx: vectors in, probabilities out; hub: the model itself."),
+        typer.Option("--format", help="onnx: to use without adamab; hub: the model itself."),
     ],
     output: Annotated[
         Path | None,

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from adamab.model import Classifier
 
 Format = Literal["onnx", "hub"]
-_FILES: dict[Format, tuple[str, ...]] = {"onnx": (CARD, onnx.FILE), "hub": (CARD, *MODEL_FILES)}
+_FILES: dict[Format, tuple[str, ...]] = {"onnx": (CARD, *onnx.FILES), "hub": (CARD, *MODEL_FILES)}
 
 
 @dataclass(frozen=True)
@@ -82,32 +82,56 @@ def export(
     folder = output or (run if run.name not in ("", "..") else whole).with_name(f"{whole.name}-{kind}")
     _check_folder(folder, kind, overwrite)
     widths = {head.view: head.width for head in classifier.heads}
-    use = _onnx_use(classifier, widths) if kind == "onnx" else ""
-    card = model_card(classifier, facts_of(run), licence=licence, use=use)
+    notes, use = list(_notes(classifier, kind)), ""
     with _new_files(folder) as new:
-        (new / CARD).write_text(card, encoding="utf-8")
         if kind == "onnx":
             onnx.write_onnx(classifier, new)
-            checked, difference = onnx.check_onnx(classifier, new, onnx.check_rows(classifier, run, embedder))
+            inference = onnx.local_inference(run, embedder)
+            checked, difference = onnx.check_onnx(classifier, new, onnx.check_rows(classifier, inference))
+            is_text = classifier.metadata.get("modality") != "image"
+            takes_texts = is_text and onnx.write_script(classifier, inference, new)
+            if takes_texts and inference is not None and difference is not None:
+                difference = max(difference, onnx.check_script(inference, new))
+                checked += f"; {onnx.SCRIPT} against the classifier on its classes' names"
+            use = _onnx_use(classifier, widths, takes_texts, (new / onnx.SCRIPT).exists())
+            if is_text and not takes_texts:
+                views = ", ".join(classifier.views)
+                notes.append(f"the embedder is not in the export, so it takes vectors of it: {views}")
         else:
             save(replace(classifier, embedder_spec=without_place(classifier.embedder_spec)), new)
             load(new)
             checked, difference = "loaded again, digests fit", None
-        files = {name: (new / name).stat().st_size for name in _FILES[kind]}
+        card = model_card(classifier, facts_of(run), licence=licence, use=use)
+        (new / CARD).write_text(card, encoding="utf-8")
+        files = {name: (new / name).stat().st_size for name in _FILES[kind] if (new / name).exists()}
         for name in files:  # the card first, so that whatever lies there is known to be of an export
             os.replace(new / name, folder / name)
-    notes = list(_notes(classifier, kind))
+        for name in set(_FILES[kind]) - set(files):  # of the export that this one replaces
+            (folder / name).unlink(missing_ok=True)
     return Exported(kind, str(folder), files, widths, len(classifier.classes), checked, difference, notes)
 
 
-def _onnx_use(classifier: Classifier, widths: dict[str, int]) -> str:
-    """How the file is used, in Markdown."""
+def _onnx_use(classifier: Classifier, widths: dict[str, int], takes_texts: bool, has_script: bool) -> str:
+    """How the files are used, in Markdown."""
     views = ", ".join(f"{escaped(view)} ({width} wide)" for view, width in widths.items())
     use = (
         "`model.onnx` takes one float32 tensor for each view and gives `probabilities` and `logits`. The "
         f"names of the classes are in its metadata.\n\nViews: {views}."
     )
-    if classifier.views and classifier.metadata.get("modality") != "image":
+    if takes_texts:
+        use = (
+            'Run `python classify.py "a text"`, or `python classify.py < texts.txt` with one text per line. '
+            f"It needs the packages numpy, onnxruntime and tokenizers, and no adamab.\n\n{use}"
+        )
+        if classifier.embedder_spec.startswith("local"):
+            use += "\n\n`encoder.onnx` and `tokenizer.json` are all-MiniLM-L6-v2, Apache License 2.0."
+    elif has_script:
+        use += (
+            "\n\n`TextClassifier(FOLDER).probabilities(texts, views={VIEW: matrix})` of `classify.py` makes "
+            "the words and takes the vectors of the other views. It needs the packages numpy and "
+            "onnxruntime, and no adamab."
+        )
+    if classifier.views and not takes_texts and classifier.metadata.get("modality") != "image":
         use += f"\n\nThe embedder gets a text worded as: {escaped(classifier.query_prompt, 500)}"
     return use
 

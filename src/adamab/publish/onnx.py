@@ -1,5 +1,8 @@
 """A classifier as an ONNX graph: one tensor per view in, logits and probabilities out.
 
+Beside the graph of a text classifier lies a script that takes texts, and the encoder where that can be
+exported.
+
 The graph says what `Head.add_logits` does, step by step and in the same order, so that both round alike.
 The words' view comes in as a dense tensor of TF-IDF values, columns in the order of the vocabulary.
 """
@@ -8,8 +11,10 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +24,10 @@ import numpy as np
 from adamab.errors import AdamabError, MissingExtraError, RunError, one_line, short
 from adamab.model.classifier import WORDS
 from adamab.model.predictor import Inference
+from adamab.providers.embedders.local_models import FIRST_TOKENS
+from adamab.providers.embedders.text_encoders import TextEncoderEmbedder
 from adamab.publish.model_card import public_fingerprint, without_place
+from adamab.task import lexical
 from adamab.task.spec import Sample
 from adamab.version import __version__
 
@@ -31,14 +39,17 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float32]
 
 FILE = "model.onnx"
+SCRIPT, HELPER, ENCODER, TOKENIZER = "classify.py", "lexical.py", "encoder.onnx", "tokenizer.json"
+FILES = (FILE, SCRIPT, HELPER, ENCODER, TOKENIZER)
 LOGITS, PROBABILITIES = "logits", "probabilities"
-TOLERANCE = 1e-5
+TOLERANCE, TEXT_TOLERANCE = 1e-5, 1e-4
 _OPSET, _IR_VERSION = 17, 8  # of 2022; onnxruntime 1.18 reads opset 21 and IR 10
 _LARGEST = 2**31 - 2**20  # bytes of weights; a protobuf message ends at 2 GiB
 _SMALLEST_NORM = 1e-12  # this and the next as in adamab.model.heads
 _ROUNDING = 1e-12
 _RANDOM_ROWS, _EMBEDDED_ROWS = 64, 32
 _LONGEST = 12  # terms of a random text
+_IMPORT = "from adamab.task.lexical import terms"
 
 
 @dataclass(frozen=True)
@@ -158,22 +169,107 @@ def check_onnx(classifier: Classifier, folder: Path, rows: Rows) -> tuple[str, f
     return f"onnx.checker; onnxruntime {library.__version__} against NumPy on {rows}", off
 
 
-def check_rows(classifier: Classifier, run: Path, embedder: str | None) -> Rows:
+def local_inference(run: Path, embedder: str | None) -> Inference | None:
+    """The model in `run` with its embedder, if that is on this machine.
+
+    Args:
+        run: Where the model is saved, with the name of its embedder.
+        embedder: To use instead of that one; if it cannot be opened, that is an error.
+    """
+    try:
+        inference = Inference.open(run, embedder, cache=False)
+    except AdamabError:
+        if embedder is not None:  # whoever names one wants to know
+            raise
+        return None
+    return None if inference.remote else inference
+
+
+def write_script(classifier: Classifier, inference: Inference | None, folder: Path) -> bool:
+    """Write what makes texts of the graph's inputs: a script, and the encoder if it can be exported.
+
+    A classifier of texts with neither words nor such an encoder gets none: its inputs are vectors alone.
+
+    Args:
+        classifier: A classifier of texts.
+        inference: The same with its embedder, if that is on this machine.
+        folder: Where the graph is.
+
+    Returns:
+        Whether the script needs no vectors from elsewhere.
+    """
+    embedder = None if inference is None else inference.embedder
+    has_encoder = (
+        isinstance(embedder, TextEncoderEmbedder)
+        and embedder.long_texts == "cut"
+        and _write_encoder(embedder, folder)
+    )
+    script = Path(__file__).with_name("standalone.py").read_text("utf-8")
+    if classifier.vocabulary is not None:
+        (folder / HELPER).write_bytes(Path(lexical.__file__).read_bytes())
+        script = script.replace(_IMPORT, f"from {Path(HELPER).stem} import terms")
+    elif has_encoder:
+        script = script.replace(_IMPORT, "terms = str.split  # not called: there is no vocabulary")
+    else:
+        return False
+    (folder / SCRIPT).write_text(script, "utf-8")
+    return has_encoder or not classifier.views
+
+
+def _write_encoder(embedder: TextEncoderEmbedder, folder: Path) -> bool:
+    """Write graph and tokenizer, if one file can hold the weights."""
+    from onnx import helper, numpy_helper
+
+    parts = embedder.take_apart()
+    model, settings = parts.model, asdict(parts.settings)
+    if model.ByteSize() + sum(weights.nbytes for weights in parts.weights.values()) > _LARGEST:
+        return False
+    for tensor in model.graph.initializer:
+        if tensor.name in parts.weights:
+            tensor.CopyFrom(numpy_helper.from_array(parts.weights[tensor.name], tensor.name))
+    settings["prompt"] = settings.pop("prompts").get("query", "")
+    settings |= {"layers": parts.layers, "first_tokens": FIRST_TOKENS if len(embedder.views) > 1 else 0}
+    helper.set_model_props(model, {"settings": json.dumps(settings)})
+    (folder / ENCODER).write_bytes(model.SerializeToString())
+    (folder / TOKENIZER).write_bytes(parts.tokenizer.read_bytes())
+    return True
+
+
+def check_script(inference: Inference, folder: Path) -> float:
+    """Run the script on the classes' names; a `RunError` if it answers otherwise than the classifier.
+
+    Args:
+        inference: The classifier with its embedder, if it has one.
+        folder: Where the script is.
+
+    Returns:
+        The largest difference of a probability.
+    """
+    names = [one_line(name) for name in inference.classifier.classes[:_EMBEDDED_ROWS]]
+    process = subprocess.run(
+        [sys.executable, folder / SCRIPT], input="\n".join(names), capture_output=True, encoding="utf-8"
+    )
+    if process.returncode:
+        raise RunError(f"{SCRIPT} failed: {one_line(process.stderr.strip().rpartition(chr(10))[2])}")
+    answers = [list(json.loads(line)["probabilities"].values()) for line in process.stdout.splitlines()]
+    off = float(np.abs(inference.predict_proba([Sample(name, name) for name in names]) - answers).max())
+    if not off <= TEXT_TOLERANCE:
+        raise RunError(
+            f"{SCRIPT} differs by {off:.2g} in a probability (at most {TEXT_TOLERANCE:g}); nothing was "
+            "written, please report it"
+        )
+    return off
+
+
+def check_rows(classifier: Classifier, inference: Inference | None) -> Rows:
     """Random rows, and the classes' names if an embedder of this machine knows them: no API is called.
 
     Args:
         classifier: The model to check.
-        run: Where it is saved, with the name of its embedder.
-        embedder: To use instead of that one; if it cannot be opened, that is an error.
+        inference: The same with its embedder, if that is on this machine.
     """
     random = random_rows(classifier)
-    try:
-        inference = Inference.open(run, embedder)
-    except AdamabError:
-        if embedder is not None:  # whoever names one wants to know
-            raise
-        return random
-    if inference.remote or inference.modality == "image":
+    if inference is None or inference.modality == "image":
         return random
     names = list(classifier.classes[:_EMBEDDED_ROWS])
     try:

@@ -27,14 +27,12 @@ from adamab.providers.embedders.local_models import (
     is_offline,
     spread,
 )
-from adamab.providers.embedders.onnx import open_session
 from adamab.providers.embedders.text_encoders import (
-    TextEncoder,
+    EncoderParts,
     TextEncoderEmbedder,
     TextSettings,
     add_summaries,
     hidden_layers,
-    read_tokenizer,
 )
 
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -114,15 +112,14 @@ class LocalEmbedder(TextEncoderEmbedder):
         except EmbedderError as error:
             raise EmbedderError(f"{_NO_WEIGHTS} ({error})") from None
 
-    def _load(self) -> TextEncoder:
+    def take_apart(self) -> EncoderParts:
+        """The model's own weights in a graph of onnxruntime's operators."""
         check_digest(self.directory / _WEIGHTS, WEIGHTS_SHA256)
         check_digest(self.directory / _TOKENIZER, TOKENIZER_SHA256)
         model, weights = bert_graph(load_file(self.directory / _WEIGHTS), heads=_HEADS, epsilon=_EPSILON)
         layers = spread(hidden_layers([value.name for value in model.graph.output]))
         add_summaries(model, layers, with_max=True)
-        session = open_session(model.SerializeToString(), str(self), self.device, weights)
-        tokenizer = read_tokenizer(self.directory / _TOKENIZER, _SETTINGS.limit)
-        return TextEncoder(session, tokenizer, _SETTINGS, self.views, str(self), len(layers), weights)
+        return EncoderParts(model, self.directory / _TOKENIZER, _SETTINGS, len(layers), weights)
 
 
 # A BERT encoder as an ONNX graph of onnxruntime's fused operators, made from the model's own weights. The

@@ -134,6 +134,21 @@ def add_summaries(model: Any, layers: Sequence[str], *, with_max: bool) -> None:
     join(maxima, "adamab.max", 1)
 
 
+@dataclass(frozen=True)
+class EncoderParts:
+    """All that a text encoder consists of.
+
+    `layers` of it are summarised by its graph; 0 where the graph gives one vector per text already.
+    `weights` are those that the graph does not hold itself.
+    """
+
+    model: Any  # onnx.ModelProto
+    tokenizer: Path
+    settings: TextSettings
+    layers: int
+    weights: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+
+
 # A loaded encoder.
 
 
@@ -264,8 +279,20 @@ class TextEncoderEmbedder(LocalModelEmbedder):
         self.long_texts = long_texts
 
     @abstractmethod
+    def take_apart(self) -> EncoderParts:
+        """What the encoder is made of, checked."""
+
+    def _check_inputs(self, inputs: Mapping[str, Any]) -> None:
+        """Refuse a graph that cannot be given texts."""
+
     def _load(self) -> TextEncoder:
-        """The encoder, checked and ready."""
+        parts = self.take_apart()
+        tokenizer = read_tokenizer(parts.tokenizer, parts.settings.limit)
+        session = open_session(parts.model.SerializeToString(), str(self), self.device, parts.weights)
+        self._check_inputs({value.name: value for value in session.get_inputs()})
+        return TextEncoder(
+            session, tokenizer, parts.settings, self.views, str(self), parts.layers, parts.weights
+        )
 
     def _embed_with(
         self, model: TextEncoder, items: Sequence[Item], kind: Kind, views: Sequence[str]
@@ -371,8 +398,8 @@ class OnnxTextEmbedder(TextEncoderEmbedder):
         names = [value.name for value in read_graph(self.model_file).graph.output]
         return ("pooled", *VIEWS) if hidden_layers(names) else ("pooled",)
 
-    def _load(self) -> TextEncoder:
-        tokenizer = read_tokenizer(self.directory / _TOKENIZER, self.settings.limit)
+    def take_apart(self) -> EncoderParts:
+        """The files of the folder."""
         model = read_graph(self.model_file)
         layers, is_pooled = self._outputs(model.graph)
         if is_pooled:
@@ -383,10 +410,8 @@ class OnnxTextEmbedder(TextEncoderEmbedder):
             self._check_modules()
             layers = spread(layers)
             add_summaries(model, layers, with_max=len(self.views) > 1)
-        session = open_session(model.SerializeToString(), str(self), self.device)
-        self._check_inputs({value.name: value for value in session.get_inputs()})
         count = 0 if is_pooled else len(layers)
-        return TextEncoder(session, tokenizer, self.settings, self.views, str(self), count)
+        return EncoderParts(model, self.directory / _TOKENIZER, self.settings, count)
 
     def _check_inputs(self, inputs: Mapping[str, Any]) -> None:
         for name in _INPUTS[:2]:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from adamab.errors import GeneratorError, one_line
 from adamab.task.images import Image, digest_of
+from adamab.task.lexical import terms
 from adamab.task.spec import ClassSpec, Modality
-from adamab.task.words import terms
 
 if TYPE_CHECKING:
     import PIL.Image
