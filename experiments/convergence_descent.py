@@ -88,10 +88,9 @@ def _demo() -> tuple[DataSet, ByClass]:
 
 
 def _local() -> Embedder:
-    from adamab.providers.cache import CachedEmbedder, VectorCache
-    from adamab.providers.registry import resolve_embedder
+    from adamab.providers.registry import open_embedder
 
-    return CachedEmbedder(resolve_embedder("local"), VectorCache())
+    return open_embedder("local")
 
 
 def _vectors(texts: Sequence[str], kind: Kind, embedder: Embedder) -> NDArray[np.float32]:

@@ -28,6 +28,8 @@ _UNSEEN = re.compile(r"[^\S ]")  # line breaks and the like
 class Bar:
     """Where a long command tells how far it is; this one shows nothing."""
 
+    visible = False
+
     def step(self, count: int = 1) -> None:
         """So much more is done."""
 
@@ -58,9 +60,11 @@ def progress(description: str, *, quiet: bool = False) -> Iterator[Bar]:
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TimeElapsedColumn
+    from rich.progress import TimeRemainingColumn as TimeLeft
 
     columns: list[Any] = [SpinnerColumn(), "{task.description}", BarColumn(), MofNCompleteColumn()]
-    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as shown:
+    columns += [TimeElapsedColumn(), "left:", TimeLeft()]
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
         yield _RichBar(shown, shown.add_task(description, total=None))
 
 
@@ -81,6 +85,8 @@ def round_counter(bar: Bar, total: int) -> Callable[[Any], None]:
 
 
 class _RichBar(Bar):
+    visible = True
+
     def __init__(self, shown: Any, task: Any) -> None:
         self._shown, self._task = shown, task
 

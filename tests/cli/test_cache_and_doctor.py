@@ -1,4 +1,5 @@
 import json
+import re
 from importlib import metadata
 
 import pytest
@@ -6,7 +7,7 @@ import pytest
 from adamab.cli import doctor as examination
 from adamab.errors import MissingExtraError
 from adamab.providers.async_bridge import run_sync
-from adamab.providers.cache import Ask, CachedEmbedder, CachedReplies, Reply, VectorCache
+from adamab.providers.cache import Ask, CachedEmbedder, CachedReplies, Reply, VectorCache, free_vectors
 from adamab.testing import HashEmbedder
 
 
@@ -31,6 +32,18 @@ def test_purging_one_embedder_and_all(adamab, refused, stored):
     assert len(VectorCache().entries()) == 1
     assert "free again" in adamab("cache", "purge", "-y").stdout
     assert VectorCache().entries() == []
+
+
+def test_free_vectors_are_listed_with_their_cap_and_purged(adamab, monkeypatch):
+    run_sync(CachedEmbedder(HashEmbedder(width=8), free_vectors()).embed(["a b", "c"]))
+    monkeypatch.setenv("ADAMAB_CACHE_GB", "2.5")
+    listing = adamab("cache", "list").stdout.replace("\n", "")
+    assert re.search(r"free\.sqlite: .* of at most 2\.5 GB", listing)
+    assert "hash:8:pooled:None" in listing
+    assert json.loads(adamab("cache", "list", "--json").stdout)["free"]["cap"] == 2_500_000_000
+    assert "ADAMAB_CACHE_GB" in adamab("cache", "--help").stdout
+    adamab("cache", "purge", "--embedder", "hash:8", "--yes")
+    assert free_vectors().entries() == []
 
 
 def test_answers_are_listed_and_purged_with_everything_else(adamab, stored):

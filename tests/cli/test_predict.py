@@ -2,19 +2,62 @@ import csv
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from adamab.cli.console import Bar
 from adamab.model import Classifier, Confidence, Head, save
+from adamab.providers.cache import free_vectors
 from adamab.testing import HashEmbedder
 
 
 def rows_of(path):
     with open(path, newline="", encoding="utf-8") as stream:
         return list(csv.DictReader(stream, delimiter="\t" if path.suffix == ".tsv" else ","))
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_rows_done_and_rows_in_all_are_told(adamab, folder, model, monkeypatch, ending):
+    """A line break within quotes begins no row, a blank line is none."""
+    steps = []
+
+    class Seen(Bar):
+        visible = True
+
+        def step(self, count=1):
+            steps[-1][0] += count
+
+        def phase(self, description, total=None):
+            steps.append([0, total])
+
+    monkeypatch.setattr("adamab.cli.predict.progress", lambda description: nullcontext(Seen()))
+    (folder / "in.csv").write_text(
+        'text,note\nmoney please,"a\n\nb, ""c"""\n\ncannot sign in,\nmoney please,d\n'
+    )
+    pq.write_table(
+        pa.table({"text": ["money please", "cannot sign in", "money please"]}), folder / "in.parquet"
+    )
+    for more in (["-o", "out.csv"], ["-o", "parts"], []):
+        result = adamab("predict", model, f"in.{ending}", *more)
+        assert (result.exit_code, steps[-1]) == (0, [3, 3]), result.output
+    adamab("predict", model, "-", stdin="money please\n")
+    assert steps[-1] == [1, None]
+
+
+def test_predicting_with_a_free_embedder_fills_no_cache(adamab, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert adamab("init", "t").exit_code == 0
+    assert adamab("fit", "t/task.yaml", "--run", "run", "-q").exit_code == 0
+    stored = [(entry.view, entry.rows) for entry in free_vectors().entries()]
+    (tmp_path / "in.txt").write_text("".join(f"a new text {n}\n" for n in range(50)))
+    for more in ([], ["-o", "out.csv"]):
+        assert adamab("predict", "run", "in.txt", *more).exit_code == 0
+    assert stored
+    assert [(entry.view, entry.rows) for entry in free_vectors().entries()] == stored
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl"])

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from adamab.errors import CacheError
-from adamab.providers.cache import CachedEmbedder, VectorCache
-from adamab.testing import HashEmbedder, check_embedder
+from adamab.providers.cache import CachedEmbedder, VectorCache, free_vectors
+from adamab.providers.registry import open_embedder
+from adamab.testing import HashEmbedder, ProviderServer, check_embedder
 
 TEXTS = [f"text number {n}" for n in range(10)]
 
@@ -286,3 +287,43 @@ async def test_a_strict_cache_does_not_go_on_without_storing(cache):
     assert embedder.calls == 0, "tried before anything was paid for"
     answer = await CachedEmbedder(embedder, strict).embed([*TEXTS, "new"])
     assert (embedder.calls, answer.overlong.shape) == (1, (11,))
+
+
+async def test_free_vectors_stay_within_the_cap_and_the_latest_used_remain(tmp_path, monkeypatch):
+    monkeypatch.setenv("ADAMAB_CACHE", str(tmp_path / "vectors.sqlite"))
+    monkeypatch.setenv("ADAMAB_CACHE_GB", "0.0005")
+    embedder, used = HashEmbedder(width=256), [f"used again {n}" for n in range(20)]
+    cached = CachedEmbedder(embedder, free_vectors())
+    await cached.embed(used)
+    for start in range(0, 2000, 200):  # 2 MB of vectors
+        await cached.embed([f"text {n}" for n in range(start, start + 200)])
+        await cached.embed(used)
+        assert free_vectors().size < 1_000_000  # with what SQLite has not written back yet
+    stored = free_vectors()
+    assert stored.path.name == "vectors.free.sqlite"
+    assert stored.path.stat().st_size <= 520_000
+    held = {text for (number, _), text in _held(stored, embedder, [*used, "text 0", "text 1999"])}
+    assert held == {*used, "text 1999"}
+    assert embedder.calls == 2020  # what was used again and again was embedded once
+    assert not VectorCache().exists()  # where paid vectors are kept
+
+
+def _held(cache, embedder, texts):
+    return [(key, texts[key[0]]) for key in cache.get(embedder.fingerprint, "query", texts, ["pooled"])]
+
+
+async def test_paid_vectors_have_no_cap_and_a_cap_of_nothing_keeps_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("ADAMAB_CACHE", str(tmp_path / "vectors.sqlite"))
+    monkeypatch.setenv("ADAMAB_CACHE_GB", "0")
+    await fill(free_vectors())
+    assert free_vectors().entries() == []
+    with ProviderServer() as server:
+        paid = open_embedder(f"openai:m?base_url={server.url}/v1")
+        await paid.embed(TEXTS)
+        await open_embedder(f"openai:m?base_url={server.url}/v1").embed(TEXTS)
+        assert server.count() == 1
+    assert VectorCache().entries()[0].rows == len(TEXTS)
+    for wrong in ("much", "-1", "nan", "1e9"):
+        monkeypatch.setenv("ADAMAB_CACHE_GB", wrong)
+        with pytest.raises(CacheError, match=r"ADAMAB_CACHE_GB=.*gigabytes"):
+            free_vectors()

@@ -11,16 +11,22 @@ import typer
 
 from adamab.cli.console import echo, print_json, print_table, show_help, size
 
-app = typer.Typer(
-    add_completion=False,
-    help="List and purge the vectors, answers and generated images that are stored on this machine.",
-)
+app = typer.Typer(add_completion=False)
 Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 
 
 @app.callback(invoke_without_command=True)
 def cache(context: typer.Context) -> None:
-    """List and purge the vectors, answers and generated images that are stored on this machine."""
+    """List and purge the vectors, answers and generated images that are stored on this machine.
+
+    What was paid for is kept until it is purged.
+
+    Vectors of free embedders take up to 1 GB; those used longest ago go first.
+
+    ADAMAB_CACHE_GB=4 in the environment allows 4 GB, and 0 keeps none of them.
+
+    ADAMAB_CACHE=FILE puts all of it elsewhere.
+    """
     if context.invoked_subcommand is None:
         show_help(context)
 
@@ -32,18 +38,19 @@ def list_(as_json: Json = False) -> None:
     Texts and images that were embedded are not stored, only their vectors; answers are texts, or the
     images that were generated.
     """
-    from adamab.providers.cache import CachedReplies, VectorCache
+    from adamab.providers.cache import CachedReplies, VectorCache, free_vectors
     from adamab.providers.image_store import shared_size
     from adamab.providers.registry import shared_images
 
-    stored = VectorCache()
-    entries, answers = stored.entries(), CachedReplies(stored).stored()
+    stored, free = VectorCache(), free_vectors()
+    entries, answers = [*stored.entries(), *free.entries()], CachedReplies(stored).stored()
     images, room = shared_size(shared_images())
     if as_json:
         print_json(
             {
                 "path": str(stored.path),
                 "bytes": stored.size,
+                "free": {"path": str(free.path), "bytes": free.size, "cap": free.cap},
                 "entries": [asdict(entry) for entry in entries],
                 "answers": asdict(answers),
                 "images": {"path": str(shared_images()), "files": images, "bytes": room},
@@ -52,6 +59,10 @@ def list_(as_json: Json = False) -> None:
         return
     something = bool(entries or answers.rows)
     echo(f"{stored.path}: {size(stored.size)}" if something else f"{stored.path}: nothing is stored")
+    if free.size:
+        echo(
+            f"{free.path}: {size(free.size)} of at most {size(free.cap or 0)}, of embedders that cost nothing"
+        )
     if entries:
         rows = [(_brief(e.fingerprint), e.view, e.rows, size(e.bytes), _day(e.last_used)) for e in entries]
         print_table(("embedder", "view", "vectors#", "size#", "last used"), rows)
@@ -71,14 +82,15 @@ def purge(
 ) -> None:
     """Delete what is stored, for good."""
     from adamab.errors import CacheError, short
-    from adamab.providers.cache import VectorCache
+    from adamab.providers.cache import VectorCache, free_vectors
     from adamab.providers.image_store import delete_shared
     from adamab.providers.registry import shared_images
 
-    stored = VectorCache()
+    stored, free = VectorCache(), free_vectors()
     chosen = None
     if embedder is not None:
-        chosen = sorted({e.fingerprint for e in stored.entries() if e.fingerprint.startswith(embedder)})
+        entries = [*stored.entries(), *free.entries()]
+        chosen = sorted({e.fingerprint for e in entries if e.fingerprint.startswith(embedder)})
         if not chosen or not embedder:
             raise CacheError(
                 f"no embedder in the cache begins with {short(embedder)}; see: adamab cache list"
@@ -96,9 +108,9 @@ def purge(
             echo("nothing was deleted")
             return
     if chosen is None:
-        freed = stored.purge() + delete_shared(shared_images())
+        freed = stored.purge() + free.purge() + delete_shared(shared_images())
     else:
-        freed = sum(stored.purge(name) for name in chosen)
+        freed = sum(file.purge(name) for name in chosen for file in (stored, free))
     if as_json:
         print_json({"path": str(stored.path), "freed": freed, "embedders": chosen})
     else:

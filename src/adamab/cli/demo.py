@@ -47,11 +47,10 @@ def demo(
 
 def _run(plan: Plan) -> Summary:
     from adamab.demo.story import gather, measure, summarise
-    from adamab.providers.cache import CachedEmbedder, VectorCache
-    from adamab.providers.registry import resolve_embedder
+    from adamab.providers.registry import open_embedder
 
     with progress("Embedding") as bar:
-        materials = gather(CachedEmbedder(resolve_embedder("local"), VectorCache()), plan.recipe)
+        materials = gather(open_embedder("local"), plan.recipe)
         bar.phase("Fitting", len(plan.jobs()))
         return summarise(list(measure(plan, materials, on_job=bar.step)))
 

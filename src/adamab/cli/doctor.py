@@ -53,7 +53,7 @@ _EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
 
 def examine() -> dict[str, Any]:
     """All of it, as plain data."""
-    from adamab.providers.cache import VectorCache
+    from adamab.providers.cache import VectorCache, free_vectors
     from adamab.providers.http import OWN, key_names
 
     cache = VectorCache()
@@ -68,7 +68,7 @@ def examine() -> dict[str, Any]:
         "packages": {name: _version(name) for name in packages},
         "extras": extras,
         "keys": {name: bool(os.environ.get(name)) for owner in OWN for name in key_names(owner)},
-        "cache": {"path": str(cache.path), "bytes": cache.size},
+        "cache": {"path": str(cache.path), "bytes": cache.size + free_vectors().size},
         "local_embedder": local,
         "offline": {
             "fit, evaluate, predict with vectors from a file (npz:)": True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from dataclasses import asdict
 from enum import StrEnum
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adamab.cli.console import counted, print_json, progress, say, say_passed_over, standard_output
+from adamab.cli.console import Bar, counted, print_json, progress, say, say_passed_over, standard_output
 from adamab.cli.options import (
     Address,
     Coverage,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from adamab.model.predictor import Inference
     from adamab.predict.parts import Worker
     from adamab.predict.predictor import Predictor, Question
+    from adamab.predict.readers import Source
     from adamab.providers.metering import Budget, Price
 
     Metered = Callable[[Inference, Path | None], AbstractContextManager[None]]
@@ -195,7 +196,7 @@ def _stream(question: Question, metered: Metered, output: Path | None, kind: str
     from adamab.predict.writers import row_writer
 
     with progress("predicting") as bar:
-        chunks = _vector_rows(question) if question.of_vectors else _streamed_rows(question, metered)
+        chunks = _vector_rows(question) if question.of_vectors else _streamed_rows(question, metered, bar)
         first = list(islice(chunks, 1))  # what is wrong with the input shows before the output is touched
         try:
             with (
@@ -213,10 +214,11 @@ def _stream(question: Question, metered: Metered, output: Path | None, kind: str
             raise TaskError(f"{place(output)}: cannot be written ({error.strerror or error})") from None
 
 
-def _streamed_rows(question: Question, metered: Metered) -> Iterator[list[dict[str, object]]]:
+def _streamed_rows(question: Question, metered: Metered, bar: Bar) -> Iterator[list[dict[str, object]]]:
     from adamab.predict.predictor import Predictor
 
     predictor = Predictor(question, _open(question))
+    _count_rows(question.sources(predictor.inference), bar)
     with metered(predictor.inference, None):
         yield from predictor.chunks()
     _say_left_out(predictor, predictor.inference.overlong)
@@ -278,6 +280,7 @@ def _to_parts(
             say(f"going on after {counted(earlier, 'row')} that an earlier start has written")
         book = None if identity is None else path / SPENDING
         with progress("predicting") as bar, metered(inference, book), map_items(worker) as predict:
+            _count_rows(job.sources, bar)
             total = run_job(job, folder, predict, lambda status: bar.step(status.rows))
         if kind != PARTS:
             folder.join(kind, output, total.rows)
@@ -290,6 +293,15 @@ def _to_parts(
     if total.errors:
         say(f"{counted(total.errors, 'row')} could not be classified; see the column error")
     _say_left_out(worker.predictor, total.overlong)
+
+
+def _count_rows(sources: Sequence[Source], bar: Bar) -> None:
+    """Tell the bar how many rows there are, if somebody sees it and that can be known."""
+    from adamab.predict.readers import count_rows
+
+    if bar.visible:
+        counts = [count_rows(source) for source in sources]
+        bar.phase("predicting", None if None in counts else sum(filter(None, counts)))
 
 
 @contextmanager

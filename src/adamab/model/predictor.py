@@ -12,7 +12,7 @@ import numpy as np
 from adamab.errors import EmbedderError, FingerprintError, ModelFileError
 from adamab.model import Answerer, Classifier, PredictOptions, load
 from adamab.model.storage import DOCUMENT, JOURNAL, unfinished
-from adamab.providers.registry import HasText, embedder_key, open_embedder, remembered_embedder
+from adamab.providers.registry import Caching, HasText, embedder_key, open_embedder, remembered_embedder
 from adamab.task.prompts import Prompts
 
 if TYPE_CHECKING:
@@ -45,14 +45,14 @@ class Inference:
 
     @classmethod
     def open(
-        cls, run: str | PathLike[str], embedder: str | Embedder | None = None, *, cache: bool = True
+        cls, run: str | PathLike[str], embedder: str | Embedder | None = None, *, cache: Caching = True
     ) -> Inference:
         """The model in `run` with the embedder that it remembers, or with another of the same kind.
 
         Args:
             run: directory of a model.
             embedder: in place of the one that the model remembers.
-            cache: whether vectors are looked up in the shared cache.
+            cache: whether vectors are looked up in the shared cache, and stored there; see `open_embedder`.
         """
         classifier = _load(run)
         if not classifier.views:  # words alone count: there is nothing to embed

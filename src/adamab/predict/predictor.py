@@ -47,7 +47,7 @@ class Question:
 
         if self.cache_file is not None:
             os.environ[_CACHE] = self.cache_file
-        return Inference.open(self.run, self.embedder, cache=self.cache)
+        return Inference.open(self.run, self.embedder, cache="paid" if self.cache else False)
 
     def sources(self, inference: Inference) -> list[Source]:
         """The files that the input names."""
@@ -158,19 +158,18 @@ class Predictor:
         return answers
 
     def _check(self, sample: TextRow) -> None:
-        """What can be found out before any call is paid for."""
+        """What can be found out before anything is embedded."""
         embedder = self.inference.embedder
         if embedder is not None and not embedder.cacheable:
             key = sample.id if sample.id is not None else sample.text
             if not embedder.has([key]).all():
                 raise EmbedderError("the embedder has no vector of this row")
-        if self.inference.remote:
-            _check_image(sample)
+        _check_image(sample)
 
     def _each(self, samples: Sequence[TextRow]) -> list[Answer]:
         """Predicted together and, where something is wrong, around the broken row or by halves.
 
-        What was embedded before is in the cache. A loop: hundreds of rows may be broken.
+        What was paid for before is in the cache. A loop: hundreds of rows may be broken.
         """
         from adamab.providers.embedders.base import TextError
 

@@ -1,4 +1,7 @@
-"""A content-addressed cache of vectors in one SQLite file; several processes may share it.
+"""A content-addressed cache of vectors in SQLite files; several processes may share them.
+
+What was paid for is kept for ever. Vectors of free embedders have a file of their own with a cap on its size,
+where those that were used longest ago go first.
 
 A row is looked up by sha256 of (fingerprint, kind, text or an image's digest) and the view's
 name. Texts and images themselves are not stored. A vector that float16 holds exactly is
@@ -31,6 +34,7 @@ from adamab.providers.sqlite_file import TROUBLE, SqliteFile, is_damage, remedy
 T = TypeVar("T")
 
 FILE_NAME = "vectors.sqlite"
+CAP = "ADAMAB_CACHE_GB"  # the environment variable with the gigabytes that free vectors may take
 _MAGIC = b"SQLite format 3\0"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS models (
@@ -39,7 +43,7 @@ CREATE TABLE IF NOT EXISTS models (
 CREATE TABLE IF NOT EXISTS vectors (
     key BLOB NOT NULL, view TEXT NOT NULL, model INTEGER NOT NULL REFERENCES models (id),
     dtype TEXT NOT NULL, width INTEGER NOT NULL, overlong INTEGER NOT NULL,
-    crc INTEGER NOT NULL, data BLOB NOT NULL
+    crc INTEGER NOT NULL, data BLOB NOT NULL, used REAL NOT NULL DEFAULT 0
 );
 CREATE UNIQUE INDEX IF NOT EXISTS vectors_key ON vectors (key, view);
 CREATE INDEX IF NOT EXISTS vectors_model ON vectors (model, view);
@@ -62,16 +66,22 @@ class CacheFile(SqliteFile):
     """The cache's file. Each operation opens and closes it, so threads and forks need no care.
 
     `path` defaults to the environment's `ADAMAB_CACHE`, else to the user's cache directory. `strict` is
-    for what was paid for: what cannot be stored is a `CacheError`, not a warning.
+    for what was paid for: what cannot be stored is a `CacheError`, not a warning. Beyond `cap` bytes the
+    vectors that were used longest ago are deleted, a tenth at a time; None keeps all.
     """
 
     application_id = 0x41444D42  # "ADMB"
 
     def __init__(
-        self, path: str | Path | None = None, *, timeout: float = 30.0, strict: bool = False
+        self,
+        path: str | Path | None = None,
+        *,
+        timeout: float = 30.0,
+        strict: bool = False,
+        cap: int | None = None,
     ) -> None:
         super().__init__(default_path() if path is None else Path(path).expanduser(), timeout)
-        self.strict = strict
+        self.strict, self.cap = strict, cap
         self._warned = False
         self._checked = not strict  # whether damage would have been seen before the first write
 
@@ -115,6 +125,7 @@ class CacheFile(SqliteFile):
             with contextlib.closing(self._connect("mode=rw")) as db, db:
                 self._check_whole(db)
                 if not self._is_initialised(db):
+                    db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # what is deleted gives its room back
                     self._create_tables(db, f"PRAGMA application_id = {self.application_id}; {_SCHEMA}")
                 self._use_write_ahead_log(db)
                 # What cost money is on the disk when it is stored, not merely with the system.
@@ -122,6 +133,10 @@ class CacheFile(SqliteFile):
                 db.execute("BEGIN IMMEDIATE")
                 for statement, rows in statements:
                     db.executemany(statement, rows)
+                if self.cap is not None:
+                    _delete_oldest(db, self.cap)
+                    db.execute("COMMIT")
+                    db.executescript("PRAGMA incremental_vacuum")
         except (*TROUBLE, OSError, CacheError) as error:
             where = "" if isinstance(error, CacheError) else f"{self.path}: "  # a CacheError names it itself
             trouble = f"{where}nothing can be stored ({error})"
@@ -220,7 +235,21 @@ def default_path() -> Path:
     return Path(named).expanduser() if named else Path(platformdirs.user_cache_dir("adamab")) / FILE_NAME
 
 
-# Answers of a generator's API, kept before they are used: what was paid for is never bought twice.
+def free_vectors() -> VectorCache:
+    """The vectors of embedders that cost nothing; beside those that were paid for, and capped."""
+    path, text = default_path(), os.environ.get(CAP, "").strip() or "1"
+    try:
+        gigabytes = float(text)
+    except ValueError:
+        gigabytes = -1.0
+    if not 0 <= gigabytes < 1e6:
+        raise CacheError(f"{CAP}={one_line(text)[:40]}: give a number of gigabytes, such as 0.5 or 4")
+    # A folder by mistake is named as such, and nothing is put beside it.
+    own = path if path.is_dir() else path.with_name(f"{path.stem}.free{path.suffix}")
+    return VectorCache(own, cap=int(gigabytes * 10**9))
+
+
+# Answers of a generator's API, kept before they are used, so that another run need not ask for them again.
 
 
 @dataclass(frozen=True)
@@ -356,6 +385,7 @@ _STORE_VECTOR = (
     "INSERT OR REPLACE INTO vectors (model, key, view, dtype, width, overlong, crc, data) "
     "VALUES ((SELECT id FROM models WHERE fingerprint = ?), ?, ?, ?, ?, ?, ?, ?)"
 )
+_NOTE_VECTOR = "UPDATE vectors SET used = ? WHERE key = ?"
 _DTYPES: dict[str, np.dtype[Any]] = {"f2": np.dtype("<f2"), "f4": np.dtype("<f4")}
 
 
@@ -422,11 +452,23 @@ class VectorCache(CacheFile):
                 crc = _crc(data, dtype, len(vector), bool(overlong))
                 key = _hashed(fingerprint, kind, item)
                 rows.append((fingerprint, key, view, dtype, len(vector), int(overlong), crc, data))
-        self.write((_NOTE_USE, [(fingerprint, time.time())]), (_STORE_VECTOR, rows))
+        model, vectors = self._use(fingerprint, kind, items)
+        self.write(model, (_STORE_VECTOR, rows), vectors)
 
-    def touch(self, fingerprint: str) -> None:
-        """Note that an embedder's vectors were of use now."""
-        self.write((_NOTE_USE, [(fingerprint, time.time())]))
+    def touch(self, fingerprint: str, kind: Kind = "query", items: Sequence[Item] = ()) -> None:
+        """Note that an embedder's vectors were of use now.
+
+        Args:
+            fingerprint: the embedder's.
+            kind: which side of the match the items are on.
+            items: whose vectors they were, which matters where there is a cap.
+        """
+        self.write(*self._use(fingerprint, kind, items))
+
+    def _use(self, fingerprint: str, kind: Kind, items: Sequence[Item]) -> list[Any]:
+        now = time.time()
+        noted = [(now, _hashed(fingerprint, kind, item)) for item in items if self.cap is not None]
+        return [(_NOTE_USE, [(fingerprint, now)]), (_NOTE_VECTOR, noted)]
 
     def entries(self) -> list[CacheEntry]:
         """What is stored, by embedder and view, the most recently used first."""
@@ -483,11 +525,11 @@ class CachedEmbedder(Embedder):
         for start in range(0, len(items), self.slice_size):
             some = items[start : start + self.slice_size]
             stored = self.cache.get(self.fingerprint, kind, some, views)
-            if stored and not self._touched:
-                self._touched = True  # once is enough: a date is all that it changes
-                self.cache.touch(self.fingerprint)
             held = [n for n in range(len(some)) if all((n, view) in stored for view in views)]
             lacking += [start + n for n in range(len(some)) if any((n, v) not in stored for v in views)]
+            if held and (self.cache.cap is not None or not self._touched):
+                self._touched = True  # once is enough where nothing is deleted: it changes a date
+                self.cache.touch(self.fingerprint, kind, [some[n] for n in held])
             if held:
                 vectors = {v: self._joined(v, [stored[n, v][0][None] for n in held]) for v in views}
                 overlong = np.array([any(stored[n, v][1] for v in views) for n in held], np.bool_)
@@ -529,6 +571,20 @@ def _delete(db: sqlite3.Connection, fingerprint: str | None) -> None:
             db.execute("DELETE FROM replies")
     db.execute("VACUUM")
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _delete_oldest(db: sqlite3.Connection, cap: int) -> None:
+    """Delete what was used longest ago, a tenth at a time, until the rest fits."""
+    size = (
+        "SELECT (page_count - freelist_count) * page_size "
+        "FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
+    )
+    oldest = (
+        "DELETE FROM vectors WHERE rowid IN (SELECT rowid FROM vectors ORDER BY used, rowid "
+        "LIMIT (SELECT COUNT(*) / 10 + 1 FROM vectors))"
+    )
+    while db.execute(size).fetchone()[0] > cap and db.execute(oldest).rowcount:
+        pass
 
 
 def _decode(dtype: str, width: int, overlong: int, crc: int, data: bytes) -> CachedVector | None:

@@ -227,12 +227,16 @@ class HasText(Protocol):
         """The image, if it is one; its text is then the reference."""
 
 
-def open_embedder(spec: str | Embedder, *, cache: bool = True) -> Embedder:
+Caching: TypeAlias = bool | Literal["paid"]
+
+
+def open_embedder(spec: str | Embedder, *, cache: Caching = True) -> Embedder:
     """The embedder that a spec names, with the vector cache in front of it unless it looks vectors up.
 
     Args:
         spec: such as `st:PATH?long_texts=average`; an instance is returned as it is.
-        cache: whether vectors are looked for in the user's cache, and stored there.
+        cache: whether vectors are looked for in the user's cache, and stored there; "paid": only those that
+            cost money, since a million rows would leave nothing else in it.
 
     Returns:
         The embedder.
@@ -240,12 +244,12 @@ def open_embedder(spec: str | Embedder, *, cache: bool = True) -> Embedder:
     if isinstance(spec, Embedder):
         return spec
     embedder = resolve_embedder(spec)
-    if not cache or not embedder.cacheable:
+    if not cache or not embedder.cacheable or (cache == "paid" and embedder.api is None):
         return embedder
     # Not needed where vectors are looked up, and starting SQLite takes its time.
-    from adamab.providers.cache import CachedEmbedder, VectorCache
+    from adamab.providers.cache import CachedEmbedder, VectorCache, free_vectors
 
-    return CachedEmbedder(embedder, VectorCache())
+    return CachedEmbedder(embedder, free_vectors() if embedder.api is None else VectorCache())
 
 
 def keeping_vectors(embedder: Embedder, file: Path) -> Embedder:
