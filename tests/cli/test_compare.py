@@ -200,7 +200,7 @@ def test_methods_behind_an_api_share_one_budget(adamab, folder, server):
 
 
 def test_an_answer_that_names_no_class_is_wrong(adamab, folder, server, monkeypatch):
-    monkeypatch.setattr("adamab.compare._chat.chosen", lambda reply, count: "none")
+    monkeypatch.setattr("adamab.compare.remote.chosen", lambda reply, count: "none")
     name = f"chat:gpt-4o-mini?base_url={server.url}/v1&first_wait=0.01"
     result = adamab(*TASK, "--methods", name, "--json")
     assert rows_of(result)[name]["accuracy"]["value"] == 0

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adamab.compare._chat import NO_CLASS, ChatBaseline, chosen, from_spec, read_number
 from adamab.compare.base import TrainingData
 from adamab.compare.methods import make_baseline
-from adamab.compare.remote import metered
+from adamab.compare.remote import NO_CLASS, ChatBaseline, chat_from_spec, chosen, metered, read_number
 from adamab.errors import ApiError, BudgetError, ProviderError, TaskError
 from adamab.providers.cache import Reply
 from adamab.providers.metering import Budget, CallContext, Price
@@ -40,7 +39,7 @@ PRICES = {"gpt-4o-mini": Price(Decimal(1), Decimal(2))}
 def make(server):
     def made(model="gpt-4o-mini", *, shots=False, **options):
         options = {"base_url": f"{server.url}/v1", "first_wait": 0.01, **options}
-        return from_spec(model, **options).fit(data(shots=shots))
+        return chat_from_spec(model, **options).fit(data(shots=shots))
 
     return made
 
@@ -207,20 +206,20 @@ def test_a_spec_says_where_and_how(server, monkeypatch):
     baseline = make_baseline(f"chat:gpt-4.1?base_url={server.url}/v1&max_tokens=9&rpm=1000")
     assert isinstance(baseline, ChatBaseline)
     assert (baseline.judge.model, baseline.judge.max_tokens) == ("gpt-4.1", 9)
-    gemini = from_spec("gemini-2.0-flash-lite", rpm=5)
+    gemini = chat_from_spec("gemini-2.0-flash-lite", rpm=5)
     assert gemini.api.service.place == "generativelanguage.googleapis.com/v1beta/openai"
     assert (gemini.api.service.key_env, gemini.api.limits.rpm) == ("GEMINI_API_KEY", 5)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with (
         pytest.raises(ApiError, match="no key; set OPENAI_API_KEY"),
-        metered(from_spec("gpt-4o-mini"), CallContext()),
+        metered(chat_from_spec("gpt-4o-mini"), CallContext()),
     ):
         pass
     for options in ({"temperature": "warm"}, {"max_tokens": 0}, {"rpmm": 1}):
         with pytest.raises(ProviderError, match=next(iter(options))):
-            from_spec("gpt-4o-mini", **options)
+            chat_from_spec("gpt-4o-mini", **options)
     with pytest.raises(ProviderError, match="no model's name"):
-        from_spec(" ")
+        chat_from_spec(" ")
 
 
 THREE = (

@@ -8,10 +8,9 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from adamab.compare._rerank import CrossEncoderBaseline, RerankBaseline, from_spec
 from adamab.compare.base import TrainingData
 from adamab.compare.methods import make_baseline
-from adamab.compare.remote import metered
+from adamab.compare.remote import CrossEncoderBaseline, RerankBaseline, metered, rerank_from_spec
 from adamab.errors import ApiError, BudgetError, EmbedderError, ProviderError, RecipeError, TaskError
 from adamab.providers.cache import CachedReplies
 from adamab.providers.judges.rerankers import SEARCH, CrossEncoder
@@ -39,7 +38,7 @@ def make(server):
     def made(service="cohere", *, shots=False, **options):
         options = {"base_url": server.url + PLACES[service], "first_wait": 0.01, **options}
         model = options.pop("model", MODELS[service])
-        baseline = from_spec(f"{service}:{model}", **options)
+        baseline = rerank_from_spec(f"{service}:{model}", **options)
         assert isinstance(baseline, RerankBaseline)
         return baseline.fit(data(shots=shots))
 
@@ -191,7 +190,7 @@ def test_specs_of_cross_encoders_are_checked():
     with pytest.raises(TaskError, match="batch_size"):
         make_baseline("cross-encoder:org/name?batch_size=x")
     with pytest.raises(ProviderError, match="no model's name"):
-        from_spec("cohere: ")
+        rerank_from_spec("cohere: ")
 
 
 # Cross-encoders: a tiny one, randomly initialised, saved in the real format.

@@ -17,22 +17,22 @@ from adamab.task.spec import split_spec
 # Module and attribute of what makes a baseline, imported when it is asked for. On vectors they are classes
 # that take options by name, among them `view` and, if anything is random, `random_state`.
 METHODS = {
-    "zero-shot": ("vectors", "Similarity"),
-    "centred": ("vectors", "CentredSimilarity"),
-    "class-mean": ("vectors", "ClassMean"),
-    "mean-and-text": ("vectors", "MeanAndText"),
-    "linear-probe": ("vectors", "LinearProbe"),
-    "linear-svm": ("vectors", "LinearSVM"),
-    "knn": ("vectors", "NearestNeighbours"),
-    "cache-adapter": ("vectors", "CacheAdapter"),
+    "zero-shot": ("_vectors", "Similarity"),
+    "centred": ("_vectors", "CentredSimilarity"),
+    "class-mean": ("_vectors", "ClassMean"),
+    "mean-and-text": ("_vectors", "MeanAndText"),
+    "linear-probe": ("_vectors", "LinearProbe"),
+    "linear-svm": ("_vectors", "LinearSVM"),
+    "knn": ("_vectors", "NearestNeighbours"),
+    "cache-adapter": ("_vectors", "CacheAdapter"),
     # On all views, the words and the descriptions.
-    "joint-probe": ("views", "JointProbe"),
-    "soft-vote": ("views", "SoftVote"),
-    "setfit": ("setfit", "SetFit"),
+    "joint-probe": ("_views", "JointProbe"),
+    "soft-vote": ("_views", "SoftVote"),
+    "setfit": ("_setfit", "SetFit"),
     # On the samples themselves: callables that take what follows the colon, and options by name.
-    "chat": ("chat", "from_spec"),
-    "rerank": ("rerank", "from_spec"),
-    "cross-encoder": ("rerank", "cross_encoder_from_spec"),
+    "chat": ("remote", "chat_from_spec"),
+    "rerank": ("remote", "rerank_from_spec"),
+    "cross-encoder": ("remote", "cross_encoder_from_spec"),
 }
 NEEDS_CLASS_VECTORS = ("zero-shot", "centred")
 WITH_ARGUMENT = {"chat": "MODEL", "rerank": "SERVICE:MODEL", "cross-encoder": "PATH-or-id"}
@@ -72,7 +72,7 @@ def make_baseline(name: str, *, seed: int = 0, view: str | None = None, **option
     bare, written = split_spec(name)
     rest = bare.partition(":")[2]
     module, attribute = METHODS[method]
-    maker: Callable[..., Baseline] = getattr(import_module(f"adamab.compare._{module}"), attribute)
+    maker: Callable[..., Baseline] = getattr(import_module(f"adamab.compare.{module}"), attribute)
     signature = inspect.signature(maker, eval_str=True)
     taken = signature.parameters
     given: dict[str, Any] = dict(written)
