@@ -9,8 +9,8 @@ from adamab.model import load
 from adamab.model.predictor import Inference
 from adamab.providers.async_bridge import run_sync
 from adamab.run.directory import read_task, read_vectors
-from adamab.serving._explain import TEMPERATURE, StoredVectors, explained
 from adamab.serving._questions import Row
+from adamab.serving.page import TEMPERATURE, StoredVectors, explained
 from adamab.testing import HashEmbedder
 
 TEXT = "the money should come back"
