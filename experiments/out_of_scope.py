@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from adamab.errors import TaskError
-from adamab.evaluation.reliability import judge_unknown
+from adamab.evaluation.metrics import judge_unknown
 from adamab.model.predictor import Inference
 from adamab.providers.embedders.base import Embedder
 from adamab.providers.registry import open_embedder

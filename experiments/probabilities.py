@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adamab.errors import TaskError
-from adamab.evaluation.reliability import (
+from adamab.evaluation.metrics import (
     BINNING,
     ProbabilityFigures,
     SetFigures,

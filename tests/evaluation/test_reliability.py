@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from adamab.errors import TaskError
-from adamab.evaluation.reliability import auroc, judge_probabilities, judge_sets, judge_unknown
+from adamab.evaluation.metrics import auroc, judge_probabilities, judge_sets, judge_unknown
 from adamab.model.confidence import confidence_of, strangeness
 
 RNG = np.random.default_rng(0)

@@ -169,7 +169,7 @@ def _reliability(
     """Of probabilities, `unknown` and sets; None where something was not asked for or is unknown."""
     import numpy as np
 
-    from adamab.evaluation.reliability import BINNING, judge_probabilities, judge_sets, judge_unknown
+    from adamab.evaluation.metrics import BINNING, judge_probabilities, judge_sets, judge_unknown
 
     before = temperature = None
     if confidence is not None and confidence.n:
