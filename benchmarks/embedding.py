@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from adamab.demo.task import load_demo
+from adamab.demo import load_demo
 from adamab.providers.embedders.local import LocalEmbedder
 from adamab.providers.embedders.sentence_transformers import SentenceTransformerEmbedder
 from benchmarks.report import Figure, Group, alternating

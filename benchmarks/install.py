@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from adamab.demo.task import load_demo
+from adamab.demo import load_demo
 from adamab.providers.async_bridge import run_sync
 from adamab.providers.registry import open_embedder
 from benchmarks.report import Figure, Group, alternating
@@ -74,7 +74,7 @@ def _cold_starts(python: Path, folder: Path) -> list:
     script = folder / "fit.py"
     script.write_text(
         "from adamab import ADAMABClassifier\n"
-        "from adamab.demo.task import load_demo\n"
+        "from adamab.demo import load_demo\n"
         "task = load_demo().task\n"
         f"model = ADAMABClassifier('npz:{folder / 'vectors.npz'}', random_state=0, cache=False)\n"
         "descriptions = {spec.name: spec.description for spec in task.classes}\n"

@@ -25,7 +25,7 @@ from urllib.request import urlopen
 
 import numpy as np
 
-from adamab.demo.task import load_demo
+from adamab.demo import load_demo
 from adamab.model import save
 from adamab.providers.registry import open_embedder
 from adamab.run.fit import fit_task

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from adamab.demo.task import N_GIVEN, PROMPTS, load_demo, synthetic_samples
+from adamab.demo import N_GIVEN, PROMPTS, load_demo, synthetic_samples
 from adamab.errors import TaskError, place, short
 from adamab.task import ClassSpec, Sample, bare, normalised_text, read_samples
 from experiments.datasets.base import (

@@ -1,6 +1,6 @@
 from collections import Counter
 
-from adamab.demo.task import demo_generator, load_demo, synthetic_texts
+from adamab.demo import demo_generator, load_demo, synthetic_texts
 from adamab.providers.async_bridge import run_sync
 from adamab.providers.generators.base import Request
 from adamab.task import normalised_text

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from adamab.demo.task import load_demo
+from adamab.demo import load_demo
 from adamab.errors import TaskError
 from adamab.testing import HashEmbedder
 from benchmarks._torch_reference import TorchCalibrator

@@ -6,7 +6,7 @@ First five messages per class given, the other forty tested, mean of five seeds.
 import numpy as np
 import pytest
 
-from adamab.demo.task import demo_generator, load_demo
+from adamab.demo import demo_generator, load_demo
 from adamab.providers.async_bridge import run_sync
 from adamab.providers.cache import CachedEmbedder, VectorCache
 from adamab.providers.embedders.local import LocalEmbedder

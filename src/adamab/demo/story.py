@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adamab.compare import LinearProbe, Similarity, TrainingData
-from adamab.demo.task import demo_generator, load_demo, synthetic_texts
+from adamab.demo import demo_generator, load_demo, synthetic_texts
 from adamab.engines import Engine
 from adamab.evaluation import statistics
 from adamab.evaluation.statistics import Bootstrap, Interval, percent, points
