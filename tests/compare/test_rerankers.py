@@ -13,7 +13,7 @@ from adamab.compare.methods import make_baseline
 from adamab.compare.remote import CrossEncoderBaseline, RerankBaseline, metered, rerank_from_spec
 from adamab.errors import ApiError, BudgetError, EmbedderError, ProviderError, RecipeError, TaskError
 from adamab.providers.cache import CachedReplies
-from adamab.providers.judges.rerankers import SEARCH, CrossEncoder
+from adamab.providers.judges import SEARCH, CrossEncoder
 from adamab.providers.metering import Budget, CallContext, Price
 from adamab.task.image_folders import image_at
 from adamab.task.prompts import Prompts

@@ -8,8 +8,8 @@ import pytest
 
 from adamab.errors import GeneratorError
 from adamab.providers.generators.base import GivenVectors, Request
-from adamab.providers.generators.noise import NoiseGenerator
 from adamab.providers.generators.recorded import PoolGenerator, ReplayGenerator
+from adamab.providers.generators.variations import NoiseGenerator
 from adamab.run.fit import fit_task
 from adamab.task.spec import ClassSpec, Task
 from adamab.testing import HashEmbedder, check_generator

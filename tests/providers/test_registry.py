@@ -10,8 +10,8 @@ import pytest
 from adamab.errors import EmbedderError, GeneratorError
 from adamab.providers import registry
 from adamab.providers.embedders.stored import NpzEmbedder
-from adamab.providers.generators.noise import NoiseGenerator
 from adamab.providers.generators.recorded import PoolGenerator, ReplayGenerator
+from adamab.providers.generators.variations import NoiseGenerator
 from adamab.providers.registry import expand, resolve_embedder, resolve_generator
 from adamab.task.spec import join_spec, split_spec
 from adamab.testing import HashEmbedder

@@ -9,7 +9,7 @@ import pytest
 
 from adamab.errors import GeneratorError
 from adamab.providers.generators.base import Request, Settings
-from adamab.providers.generators.transform import TransformGenerator, from_spec
+from adamab.providers.generators.variations import TransformGenerator, transform_from_spec
 from adamab.providers.image_store import ImageStore
 from adamab.task.image_folders import image_at
 from adamab.task.images import decoded
@@ -146,7 +146,7 @@ def test_a_class_without_variants_is_closed(ask, store):
 
 def test_it_conforms_and_tells_settings_apart(store, given):
     def make(**options):
-        generator = from_spec("", **options)
+        generator = transform_from_spec("", **options)
         generator.configure(Settings(Prompts(), 1, Recipe(), store))
         return generator
 
@@ -168,4 +168,4 @@ def test_it_conforms_and_tells_settings_apart(store, given):
 )
 def test_bad_specs(rest, options, message):
     with pytest.raises(GeneratorError, match=message):
-        from_spec(rest, **options)
+        transform_from_spec(rest, **options)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from adamab.providers.generators.noise import NoiseGenerator
+from adamab.providers.generators.variations import NoiseGenerator
 from adamab.run.run_log import Journal
 from adamab.serving.run_reader import RunReader
 from adamab.task.recipe import Recipe

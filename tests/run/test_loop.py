@@ -5,7 +5,7 @@ import pytest
 
 from adamab.errors import RecipeError, TaskError
 from adamab.providers.generators.base import Batch, Generator
-from adamab.providers.generators.noise import NoiseGenerator
+from adamab.providers.generators.variations import NoiseGenerator
 from adamab.run import samples as training_set
 from adamab.run.fit import fit_task
 from adamab.run.samples import TaskEmbedder

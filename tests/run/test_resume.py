@@ -8,7 +8,7 @@ import pytest
 
 from adamab.errors import ApiError
 from adamab.providers.generators.base import Batch, Generator
-from adamab.providers.generators.noise import NoiseGenerator
+from adamab.providers.generators.variations import NoiseGenerator
 from adamab.providers.metering import Budget
 from adamab.run.gate import Gate
 from adamab.run.run_log import Journal

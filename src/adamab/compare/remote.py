@@ -27,9 +27,9 @@ from adamab.providers.async_bridge import run_sync
 from adamab.providers.cache import Ask, MemoryReplies, Replies, Reply
 from adamab.providers.embedders.base import Item
 from adamab.providers.generators.answers import is_refusal, without_thoughts
-from adamab.providers.judges.chat import ChatModel
-from adamab.providers.judges.rerankers import (
+from adamab.providers.judges import (
     SCHEME,
+    ChatModel,
     CohereReranker,
     CrossEncoder,
     JinaReranker,

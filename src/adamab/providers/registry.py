@@ -121,9 +121,9 @@ EMBEDDERS = {
 GENERATORS = {
     "replay": "adamab.providers.generators.recorded:ReplayGenerator",
     "pool": "adamab.providers.generators.recorded:pool_from_spec",
-    "transform": "adamab.providers.generators.transform:from_spec",
+    "transform": "adamab.providers.generators.variations:transform_from_spec",
     "diffusers": "adamab.providers.generators.diffusers:DiffusersGenerator",
-    "noise": "adamab.providers.generators.noise:from_spec",
+    "noise": "adamab.providers.generators.variations:noise_from_spec",
     "openai": "adamab.providers.generators.openai:OpenAIGenerator",
     "openai-image": "adamab.providers.generators.openai_image:OpenAIImageGenerator",
 }

@@ -1,1 +1,0 @@
-"""Chat models and rerankers, for `adamab compare`."""
