@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from adamab.demo.report import COLOURS, QUIET, new_figure
-from adamab.evaluation.statistics import INTERVALS, TESTS, points
+from adamab.evaluation.statistics import INTERVALS, points
 from adamab.version import __version__
 from experiments.pages import Table, as_document, save_figure
 from experiments.quality import Yardstick
@@ -50,6 +50,7 @@ from experiments.quality_summary import (
 )
 from experiments.report import seconds
 from experiments.rows import write_parquet
+from experiments.summary import TESTS
 
 OURS, LOSS = COLOURS["adamab"], COLOURS["round-robin"]
 _TEXT, _IMAGE = {"marker": "o"}, {"marker": "s", "markerfacecolor": "white"}

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from adamab.evaluation.statistics import Bootstrap, Interval, holm, interval_of, paired_p, points
+from adamab.evaluation.statistics import Bootstrap, Interval, interval_of, paired_p, points
 from experiments.datasets.base import SCORED_ONCE
 from experiments.quality_plan import (
     ALL_SETS,
@@ -33,6 +33,7 @@ from experiments.quality_plan import (
     Place,
 )
 from experiments.shapes import EVEN, SHAPES
+from experiments.summary import holm
 
 SIGNIFICANT = 0.05
 FAMILIES = {"text sets": TEXT_SETS, "image sets": IMAGE_SETS, "all sets": ALL_SETS}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from adamab.evaluation.statistics import INTERVALS, TESTS
+from adamab.evaluation.statistics import INTERVALS
 from adamab.version import __version__
 from experiments.cells import BOTH, Cell
 from experiments.datasets.base import published_name
@@ -22,7 +22,7 @@ from experiments.figures import draw
 from experiments.findings import RIVALS, answers, chosen_options, headline, in_short, notes, where
 from experiments.pages import Table, as_document
 from experiments.rows import write_parquet
-from experiments.summary import OPEN, Comparison, Line, Summary, label_of, recipe_name
+from experiments.summary import OPEN, TESTS, Comparison, Line, Summary, label_of, recipe_name
 
 SETTINGS = {"zero-shot": "label descriptions only", "few-shot": "descriptions with the given examples"}
 ADDED = "Added: synthetic samples, set by set in the order of the columns where they differ."

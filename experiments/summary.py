@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from adamab.evaluation.statistics import Bootstrap, Interval, holm, paired_p
+from adamab.evaluation.statistics import Bootstrap, Interval, paired_p
 from adamab.task import Sample
 from experiments.cells import BOTH, Cell, DrawKey
 from experiments.definition import BY_FOLDS, CALIBRATOR, EVENLY, NONE
@@ -28,6 +28,11 @@ POLICY_NAMES = {
     OURS: "ADAMAB",
     BY_FOLDS: "options and samples chosen by cross-validation",
 }
+TESTS = (
+    "P-values are of paired tests on the same seeds and test samples, in which both are random (two-way "
+    "analysis of variance, averaged over what so few seeds leave open of their variance), corrected by Holm "
+    "for {n} comparisons."
+)
 SIGNIFICANT = 0.05
 AHEAD, OPEN, BEHIND, SAME = "ahead of", "not told apart from", "behind", "the same as"
 SampleName: TypeAlias = tuple[str, str, int]  # text, class, number among equals
@@ -285,3 +290,18 @@ def _fits(cell: Cell, wanted: Mapping[str, Any]) -> bool:
     if "setting" in wanted and fields["setting"] == BOTH:
         fields["setting"] = wanted["setting"]
     return fields == dict(wanted)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """The p-values corrected for their number, in the same order.
+
+    Example:
+        >>> holm([0.01, 0.04, 0.03])
+        [0.03, 0.06, 0.06]
+    """
+    order = sorted(range(len(p_values)), key=p_values.__getitem__)
+    corrected, so_far = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(order):
+        so_far = max(so_far, min(1.0, (len(p_values) - rank) * p_values[place]))
+        corrected[place] = so_far
+    return corrected

@@ -3,7 +3,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import chi2, norm, ttest_1samp
 
-from adamab.evaluation.statistics import Bootstrap, holm, paired_p
+from adamab.evaluation.statistics import Bootstrap, paired_p
 
 
 def test_an_interval_holds_the_mean_and_widens_with_chance():
@@ -94,9 +94,3 @@ def test_equal_and_constant_differences():
     assert paired_p(np.zeros((5, 10))) == 1.0
     assert paired_p(np.ones((5, 10))) == 0.0
     assert paired_p(np.zeros((1, 1))) == 1.0
-
-
-def test_holm_by_hand():
-    assert holm([0.01, 0.02, 0.5]) == pytest.approx([0.03, 0.04, 0.5])
-    assert holm([0.5, 0.9]) == [1.0, 1.0]
-    assert holm([]) == []

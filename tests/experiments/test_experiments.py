@@ -9,7 +9,6 @@ import pytest
 
 from adamab.engines import Engine
 from adamab.errors import BudgetError, StoppedError, TaskError
-from adamab.evaluation.statistics import holm
 from adamab.providers.cache import MemoryReplies
 from adamab.providers.metering import Budget, CallContext
 from adamab.task import ClassSpec, Sample
@@ -27,7 +26,7 @@ from experiments.estimate import estimate
 from experiments.report import write_report
 from experiments.rows import Rows, read_parquet
 from experiments.runner import Runner
-from experiments.summary import sample_names, summarise
+from experiments.summary import holm, sample_names, summarise
 
 WORDS = {
     "fruit": ["apple", "pear", "plum", "cherry", "grape", "lemon"],
@@ -384,6 +383,12 @@ def _changed(result, change, **wanted):
 def _missing(wrong):
     """Measured with the first samples wrong and all others right."""
     return lambda row: replace(row.measured, correct=np.arange(len(row.measured.correct)) >= wrong)
+
+
+def test_holm_by_hand():
+    assert holm([0.01, 0.02, 0.5]) == pytest.approx([0.03, 0.04, 0.5])
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert holm([]) == []
 
 
 def test_comparisons_with_the_same_results_are_no_tests(done):

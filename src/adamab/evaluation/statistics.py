@@ -1,4 +1,4 @@
-"""Means over seeds and test samples: their bootstrap intervals, paired tests and Holm's correction.
+"""Means over seeds and test samples: their bootstrap intervals and paired tests.
 
 What is averaged is a matrix with a row per seed and a column per test sample, of hits or of differences
 between the hits of two methods. Both are drawn at random, so both count as sources of chance. A seed that
@@ -8,7 +8,6 @@ that of the seeds' own means.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -21,11 +20,6 @@ DRAWS = 2000
 INTERVALS = (
     "Intervals hold 95 % of a bootstrap that resamples test {samples} and seeds; "
     "differences use the same draws on both sides."
-)
-TESTS = (
-    "P-values are of paired tests on the same seeds and test samples, in which both are random (two-way "
-    "analysis of variance, averaged over what so few seeds leave open of their variance), corrected by Holm "
-    "for {n} comparisons."
 )
 _NO_VARIANCE = 1e-18
 _LOG_STEP = 0.02  # a sum over equal steps of a logarithm is exact to eight digits or more here
@@ -161,18 +155,3 @@ def _averaged_p(size: float, of_seeds: float, of_samples: float, freedom: int) -
 
 def _p_of_constant(mean: float) -> float:
     return 1.0 if abs(mean) < 1e-12 else 0.0
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """The p-values corrected for their number, in the same order.
-
-    Example:
-        >>> holm([0.01, 0.04, 0.03])
-        [0.03, 0.06, 0.06]
-    """
-    order = sorted(range(len(p_values)), key=p_values.__getitem__)
-    corrected, so_far = [0.0] * len(p_values), 0.0
-    for rank, place in enumerate(order):
-        so_far = max(so_far, min(1.0, (len(p_values) - rank) * p_values[place]))
-        corrected[place] = so_far
-    return corrected
