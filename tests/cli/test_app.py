@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 import warnings
@@ -24,6 +25,15 @@ def test_each_command_has_help(adamab, name):
     result = adamab(name, "--help")
     assert result.exit_code == 0
     assert name in result.output
+    assert not re.search(r"<bool>|range>|[{}]|\[\[", result.output)
+
+
+def test_many_options_stand_in_a_few_groups(adamab):
+    groups = re.findall(r"╭─ ([\w ]+) ─", adamab("fit", "--help").output)
+    assert groups[0] == "Arguments"
+    assert {"Model", "Data", "Calls and cost", "Output"} <= set(groups)
+    assert "Options" not in groups, "each option is in a group"
+    assert re.findall(r"╭─ ([\w ]+) ─", adamab("cache", "purge", "--help").output) == ["Options"]
 
 
 def test_usage_errors_are_one_line(refused):

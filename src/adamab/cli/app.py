@@ -7,11 +7,11 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 from typer.main import get_command
 
 from adamab.cli.console import echo, show_help
 from adamab.cli.errors import exit_code
+from adamab.cli.help import Command, Group
 from adamab.version import __version__
 
 COMMANDS = {
@@ -31,7 +31,7 @@ COMMANDS = {
 }
 
 
-class LazyGroup(TyperGroup):
+class LazyGroup(Group):
     """A group that loads its commands when they are named, and reports every error in one line."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -47,7 +47,7 @@ class LazyGroup(TyperGroup):
             command = getattr(import_module(module), attribute)
             if not isinstance(command, typer.Typer):
                 group = typer.Typer(add_completion=False)
-                group.command(name)(command)
+                group.command(name, cls=Command)(command)
                 command = group
             self.commands[name] = get_command(command)
             self.commands[name].name = name

@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from adamab.cli.console import echo, print_json, print_table, show_help, size
+from adamab.cli.help import Command, Group
 
-app = typer.Typer(add_completion=False)
+app = typer.Typer(cls=Group, add_completion=False)
 Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 
 
@@ -31,7 +32,7 @@ def cache(context: typer.Context) -> None:
         show_help(context)
 
 
-@app.command("list")
+@app.command("list", cls=Command)
 def list_(as_json: Json = False) -> None:
     """What is stored: vectors by embedder and view, and what generators answered.
 
@@ -72,7 +73,7 @@ def list_(as_json: Json = False) -> None:
         echo(f"generated images: {images}, {size(room)}, in {shared_images()}")
 
 
-@app.command()
+@app.command(cls=Command)
 def purge(
     embedder: Annotated[
         str | None, typer.Option(metavar="FINGERPRINT", help="Only of the embedder that begins so.")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 TaskOfNewRun = Annotated[
     str | None,
     typer.Argument(
-        metavar="[TASK]",
+        metavar="TASK",
         help="The task file (YAML), or a folder with a folder of images for each class; "
         "without it a run that is there goes on as it was started.",
         show_default=False,

@@ -27,7 +27,9 @@ _IMAGES_BODY = 32 * 2**20  # bytes; images are larger than texts
 
 def serve(
     run: Model,
-    host: Annotated[str, typer.Option(help="The address to listen at; 0.0.0.0 is every one.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(metavar="ADDR", help="The address to listen at; 0.0.0.0 is every one.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 chooses a free one and says which.")] = 8000,
     allow_host: Annotated[
         list[str] | None,
