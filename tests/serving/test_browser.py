@@ -81,7 +81,7 @@ def server(live, shown_run):
 def opened(page, part):
     """A part with its data in it."""
     page.click(f"nav a[href='#{part}']")
-    wait = {"try": "#text, .drop", "classes": ".classes", "run": ".rounds", "samples": ".sample"}[part]
+    wait = {"try": "#text, .drop", "classes": ".classes", "run": ".strips", "samples": ".sample"}[part]
     page.wait_for_selector(f"#part-{part} :is({wait})")
     return page.locator(f"#part-{part}")
 
@@ -96,8 +96,12 @@ def test_a_text_is_ranked_before_and_after_with_its_neighbours(until, shown_serv
     page = visit(shown_server.url)
     ask(page, "send the money back")
     assert page.inner_text(".answer h3") == HOSTILE
-    assert page.locator("[aria-label='Before calibration'] li").count() == 3
-    assert page.locator("[aria-label='After calibration'] li").count() == 3
+    assert page.locator("[aria-label='Probabilities'] li").count() == 3
+    before = page.locator("[aria-label='Before calibration'] li")
+    assert before.count() == 3
+    assert not before.nth(0).is_visible()  # folded away
+    page.click("summary:has-text('Before calibration')")
+    assert before.nth(0).is_visible()
     for source in ("given", "synthetic"):
         assert page.locator(f"[aria-label='Nearest {source} samples'] li").count() == 5
     assert HOSTILE in page.inner_text("#announcer")
@@ -105,7 +109,8 @@ def test_a_text_is_ranked_before_and_after_with_its_neighbours(until, shown_serv
     until(page, "document.querySelector('.answer h3').textContent === 'login'")
     page.fill("#text", "  ")
     page.keyboard.press("Enter")
-    page.wait_for_selector(".result .empty")
+    page.wait_for_selector(".result .bad")
+    assert "type a text first" in page.inner_text(".result")
     assert page.locator(".answer").count() == 0
     page.locator("#text").evaluate("(field) => { field.value = 'a'.repeat(99999); }")
     page.locator("#text").press_sequentially("bcd")
@@ -127,6 +132,8 @@ def test_classes_and_the_run_say_what_happened_and_why(until, shown_server, visi
     assert "Training loss from" in part.locator(".chart svg").get_attribute("aria-label")
     assert part.locator(".strips tbody tr").count() == 3
     row = part.locator(".rounds > tbody > tr:not(.detail)").nth(0)
+    assert not row.is_visible()  # δ² and bonus are details
+    part.locator("summary", has_text="Details").click()
     cells = [row.locator("td").nth(n).inner_text() for n in (1, 2, 3)]
     score, bonus, shift = (float(cell.replace("−", "-")) for cell in cells)
     assert score == pytest.approx(bonus - shift, abs=0.02 * abs(bonus) + 1)
@@ -176,12 +183,26 @@ def test_every_part_is_readable_and_no_data_becomes_html(shown_server, visit, wi
             page.click(".opener >> nth=0")
             page.wait_for_selector(".details")
         if part == "run":
+            page.click("summary:has-text('Details')")
             page.click("[data-round] >> nth=0")
         assert page.evaluate(CHECK) == []
         assert page.evaluate(CONTRAST) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= width, part
         assert page.locator("main :is(b, i, script, img)").count() == 0
     assert page.evaluate("window.hacked") is None
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_the_interface_is_described_from_the_servers_own_document(shown_server, visit, width):
+    page = visit(shown_server.url, viewport={"width": width, "height": 844})
+    page.click("text=API")
+    page.wait_for_selector("article >> nth=3")
+    described = page.inner_text("main")
+    for words in ("/v1/classify", "results[].class", "multipart/form-data", "curl http://127.0.0.1"):
+        assert words in described
+    assert page.evaluate(CHECK) == []
+    assert page.evaluate(CONTRAST) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_keys_focus_and_theme(shown_server, visit):
@@ -257,6 +278,7 @@ def test_runs_in_every_state_say_what_to_do(server, live, visit, shown_run, text
     button.click()
     button.wait_for(state="detached")
     ask(page, "good bye")
+    page.click("summary:has-text('Before calibration')")
     assert "keeps no vector of it before the next fit: bye" in page.inner_text(".result")
     assert "Added after the fit" in opened(page, "classes").inner_text()
     assert page.inner_text("#notices code") == f"adamab fit --run {shown_run}"  # it broke off

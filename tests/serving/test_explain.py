@@ -1,11 +1,12 @@
 """Both rankings and the nearest samples, against what NumPy says about the same vectors."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from adamab.model import load
+from adamab.model import PredictOptions, load
 from adamab.model.predictor import Inference
 from adamab.providers.async_bridge import run_sync
 from adamab.run.directory import read_task, read_vectors
@@ -61,6 +62,21 @@ def test_the_nearest_samples_are_those_of_the_largest_centred_cosine(first_shown
         assert {one.source for one in near} == {source}
         place = texts[source].index(near[0].text)
         assert parts[source][place] == pytest.approx(near[0].similarity, abs=2e-3)
+
+
+def test_an_input_is_marked_as_strange_as_prediction_does(inference):
+    confidence = inference.classifier.confidence
+    share = confidence.n / (confidence.n + 1)  # 13 held-out samples vouch for no more
+    marks = set()
+    for text in ("zzz qqq", "?", "the the", TEXT, "cannot sign in today"):
+        unknown = explained(inference, None, Row(text)).unknown_share
+        (expected,) = inference.answers([Row(text)], PredictOptions(unknown=share)).unknown
+        assert unknown == (pytest.approx(1 - share) if expected else None)
+        marks.add(unknown)
+    assert len(marks) == 2  # some are, some are not
+    few = replace(confidence, n=8, strangeness=(-3.0,) * 8, surprise=(0.0,) * 8)
+    unsure = Inference(replace(inference.classifier, confidence=few), inference.embedder)
+    assert explained(unsure, None, Row("zzz qqq")).unknown_share is None
 
 
 def test_vectors_of_other_samples_are_not_used(shown_run, inference):

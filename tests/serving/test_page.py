@@ -47,10 +47,11 @@ def test_the_page_runs_its_own_scripts_only(shown_server):
         assert directive in POLICY
     assert "unsafe" not in POLICY
     asked = re.findall(r'(?:src|href)="([^"#]+)"', index.text)
-    assert {f"web/{name}" for name in ("app.js", "style.css", "theme.js", "icon.svg")} == set(asked)
+    files = {f"web/{name}" for name in ("app.js", "style.css", "theme.js", "icon.svg")}
+    assert set(asked) == {*files, "docs"}
     assert " style=" not in index.text
     kinds = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-    for path in OPEN_PATHS - {"/", "/healthz"}:
+    for path in OPEN_PATHS - {"/", "/docs", "/healthz"}:
         file = shown_server.get(path)
         assert file.status_code == 200
         assert file.headers["content-type"].startswith(kinds[path.rpartition(".")[2]])

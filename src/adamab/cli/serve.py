@@ -49,7 +49,7 @@ def serve(
 ) -> None:
     """Show a run on a page, live while it is fitted, and answer requests over HTTP.
 
-    The page is at /; POST /v1/classify, GET /v1/classes, /healthz, /metrics, /openapi.json are for programs.
+    The page is at /; POST /v1/classify, GET /v1/classes, /healthz and /metrics are for programs, see /docs.
 
     ADAMAB_TOKEN in the environment is the token that clients must send. SIGHUP opens a newer model of the
     run; SIGTERM and Ctrl-C finish what was accepted.

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from adamab.errors import AdamabError, ImageError, RunError, one_line, place
-from adamab.model.confidence import softmax
+from adamab.model.confidence import softmax, strangeness
 from adamab.providers.image_store import THUMBNAILS, small_jpeg
 from adamab.run.directory import SYNTHETIC, TASK, is_run, read_summary, read_task, read_vectors
 from adamab.run.reviews import Review
@@ -56,7 +56,7 @@ _TYPES = {
 }
 _FILES = {file.name: file.read_bytes() for file in (files("adamab.serving") / "web").iterdir()}
 # What holds no data and needs no token.
-OPEN_PATHS = Access.open_paths | {"/", *(f"/web/{name}" for name in _FILES)}
+OPEN_PATHS = Access.open_paths | {"/", "/docs", *(f"/web/{name}" for name in _FILES)}
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -65,6 +65,8 @@ _AT_ONCE = 2  # questions that are explained, or images that are decoded, at a t
 _THUMBNAIL, _LARGE = 160, 1600  # pixels of the longer side
 _THUMBNAILS = 1000  # that are kept, of some kilobytes each
 TEMPERATURE = 0.05  # of the softmax over raw cosines, which all lie close together
+KNOWN = 0.95  # an input is marked that is stranger than this share of the held-out samples
+FEWEST = 9  # held-out samples that can vouch for that
 NEAREST = 5  # of each source
 SHOWN = 10  # best classes of each ranking
 _SMALLEST = 1e-12
@@ -83,7 +85,7 @@ class ReviewRequest(BaseModel):
 
 
 def page_router(reader: RunReader, service: Service) -> APIRouter:
-    """The page at `/`, its files, and what it asks for under `/v1/run` and `/v1/explain`.
+    """The page at `/`, its files, what it asks for under `/v1/run` and `/v1/explain`, and `/docs`.
 
     Args:
         reader: The run that the page shows.
@@ -102,6 +104,10 @@ def page_router(reader: RunReader, service: Service) -> APIRouter:
     @router.head("/")
     async def index() -> Response:
         return await web("index.html")
+
+    @router.get("/docs")
+    async def docs() -> Response:
+        return await web("docs.html")
 
     _add_reading(router, reader, service)
     _add_writing(router, reader, service)
@@ -335,6 +341,7 @@ class Explanation:
     synthetic: tuple[Neighbour, ...]
     compared_with: str | None  # descriptions or class means; None without a ranking before
     without: tuple[str, ...] = ()  # classes that have no place before: nothing of them was kept
+    unknown_share: float | None = None  # of inputs like the given ones look as strange; None: not strange
     temperature: float = TEMPERATURE
 
 
@@ -405,9 +412,12 @@ def explained(inference: Inference, stored: StoredVectors | None, row: HasText) 
     classes = inference.classifier.classes
     extra = () if stored is None else pooled_view(inference)
     views = inference.views([row], extra)
-    after = inference.classifier.predict_proba(views, [row.text])[0].astype(np.float64)
+    logits = inference.classifier.logits(views, [row.text])  # (1, K)
+    unknown_share = _unknown_share(inference, logits)
+    after = softmax(logits)[0].astype(np.float64)
     if stored is None or not extra:
-        return Explanation(_ranked(classes, after, np.full(len(classes), np.nan, np.float32)), (), (), None)
+        ranked = _ranked(classes, after, np.full(len(classes), np.nan, np.float32))
+        return Explanation(ranked, (), (), None, unknown_share=unknown_share)
     pooled = views[extra[0]][0].astype(np.float32)
     return Explanation(
         _ranked(classes, after, stored.similarities(pooled)),
@@ -415,7 +425,18 @@ def explained(inference: Inference, stored: StoredVectors | None, row: HasText) 
         stored.nearest(pooled, "synthetic"),
         stored.compared_with,
         stored.without,
+        unknown_share,
     )
+
+
+def _unknown_share(inference: Inference, logits: Floats) -> float | None:
+    """How rare an answer like this is among inputs like the given samples; None where it is not rare."""
+    confidence = inference.classifier.confidence
+    if confidence is None or confidence.n < FEWEST:
+        return None
+    share = min(KNOWN, confidence.n / (confidence.n + 1))
+    strange = strangeness(logits)[0] > confidence.threshold("strangeness", share)
+    return 1 - share if strange else None
 
 
 def pooled_view(inference: Inference) -> tuple[str, ...]:

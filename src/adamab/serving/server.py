@@ -162,7 +162,7 @@ def create_app(
         version=__version__,
         summary="Classifies texts or images.",
         lifespan=lambda app: server_state.open(),
-        docs_url=None,  # these pages load scripts from elsewhere
+        docs_url=None,  # these pages load scripts from elsewhere; the page has one of its own
         redoc_url=None,
         **silent,
     )

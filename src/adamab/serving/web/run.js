@@ -142,14 +142,16 @@ function drawRounds() {
     replace(at.rounds);
     return;
   }
-  replace(at.rounds, heading("Rounds and why", "The class with the highest score is chosen: score = bonus − δ². ",
+  const open = at.rounds.querySelector("details")?.open ?? false;
+  replace(at.rounds, el("details", { class: "fold", open }, el("summary", {}, el("h3", {}, "Details: every round, and why its class was chosen")),
+  el("p", { class: "hint" }, "The class with the highest score is chosen: score = bonus − δ². ",
     el("strong", {}, "δ²"), " says how far one more batch of the class would leave the training gradient from that of a balanced training set; small is good. ",
     el("strong", {}, "The bonus"), " is large for classes with few samples, and for those that the folds find hard."),
   el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Rounds" }, el("table", { class: "rounds" },
     el("thead", {}, el("tr", {}, el("th", { scope: "col", class: "number" }, "Round"), el("th", { scope: "col" }, "Chosen class"), el("th", { scope: "col", class: "number" }, "Score"), el("th", { scope: "col", class: "number" }, "Bonus"),
       el("th", { scope: "col", class: "number" }, "δ²"), el("th", { scope: "col" }, "Came of it"), el("th", { scope: "col", class: "number" }, "Loss"), el("th", { scope: "col" }, el("span", { class: "unseen" }, "Others")))),
     el("tbody", {}, rows.flatMap(roundRow)))),
-  more ? el("button", { type: "button", class: "quiet more", onclick: older }, "Show earlier rounds") : null);
+  more ? el("button", { type: "button", class: "quiet more", onclick: older }, "Show earlier rounds") : null));
   if (focused) at.rounds.querySelector(`[data-round="${focused}"]`)?.focus();
 }
 

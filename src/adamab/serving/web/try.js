@@ -1,4 +1,4 @@
-// Try it: one text or image, both rankings, and the samples that explain them.
+// Try it: one text or image, its answer, and the samples that explain it.
 
 import { announce, bar, el, empty, failure, ordinal, percent, post, replace, thumbnail } from "./parts.js";
 
@@ -12,7 +12,8 @@ let described = false;
 export function begin(section, overview) {
   at.form = el("div", { class: "try-form" });
   at.result = el("div", { class: "result" });
-  section.append(el("div", { class: "try" }, at.form, at.result));
+  at.examples = el("div", { class: "examples" });
+  section.append(el("div", { class: "try" }, at.form, at.result, at.examples));  // on a phone in this order
 }
 
 export function show(overview) {
@@ -26,9 +27,11 @@ export function follow(overview) {
   kind = now;
   if (now === "none") {
     replace(at.form);
+    replace(at.examples);
     replace(at.result, empty("There is nothing to try yet.", "Come back when the first fit has ended; The run shows how far it is."));
     return;
   }
+  replace(at.examples);
   replace(at.form, now === "image" ? imageForm() : textForm(overview));
   clear();
 }
@@ -36,7 +39,7 @@ export function follow(overview) {
 function clear() {
   asked += 1;  // an answer that is on its way is not wanted any more
   at.result.removeAttribute("aria-busy");
-  replace(at.result, empty("The answer appears here.", "You see how the classes rank before and after calibration, "
+  replace(at.result, empty("The answer appears here.", "You see how probable each class is, "
     + "and which samples of the run are nearest."));
 }
 
@@ -54,6 +57,7 @@ function textForm(overview) {
     const text = field.value;
     if (!text.trim()) {
       clear();
+      replace(at.result, failure(new Error("there is nothing to classify; type a text first")));
       button.removeAttribute("aria-busy");
       field.focus();
       return;
@@ -69,7 +73,8 @@ function textForm(overview) {
   });
   const examples = overview.examples.map((text) => el("li", {}, el("button", {
     type: "button", class: "example", onclick: () => { field.value = text; ask(); } }, text)));
-  return [form, examples.length ? el("div", { class: "examples" }, el("h3", {}, "Or take a given sample"), el("ul", {}, examples)) : null];
+  if (examples.length) replace(at.examples, el("h3", {}, "Or take a given sample"), el("ul", {}, examples));
+  return form;
 }
 
 function imageForm() {
@@ -122,20 +127,20 @@ async function question(button, content) {
 
 function announcement(explanation) {
   const best = explanation.classes[0];
-  return `${best.class_name}, ${percent(best.after)}`;
+  return `${best.class_name}, ${percent(best.after)}${explanation.unknown_share === null ? "" : ", unlike anything known"}`;
 }
 
 function answer(explanation) {
   const best = explanation.classes[0];
   const before = explanation.classes.find((one) => one.before_rank === 1);
-  const changed = before && before.class_name !== best.class_name;
   return [
     el("div", { class: "answer" },
       el("h3", {}, best.class_name),
       el("p", { class: "share" }, percent(best.after)),
-      before ? el("p", { class: "hint" }, changed
-        ? `Before calibration it would have been ${before.class_name}.` : "It was the first before calibration, too.") : null),
-    el("div", { class: "pair" }, before ? beforeList(explanation) : null, afterList(explanation)),
+      explanation.unknown_share === null ? null : el("p", { class: "strange" }, el("span", { class: "tag" }, "unlike anything known"),
+        el("span", { class: "hint" }, `At most ${percent(explanation.unknown_share)} of inputs like the examples look this strange, so the answer may mean nothing.`))),
+    afterList(explanation),
+    before ? beforeList(explanation, before) : null,
     before ? el("div", { class: "pair" },
       neighbours("Nearest given samples", explanation.given, best, "The run has no given samples."),
       neighbours("Nearest synthetic samples", explanation.synthetic, best, "This run has no synthetic samples: no generator was used, or none passed the gate.")) : null,
@@ -143,15 +148,26 @@ function answer(explanation) {
   ];
 }
 
-function beforeList(explanation) {
+function afterList(explanation) {
+  const best = explanation.classes[0];
+  return el("section", { class: "panel", "aria-label": "Probabilities" }, el("h3", {}, "Probabilities"),
+    el("p", { class: "hint" }, "What the server answers."),
+    el("ol", { class: "ranking" }, explanation.classes.slice(0, SHOWN).map((one) => el("li", { class: one === best ? "best" : "" },
+      el("span", { class: "rank" }, one.after_rank), el("span", { class: "name" }, one.class_name), el("span", { class: "value" }, percent(one.after)),
+      bar(one.after, one === best ? "" : "faint"), el("span", { class: "note" }, moved(one))))));
+}
+
+// Folded away: a comparison with what the embedder alone would say, for those who ask for it.
+function beforeList(explanation, first) {
   const ranked = explanation.classes.filter((one) => one.before_rank !== null).sort((a, b) => a.before_rank - b.before_rank);
   const how = explanation.compared_with === "descriptions" ? (described ? "the class descriptions" : "the class names") : "the mean of each class's given samples";
   const rows = ranked.slice(0, SHOWN);
   const best = explanation.classes[0];
   if (best.before_rank !== null && !rows.includes(best)) rows.splice(SHOWN - 1, 1, best);
-  return el("section", { class: "panel", "aria-label": "Before calibration" }, el("h3", {}, "Before calibration"),
+  return el("details", { class: "panel fold" }, el("summary", {}, el("h3", {}, "Before calibration"),
+    el("span", { class: "hint" }, first === best ? "the same class was first" : `it would have been ${first.class_name}`)),
     el("p", { class: "hint" }, `Cosine of the raw embedding with ${how}, as shares (softmax, temperature ${explanation.temperature}).`),
-    el("ol", { class: "ranking" }, rows.map((one) => el("li", { class: one === best ? "best" : "", value: one.before_rank },
+    el("ol", { class: "ranking", "aria-label": "Before calibration" }, rows.map((one) => el("li", { class: one === best ? "best" : "", value: one.before_rank },
       el("span", { class: "rank" }, one.before_rank), el("span", { class: "name" }, one.class_name), el("span", { class: "value" }, percent(one.before)),
       bar(one.before, one === best ? "" : "faint"), el("span", { class: "note" }, `cosine ${signed(one.similarity)}`)))),
     explanation.without.length ? el("p", { class: "hint" }, `Not ranked here, since the run keeps no vector of it before the next fit: ${few(explanation.without)}.`) : null);
@@ -159,21 +175,11 @@ function beforeList(explanation) {
 
 const few = (names) => (names.length > 5 ? `${names.slice(0, 5).join(", ")} and ${names.length - 5} more` : names.join(", "));
 
-function afterList(explanation) {
-  const best = explanation.classes[0];
-  return el("section", { class: "panel", "aria-label": "After calibration" }, el("h3", {}, "After calibration"),
-    el("p", { class: "hint" }, "The classifier's probabilities: what the server answers."),
-    el("ol", { class: "ranking" }, explanation.classes.slice(0, SHOWN).map((one) => el("li", { class: one === best ? "best" : "" },
-      el("span", { class: "rank" }, one.after_rank), el("span", { class: "name" }, one.class_name), el("span", { class: "value" }, percent(one.after)),
-      bar(one.after, one === best ? "" : "faint"), el("span", { class: "note" }, moved(one))))));
-}
-
 const signed = (value) => value.toFixed(2).replace("-", "−");
 
 function moved(one) {
-  if (one.before_rank === null) return "";
-  if (one.before_rank === one.after_rank) return "same rank";
-  return `${one.before_rank > one.after_rank ? "up" : "down"} from ${ordinal(one.before_rank)}`;
+  if (one.before_rank === null || one.before_rank === one.after_rank) return "";
+  return `${one.before_rank > one.after_rank ? "up" : "down"} from ${ordinal(one.before_rank)} before calibration`;
 }
 
 function neighbours(title, samples, best, none) {
