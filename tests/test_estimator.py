@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 import adamab
 from adamab import ADAMABClassifier, EmbeddingCalibrator, Recipe
-from adamab.errors import AdamabError, ApiError, FingerprintError, RecipeError, TaskError
+from adamab.errors import ApiError, FingerprintError, RecipeError, TaskError
 from adamab.testing import Fault, HashEmbedder, ProviderServer
 
 TEXTS = [
@@ -126,23 +126,41 @@ def test_labels_that_json_cannot_hold_are_refused_at_saving(tmp_path):
         clf.save(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("texts", "labels", "message"),
-    [
-        ("one string", ["a"], "list of texts"),
-        ([1, 2], ["a", "b"], "not a text"),
-        (["x"], ["a", "b"], "one label each"),
-        (["x", "y"], ["a", "a"], "at least two"),
-    ],
-)
-def test_wrong_input_is_one_line(texts, labels, message):
-    with pytest.raises(TaskError, match=message):
-        texts_classifier().fit(texts, labels)
+def test_a_label_without_a_sample_is_a_class_if_it_is_described(tmp_path):
+    descriptions = {"refund": "wants money back", "delivery": "asks where the parcel is"}
+    clf = texts_classifier().fit(TEXTS, LABELS, descriptions=descriptions)
+    assert clf.classes_.tolist() == ["delivery", "praise", "refund"]
+    assert clf.predict(["where is the parcel"])[0] == "delivery"
+    clf.save(tmp_path / "model")
+    loaded = adamab.load(tmp_path / "model", embedder=HashEmbedder())
+    assert loaded.classes_.tolist() == clf.classes_.tolist()
+    assert loaded.estimate_ == clf.estimate_ is not None
+    alone = ADAMABClassifier(HashEmbedder()).fit([], [], descriptions=descriptions)
+    assert alone.predict(["my money back"])[0] == "refund"
 
 
-def test_description_of_an_unknown_label():
-    with pytest.raises(AdamabError, match="not among the labels"):
-        texts_classifier().fit(TEXTS, LABELS, descriptions={"churn": "leaves"})
+def test_options_of_the_recipe_are_parameters():
+    clf = texts_classifier(recipe={"name": "calibrator", "batch": 3})
+    assert clone(clf).get_params()["recipe__batch"] == 3
+    clf.set_params(recipe__dropout=0.25, budget=7)
+    assert (clf.recipe, clf.budget) == (Recipe.preset("calibrator").with_options(batch=3, dropout=0.25), 7)
+    assert clone(clf).set_params(**clf.get_params()).recipe == clf.recipe
+    assert clf.set_params(recipe__name="paper", recipe__batch=2).recipe == Recipe.of(
+        {"name": "paper", "batch": 2}
+    )
+    for make in (texts_classifier, EmbeddingCalibrator):
+        with pytest.raises(RecipeError, match="no option 'bath'; did you mean 'batch'"):
+            make().set_params(recipe__bath=1)
+    x = TEXTS if make is texts_classifier else np.repeat(np.eye(2), 6, axis=0)
+    grid = GridSearchCV(make(), {"recipe__within_share": [0.5, 0.9]}, cv=2).fit(x, LABELS)
+    assert grid.best_params_["recipe__within_share"] == grid.best_estimator_.recipe.within_share
+    assert [params["recipe__within_share"] for params in grid.cv_results_["params"]] == [0.5, 0.9]
+
+
+@pytest.mark.parametrize("recipe", [{"dropout": 2}, {"name": "papr"}, ["paper"], 3])
+def test_a_recipe_that_is_none_is_one_line(recipe):
+    with pytest.raises(RecipeError, match=r"^(recipe|unknown recipe) .*"):
+        texts_classifier(recipe=recipe).fit(TEXTS, LABELS)
 
 
 @pytest.mark.parametrize("vectors", [np.eye(3, 4), np.eye(2, 3), [[np.nan] * 4] * 2])
@@ -161,13 +179,6 @@ def test_a_seed_out_of_range_is_told(seed):
 def test_a_budget_must_make_sense(budget):
     with pytest.raises(RecipeError, match="budget"):
         texts_classifier(budget=budget, generator=_text_generator()).fit(TEXTS, LABELS)
-
-
-@pytest.mark.parametrize("make", [texts_classifier, EmbeddingCalibrator])
-def test_labels_must_be_there(make):
-    data = ["a", "b"] if make is texts_classifier else [[1.0, 0.0], [0.0, 1.0]]
-    with pytest.raises(TaskError, match=r"^y\[1\] is None; give every sample a label"):
-        make().fit(data, ["x", None])
 
 
 def test_empty_texts_are_refused_as_on_the_command_line():

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -16,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, check_random_state, validate_data
 
+from adamab.columns import Column, labels_of, new_label, samples_of
 from adamab.display import progress, round_counter
-from adamab.errors import ModelFileError, RunError, TaskError, place
+from adamab.errors import ModelFileError, RecipeError, RunError, TaskError, place
 from adamab.model import UNKNOWN, Answers, Classifier, PredictOptions, save
 from adamab.model import load as load_classifier
 from adamab.model.classifier import WORDS, warn_of_too_few
@@ -31,57 +30,17 @@ from adamab.providers.generators.base import Generator
 from adamab.providers.metering import Budget
 from adamab.providers.registry import open_embedder
 from adamab.run.add_class import extended
-from adamab.run.directory import HISTORY, SUMMARY, SYNTHETIC, read_summary, spending
+from adamab.run.directory import HISTORY, SYNTHETIC, spending
 from adamab.run.records import History, RoundRecord
-from adamab.task.image_folders import image_at
 from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec, Modality, Sample, Task
-from adamab.task.words import checked
 
 if TYPE_CHECKING:
     from adamab.method.stacking import Estimate
     from adamab.publish.model_card import Facts
 
 LARGEST = 1e12  # of a number in X: squares of many of them, or of inverses, are far from the limits
-
-
-def samples_of(X: Sequence[Any], modality: Modality) -> list[Sample]:
-    """Texts or paths of images as samples without a label, checked one by one."""
-    if modality not in ("text", "image"):
-        raise TaskError(f"modality is {modality!r}; use 'text' or 'image'")
-    if isinstance(X, str | PathLike):
-        raise TaskError("X is one string or path; give a list of texts or of paths")
-    for i, item in enumerate(X):
-        if not isinstance(item, str) and (modality == "text" or not isinstance(item, PathLike)):
-            wanted = "a text" if modality == "text" else "the path of an image"
-            raise TaskError(f"X[{i}] is {type(item).__name__}, not {wanted}; give a list of {modality}s")
-        if modality == "text":
-            checked(str(item), f"X[{i}]", "the text")
-    return [Sample(x, "") if modality == "text" else Sample.of_image(image_at(Path(x)), "") for x in X]
-
-
-def check_labels(labels: NDArray[Any]) -> None:
-    """Refuse labels that are none."""
-    if None in labels.tolist():
-        missing = labels.tolist().index(None)
-        raise TaskError(f"y[{missing}] is None; give every sample a label or leave it out")
-    with warnings.catch_warnings():
-        # With one or two samples per class, which is what this is for, it asks whether numbers are meant.
-        warnings.filterwarnings("ignore", message="The number of unique classes is greater than 50%")
-        check_classification_targets(labels)
-
-
-def new_label(label: Any, known: NDArray[Any]) -> NDArray[Any]:  # (1,)
-    """A label that comes later, of the type of the others."""
-    if label is None:
-        raise TaskError("the label is None; name the new class")
-    new = np.array([label], dtype=object if known.dtype == object else None)
-    if new.shape != (1,) or new.dtype.kind != known.dtype.kind:
-        raise TaskError(
-            f"label {label!r} is of type {type(label).__name__}, and the others are of {known.dtype}; "
-            "give one of their type"
-        )
-    return new
+_OPTION = "recipe__"  # before the name of a recipe's option
 
 
 def seed_of(random_state: Any) -> int:
@@ -143,6 +102,42 @@ class LabelsMixin(ClassifierMixin):  # type: ignore[misc]
         return answers
 
 
+class RecipeMixin(BaseEstimator):  # type: ignore[misc]
+    """Options of the recipe as parameters: `recipe__batch` is `batch` of `recipe`, in a grid search too."""
+
+    recipe: str | Recipe | Mapping[str, Any]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters by name, as scikit-learn asks for them.
+
+        Args:
+            deep: with the options of the recipe.
+        """
+        params: dict[str, Any] = super().get_params(deep)
+        with suppress(RecipeError):  # told when it is fitted
+            options = Recipe.of(self.recipe).model_dump() if deep else {}
+            params |= {f"{_OPTION}{name}": value for name, value in options.items()}
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Change parameters by name, the recipe before its options.
+
+        Args:
+            params: their new values.
+
+        Returns:
+            The estimator itself.
+        """
+        own = {name: value for name, value in params.items() if not name.startswith(_OPTION)}
+        super().set_params(**own)
+        if options := {name.removeprefix(_OPTION): params[name] for name in params.keys() - own.keys()}:
+            base = Recipe.of(self.recipe)
+            if (name := options.pop("name", base.name)) != base.name:
+                base = Recipe.of(name)
+            self.recipe = base.with_options(**options)
+        return self
+
+
 class PersistenceMixin(BaseEstimator):  # type: ignore[misc]
     """What an estimator can do with a directory; `fit` sets the attributes."""
 
@@ -158,15 +153,16 @@ class PersistenceMixin(BaseEstimator):  # type: ignore[misc]
 
     @cached_property
     def estimate_(self) -> Estimate | None:
-        """As `history_`."""
+        """Of a classifier that was loaded, from its file."""
         from adamab.method.stacking import Estimate
 
-        file = self._file(SUMMARY)
-        known = read_summary(file.parent).get("estimate")
+        if not hasattr(self, "classifier_"):
+            raise AttributeError(f"this {type(self).__name__} is not fitted yet")
+        known = self.classifier_.metadata.get("out_of_fold")
         try:
             return None if known is None else Estimate(**known)
         except TypeError:
-            raise RunError(f"{place(file)}: is damaged; fit again") from None
+            raise ModelFileError(f"{place(self._saved_in)}: its estimate is damaged; fit again") from None
 
     @cached_property
     def new_class_(self) -> NewClassModel:
@@ -290,7 +286,7 @@ class PersistenceMixin(BaseEstimator):  # type: ignore[misc]
 Floats = NDArray[np.float32]
 
 
-class ADAMABClassifier(LabelsMixin, PersistenceMixin):
+class ADAMABClassifier(LabelsMixin, PersistenceMixin, RecipeMixin):
     """A classifier for raw texts or images with any embedder and, if there is one, any generator.
 
     Parameters
@@ -298,7 +294,9 @@ class ADAMABClassifier(LabelsMixin, PersistenceMixin):
     embedder : a spec such as "local", "st:PATH" or "openai:MODEL", or an `Embedder`
     generator : a spec such as "openai:MODEL" or "replay:FILE", or a `Generator`; None generates nothing
     policy : "adamab", "tight", "greedy", "random", "round-robin" or "none"
-    recipe : a preset's name or a `Recipe`
+    recipe : a preset's name, a `Recipe`, or a mapping of its options such as {"name": "paper", "batch": 3},
+        where `name` is the preset that the others start from. `set_params(recipe__batch=3)` changes one, and
+        a grid search varies it by that name
     budget : caps such as "200 samples, 1.50 usd, 500 calls", or a number of samples; None leaves the
         number of samples to the recipe and caps nothing
     prices : your prices by model, in usd a million tokens, such as {"my-model": "0.15/0.60"}
@@ -316,7 +314,7 @@ class ADAMABClassifier(LabelsMixin, PersistenceMixin):
     classes_ : the labels, sorted
     classifier_ : the `Classifier`, NumPy only
     history_ : one record per round; of a run that was loaded, too
-    estimate_ : out-of-fold accuracy on the given samples, or None; of a run that was loaded, too
+    estimate_ : out-of-fold accuracy on the given samples, or None; of what was saved and loaded, too
     spent_ : calls, tokens and usd, in all, by purpose and by class
 
     Examples
@@ -335,7 +333,7 @@ class ADAMABClassifier(LabelsMixin, PersistenceMixin):
         *,
         generator: str | Generator | None = None,
         policy: str = "adamab",
-        recipe: str | Recipe = "default",
+        recipe: str | Recipe | Mapping[str, Any] = "default",
         budget: Budget | int | str | None = None,
         prices: Mapping[str, str] | None = None,
         prefetch: int = 4,
@@ -360,17 +358,18 @@ class ADAMABClassifier(LabelsMixin, PersistenceMixin):
 
     def fit(
         self,
-        X: Sequence[str] | Sequence[PathLike[str]],
-        y: ArrayLike,
+        X: Column,
+        y: Column,
         *,
         descriptions: Mapping[Any, str] | None = None,
     ) -> Self:
         """Fit on samples and their labels.
 
         Args:
-            X: texts, or paths of images.
+            X: texts, or paths of images: a list, an array, a Series, or a table with one column.
             y: the label of each; strings or numbers, if the classifier is to be saved.
-            descriptions: what a label means, in a sentence; labels may be left out.
+            descriptions: what a label means, in a sentence. Labels may be left out, and one that no sample
+                has becomes a class without examples.
 
         Returns:
             The estimator itself.
@@ -378,18 +377,14 @@ class ADAMABClassifier(LabelsMixin, PersistenceMixin):
         from adamab.run.fit import build_classifier, resume_run
         from adamab.run.settings import FitSettings, set_up
 
-        rows, labels = samples_of(X, self.modality), np.asarray(y)
+        rows, (labels, classes) = samples_of(X, self.modality), labels_of(y, descriptions)
         if len(rows) != len(labels):
             raise TaskError(f"{len(rows)} {self.modality}s and {len(labels)} labels; give one label each")
-        check_labels(labels)
-        classes = np.unique(labels)
+        described = descriptions or {}
         # A run could not be resumed with another seed.
         seed = 0 if self.random_state is None and self.run_dir is not None else seed_of(self.random_state)
         shared = FitSettings.model_fields.keys() & self.get_params(deep=False).keys()
         settings = FitSettings(seed=seed, **{name: getattr(self, name) for name in shared})
-        described = descriptions or {}
-        if unknown := [label for label in described if label not in classes]:
-            raise TaskError(f"description of {unknown[0]!r}, which is not among the labels")
         # Labels of any type become names.
         specs = tuple(ClassSpec(str(label), described.get(label)) for label in classes.tolist())
         pairs = zip(rows, labels.tolist(), strict=True)
@@ -427,7 +422,7 @@ class ADAMABClassifier(LabelsMixin, PersistenceMixin):
         self,
         name: Any,
         description: str | None = None,
-        examples: Sequence[str] | Sequence[PathLike[str]] = (),
+        examples: Column = (),
     ) -> Self:
         """Know one more label at once, by what it means, by examples, or better by both; nothing is trained.
 
@@ -451,13 +446,11 @@ class ADAMABClassifier(LabelsMixin, PersistenceMixin):
         self.classes_ = np.concatenate([self.classes_, label])
         return self
 
-    def predict_proba(
-        self, X: Sequence[str] | Sequence[PathLike[str]], *, priors: Mapping[Any, float] | None = None
-    ) -> Floats:
+    def predict_proba(self, X: Column, *, priors: Mapping[Any, float] | None = None) -> Floats:
         """(n, K) probabilities, columns in the order of `classes_`; `X` and `priors` as in `predict`."""
         return self._inference().predict_proba(samples_of(X, self.modality), priors=by_name(priors))
 
-    def embed(self, X: Sequence[str] | Sequence[PathLike[str]]) -> dict[str, Floats]:
+    def embed(self, X: Column) -> dict[str, Floats]:
         """What an exported model takes: a matrix (n, d) for each of its views, rows in the order of `X`.
 
         The view `words` is among them where the model has one, as a matrix that is mostly zeros.
@@ -468,7 +461,7 @@ class ADAMABClassifier(LabelsMixin, PersistenceMixin):
             views[WORDS] = vocabulary.transform([row.text for row in rows]).toarray()
         return views
 
-    def _ask(self, X: Sequence[str] | Sequence[PathLike[str]], options: PredictOptions) -> Answers:
+    def _ask(self, X: Column, options: PredictOptions) -> Answers:
         return self._inference().answers(samples_of(X, self.modality), options)
 
     def _inference(self) -> Inference:
@@ -498,12 +491,12 @@ def load(directory: str | PathLike[str], *, embedder: str | Embedder | None = No
     return ADAMABClassifier._opened(directory, embedder)
 
 
-class EmbeddingCalibrator(LabelsMixin, BaseEstimator):  # type: ignore[misc]
+class EmbeddingCalibrator(LabelsMixin, RecipeMixin):
     """The calibrator on vectors that you have already: one view, class means as the class side.
 
     Parameters
     ----------
-    recipe : a preset's name or a `Recipe`; its views and words do not matter here
+    recipe : as in `ADAMABClassifier`; its views and words do not matter here
     policy, generator, budget : as in `ADAMABClassifier`; only generators of vectors such as "noise"
     random_state : seed of everything random
 
@@ -524,7 +517,7 @@ class EmbeddingCalibrator(LabelsMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         *,
-        recipe: str | Recipe = "default",
+        recipe: str | Recipe | Mapping[str, Any] = "default",
         policy: str = "adamab",
         generator: str | Generator | None = None,
         budget: int | str | None = None,
@@ -556,7 +549,7 @@ class EmbeddingCalibrator(LabelsMixin, BaseEstimator):  # type: ignore[misc]
                 f"the largest number of X is {most:.3g}; scale X so that it is between {1 / LARGEST:g} and "
                 f"{LARGEST:g}"
             )
-        check_labels(labels)
+        labels_of(y)  # before they became an array, in which a NaN among strings is one
         self.classes_, class_index = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y has {len(self.classes_)} class; a classifier needs at least two")

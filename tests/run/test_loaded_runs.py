@@ -20,10 +20,12 @@ def test_rounds_and_estimate_of_a_run(runs, tmp_path):
     clf.save(tmp_path / "saved")
     saved = adamab.load(tmp_path / "saved", embedder=HashEmbedder())
     assert not hasattr(saved, "history_")
-    with pytest.raises(AttributeError, match=r"holds no fit\.json"):
-        _ = saved.estimate_
-    with pytest.raises(AttributeError, match="is not fitted yet"):
-        _ = adamab.ADAMABClassifier().history_
+    with pytest.raises(AttributeError, match=r"holds no history\.jsonl"):
+        _ = saved.history_
+    assert saved.estimate_ == clf.estimate_
+    for name in ("history_", "estimate_"):
+        with pytest.raises(AttributeError, match="is not fitted yet"):
+            getattr(adamab.ADAMABClassifier(), name)
 
 
 def test_a_damaged_history_hinders_no_prediction(runs):

@@ -41,7 +41,7 @@ class FitSettings(BaseModel):
         embedder_spec: the string that `adamab predict` finds an embedder by that is an object.
         generator: what makes synthetic samples, as a spec or as an object.
         policy: which class gets the next batch.
-        recipe: every hyperparameter, or the name of a preset.
+        recipe: every hyperparameter, the name of a preset, or a mapping of options; see `Recipe.of`.
         budget: caps such as "200 samples, 1.50 usd, 500 calls"; a number means samples. Without a cap on
             samples they are what the recipe's rounds ask for. None: the caps that a run had before.
         prices: the user's own by model, such as {"my-model": "0.15/0.60"}.
@@ -90,7 +90,7 @@ class FitSettings(BaseModel):
         if field.field_name == "generator":
             return "none" if value is None else value
         if field.field_name == "recipe":
-            return Recipe() if value is None else Recipe.preset(value) if isinstance(value, str) else value
+            return Recipe() if value is None else Recipe.of(value)
         if field.field_name == "budget":
             return None if value is None else Budget.parse(value)
         return dict(
@@ -260,7 +260,7 @@ def stored_settings(run_dir: Path) -> FitSettings:
         last = journal.last(STARTED)
     if last is None or None in (last.data["embedder"], last.data["generator"]):
         raise RunError(f"{place(run_dir)}: does not say how it was started; name TASK and its options")
-    data = dict(last.data)
+    data = last.data | {"recipe": Recipe.model_validate(last.data["recipe"])}
     base = Path(os.path.realpath(run_dir)) / data.pop("from")
     holdout = data.pop("holdout")
     return FitSettings(

@@ -5,11 +5,12 @@ How each value was found is in results/recipe-history.md.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from adamab.errors import RecipeError
+from adamab.errors import RecipeError, short, suggestion
 
 # Batch size, training rounds, samples per round, augmentation rounds and α of the paper's appendix.
 PAPER_SETTINGS: dict[str, dict[str, float]] = {
@@ -209,8 +210,34 @@ class Recipe(BaseModel):
             )
         return cls().with_options(name=name, **families[family], **settings)
 
+    @classmethod
+    def of(cls, value: object) -> Recipe:
+        """The recipe that a user names.
+
+        Args:
+            value: a recipe, a preset's name, or a mapping of options, of which `name` is the preset that the
+                others start from.
+
+        Example:
+            >>> Recipe.of({"name": "paper", "dropout": 0.3}).dropout
+            0.3
+        """
+        if isinstance(value, Recipe):
+            return value
+        if isinstance(value, str):
+            return cls.preset(value)
+        if not isinstance(value, Mapping):
+            kind = type(value).__name__
+            raise RecipeError(f"recipe is a {kind}; give a preset's name, a mapping of options or a Recipe")
+        options = {str(name): option for name, option in value.items()}
+        return cls.preset(str(options.pop("name", "default"))).with_options(**options)
+
     def with_options(self, **options: Any) -> Recipe:
         """The same recipe with some values changed, all checked again."""
+        if unknown := [name for name in options if name not in Recipe.model_fields]:
+            raise RecipeError(
+                f"the recipe has no option {short(unknown[0])}; {suggestion(unknown[0], Recipe.model_fields)}"
+            )
         try:
             return Recipe.model_validate({**self.model_dump(), **options})
         except ValidationError as error:
