@@ -16,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from adamab.errors import TaskError, one_line, short
 from adamab.task.image_folders import image_at
-from adamab.task.spec import Modality, Sample
+from adamab.task.spec import Modality, Sample, check_reserved
 from adamab.task.words import checked
 
 Column: TypeAlias = Any  # what `column` reads
@@ -144,4 +144,5 @@ def new_label(label: Any, known: NDArray[Any]) -> NDArray[Any]:  # (1,)
             f"label {label!r} is of type {type(label).__name__}, and the others are of {known.dtype}; "
             "give one of their type"
         )
+    check_reserved(str(label))
     return new

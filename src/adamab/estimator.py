@@ -33,7 +33,7 @@ from adamab.run.add_class import extended
 from adamab.run.directory import HISTORY, SYNTHETIC, spending
 from adamab.run.records import History, RoundRecord
 from adamab.task.recipe import Recipe
-from adamab.task.spec import ClassSpec, Modality, Sample, Task
+from adamab.task.spec import ClassSpec, Modality, Sample, Task, check_reserved
 
 if TYPE_CHECKING:
     from adamab.method.stacking import Estimate
@@ -553,6 +553,8 @@ class EmbeddingCalibrator(LabelsMixin, RecipeMixin):
         self.classes_, class_index = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y has {len(self.classes_)} class; a classifier needs at least two")
+        for label in self.classes_:
+            check_reserved(str(label))
         described = None if class_vectors is None else check_array(class_vectors, dtype=np.float32)
         expected = (len(self.classes_), self.n_features_in_)
         if described is not None and described.shape != expected:

@@ -209,8 +209,12 @@ def test_an_unknown_price_is_shown_and_with_a_money_cap_it_is_an_error(server, c
     assert "unknown" in out
     assert "the price of openai:vectors is unknown" in out
     assert plan.to_json()["by_purpose"]["generate"]["expected"]["usd"] > 0
+    elsewhere = open_embedder("openai:vectors?base_url=https://models.example.com/v1")
+    budget = Budget(usd=Decimal(1))
     with pytest.raises(RecipeError, match="no price is known for openai:vectors"):
-        plan_of(order_for(server, prices={}, budget=Budget(usd=Decimal(1))))
+        plan_of(order_for(server, prices={}, embedder=elsewhere, budget=budget))
+    free = plan_of(order_for(server, prices={}, budget=budget))  # a server of this machine costs nothing
+    assert free.at_most.nano_usd == 0
     assert server.count() == 0
 
 

@@ -22,6 +22,7 @@ def test_from_mapping_keeps_order_and_descriptions():
         ({}, {}, "found 0"),
         ({"a": ["x"], " ": ["y"]}, {}, "class 2 has no name"),
         ({"a": ["x"], 3: ["y"]}, {}, "class 2 has no name"),
+        ({"a": ["x"], "unknown": ["y"]}, {}, "no class can be called 'unknown'"),
         ({"a": "x", "b": ["y"]}, {}, "class 'a' holds 'x'; write a list"),
         ({"a": 5, "b": ["y"]}, {}, "class 'a' holds '5'; write a list"),
         ({"a": ["x"], "b": ["y"]}, {"c": "z"}, "unknown class 'c'"),

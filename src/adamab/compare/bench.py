@@ -33,6 +33,7 @@ from adamab.model import Classifier
 from adamab.providers.async_bridge import run_sync
 from adamab.providers.cache import CachedEmbedder
 from adamab.providers.embedders.api import ApiEmbedder
+from adamab.providers.http import host_of, is_loopback
 from adamab.providers.metering import Budget, CallContext, check_prices
 from adamab.providers.registry import embedder_key
 from adamab.run.gate import Holdout
@@ -411,7 +412,8 @@ def plan_comparison(setup: FitSetup, test: Sequence[Sample], methods: Sequence[M
     parties = [party for plan in plans for party in plan.parties]
     parties += _vectors(setup, test, methods)
     parties += [party for method in methods for party in _baseline(setup, method, test)]
-    check_prices(setup.budget, {p.spec: p.price for p in parties if p.host is not None})
+    elsewhere = (p for p in parties if p.host is not None and not is_loopback(host_of(f"//{p.host}")))
+    check_prices(setup.budget, {p.spec: p.price for p in elsewhere})
     # A policy's fits embed the given samples again only where they quote them otherwise.
     return replace(
         plans[0],

@@ -16,6 +16,7 @@ from adamab.errors import EmbedderError, FingerprintError, TaskError, one_line, 
 from adamab.model.confidence import Confidence, softmax, strangeness, surprise
 from adamab.model.heads import check_text, check_width
 from adamab.task.spec import MOST_ROWS, notebook_html
+from adamab.task.spec import UNKNOWN as UNKNOWN
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 # From logits to what was asked for: likely classes, `unknown`, prediction sets, other class priors.
 
-UNKNOWN = "unknown"
 _MANY = 32  # classes for each one asked for from which sorting all of them is a waste
 _TOLERANCE = 1e-6  # shares that people write down do not sum to 1 exactly
 

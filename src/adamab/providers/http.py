@@ -175,7 +175,12 @@ class Service:
     @property
     def private(self) -> bool:
         """Whether nobody on the way can read what is sent."""
-        return self.base_url.startswith("https:") or is_loopback(host_of(self.base_url))
+        return self.base_url.startswith("https:") or self.is_local
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a server of this machine."""
+        return is_loopback(host_of(self.base_url))
 
     def key(self) -> str | None:
         """The key, from the environment; None where none is set, or where it would travel in the clear."""
@@ -637,6 +642,7 @@ class ApiClient:
         content = json.dumps(call.body, ensure_ascii=False).encode("utf-8", "replace")
         status, body, response_headers = 0, b"", httpx.Headers()
         trouble: Again | None = None
+        refused = False
         http = await connections(url)
         try:
             async with (
@@ -645,13 +651,18 @@ class ApiClient:
             ):
                 status, response_headers = response.status_code, response.headers
                 body = await _body(response, LONGEST_ANSWER if response.is_success else _LONGEST_ERROR)
-        except (httpx.ConnectError, httpx.ConnectTimeout):
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             outcome.free = True  # it was never sent
+            refused = self.service.is_local and isinstance(error, httpx.ConnectError)
             trouble = Again(f"cannot connect to {self.service.place}")
         except (TimeoutError, httpx.TimeoutException):
             trouble = Again(f"nothing for {self.limits.timeout:g} s")
         except (httpx.HTTPError, httpx.StreamError, OSError):
             trouble = Again("the connection broke")
+        if refused:  # on this machine nothing comes up by waiting
+            raise ApiError(
+                f"{self.service.name}: nothing answers at {self.service.place}; is the server running?"
+            )
         if status >= 300:
             if status not in GAVE_UP:
                 outcome.free = True

@@ -594,7 +594,8 @@ def priced(
         embedder: its client is among them if it has one.
         generator: the same.
         own: the user's prices by model.
-        budget: where it caps money, every price must be known, or a `RecipeError` is raised.
+        budget: where it caps money, every price must be known, or a `RecipeError` is raised; servers of
+            this machine cost nothing then.
 
     Returns:
         Clients and prices; None where a price is unknown.
@@ -608,6 +609,8 @@ def priced(
             continue
         price = find_price(api.service.name, api.model, own, address=api.service.base_url)
         name = f"{api.service.name}:{api.model}"
+        if price is None and budget.usd is not None and api.service.is_local:
+            price = Price(Decimal(0))
         if price is not None and price.image is not None and not makes_images:
             raise RecipeError(
                 f"{name} makes no images, so its price cannot be by the image; give it by tokens"

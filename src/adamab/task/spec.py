@@ -17,6 +17,7 @@ from adamab.task.words import normalised_text
 Source = Literal["given", "synthetic"]
 Modality = Literal["text", "image"]
 
+UNKNOWN = "unknown"  # the answer to an input that is unlike every class
 MOST_ROWS = 20  # of a table in a notebook
 _WIDEST_CELL = 120
 _OPTIONS = re.compile(r"[a-z_]+=[^&]*(&[a-z_]+=[^&]*)*")
@@ -88,6 +89,7 @@ class Task:
         for number, spec in enumerate(self.classes, 1):
             if not isinstance(spec.name, str) or not spec.name.strip():
                 raise TaskError(f"class {number} has no name; give it one")
+            check_reserved(spec.name)
             if spec.name in seen:
                 raise TaskError(f"class {short(spec.name)} is listed twice; merge the two or rename one")
             seen.add(spec.name)
@@ -185,6 +187,15 @@ class Task:
         columns = ("class", "description", "given samples")
         return notebook_html(
             f"Task {self.name}", known, columns, rows, len(self.classes) - len(rows), "classes"
+        )
+
+
+def check_reserved(class_name: str) -> None:
+    """Refuse the name that is an answer of its own."""
+    if class_name == UNKNOWN:
+        raise TaskError(
+            "no class can be called 'unknown', which is the answer to inputs unlike every class; "
+            "give it another name, such as 'other'"
         )
 
 
