@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from adamab.estimator import EmbeddingCalibrator as EmbeddingCalibrator
     from adamab.estimator import load as load
     from adamab.model import Classifier as Classifier
+    from adamab.providers.embedders.base import Embedder as Embedder
+    from adamab.providers.generators.base import Generator as Generator
     from adamab.run.fit import FitResult as FitResult
     from adamab.run.fit import fit_task as fit_task
     from adamab.task.prompts import Prompts as Prompts
@@ -31,8 +33,10 @@ _PLACES = {
     "AdamabError": "adamab.errors",
     "ClassSpec": "adamab.task.spec",
     "Classifier": "adamab.model",
+    "Embedder": "adamab.providers.embedders.base",
     "EmbeddingCalibrator": "adamab.estimator",
     "FitResult": "adamab.run.fit",
+    "Generator": "adamab.providers.generators.base",
     "Prompts": "adamab.task.prompts",
     "Recipe": "adamab.task.recipe",
     "Sample": "adamab.task.spec",

@@ -26,6 +26,7 @@ from adamab.model.classifier import WORDS, warn_of_too_few
 from adamab.model.new_class import NewClass, NewClassModel, load_new_class_model, save_new_class_model
 from adamab.model.predictor import Inference
 from adamab.providers.embedders.base import Embedder
+from adamab.providers.functions import EmbedFunction, GenerateFunction
 from adamab.providers.generators.base import Generator
 from adamab.providers.metering import Budget
 from adamab.providers.registry import open_embedder
@@ -235,7 +236,7 @@ class PersistenceMixin(BaseEstimator):  # type: ignore[misc]
         cls,
         pretrained_model_name_or_path: str | PathLike[str],
         *,
-        embedder: str | Embedder | None = None,
+        embedder: str | Embedder | EmbedFunction | None = None,
         **hub_options: Any,
     ) -> Self:
         """A classifier that predicts, from a folder or, if there is no such folder, from the Hub by its id.
@@ -253,11 +254,11 @@ class PersistenceMixin(BaseEstimator):  # type: ignore[misc]
         return cls._opened(model_folder(pretrained_model_name_or_path, **hub_options), embedder)
 
     @classmethod
-    def _opened(cls, directory: str | PathLike[str], embedder: str | Embedder | None) -> Self:
+    def _opened(cls, directory: str | PathLike[str], embedder: str | Embedder | EmbedFunction | None) -> Self:
         """The classifier in `directory` as an estimator."""
         model = Inference.open(directory, embedder)
         classifier = model.classifier
-        estimator = cls(embedder or classifier.embedder_spec, modality=model.modality)
+        estimator = cls(classifier.embedder_spec if embedder is None else embedder, modality=model.modality)
         labels = classifier.metadata.get("labels")
         estimator.classes_ = np.array(labels if isinstance(labels, list) else list(classifier.classes))
         estimator.classifier_ = classifier
@@ -291,8 +292,10 @@ class ADAMABClassifier(LabelsMixin, PersistenceMixin, RecipeMixin):
 
     Parameters
     ----------
-    embedder : a spec such as "local", "st:PATH" or "openai:MODEL", or an `Embedder`
-    generator : a spec such as "openai:MODEL" or "replay:FILE", or a `Generator`; None generates nothing
+    embedder : a spec such as "local", "st:PATH" or "openai:MODEL"; or an `Embedder`, a function from a list
+        of n texts to a matrix of n rows, or a `SentenceTransformer`
+    generator : a spec such as "openai:MODEL" or "replay:FILE"; or a `Generator`, or a function (name,
+        description, examples, n) that returns a list of texts; None generates nothing. Functions may be async
     policy : "adamab", "tight", "greedy", "random", "round-robin" or "none"
     recipe : a preset's name, a `Recipe`, or a mapping of its options such as {"name": "paper", "batch": 3},
         where `name` is the preset that the others start from. `set_params(recipe__batch=3)` changes one, and
@@ -329,9 +332,9 @@ class ADAMABClassifier(LabelsMixin, PersistenceMixin, RecipeMixin):
 
     def __init__(
         self,
-        embedder: str | Embedder = "local",
+        embedder: str | Embedder | EmbedFunction = "local",
         *,
-        generator: str | Generator | None = None,
+        generator: str | Generator | GenerateFunction | None = None,
         policy: str = "adamab",
         recipe: str | Recipe | Mapping[str, Any] = "default",
         budget: Budget | int | str | None = None,
@@ -478,7 +481,9 @@ class ADAMABClassifier(LabelsMixin, PersistenceMixin, RecipeMixin):
         return tags
 
 
-def load(directory: str | PathLike[str], *, embedder: str | Embedder | None = None) -> ADAMABClassifier:
+def load(
+    directory: str | PathLike[str], *, embedder: str | Embedder | EmbedFunction | None = None
+) -> ADAMABClassifier:
     """A saved classifier as an estimator that predicts.
 
     If the embedder is not the one that the model was fitted with, `FingerprintError` says so now rather
@@ -486,7 +491,8 @@ def load(directory: str | PathLike[str], *, embedder: str | Embedder | None = No
 
     Args:
         directory: where `save` wrote the classifier, or a run.
-        embedder: another name for the embedder, or the object itself; None opens the one remembered.
+        embedder: another name for the embedder, or the function or object that it is; None opens the one
+            remembered, which has to be a spec.
     """
     return ADAMABClassifier._opened(directory, embedder)
 

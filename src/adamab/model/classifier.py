@@ -387,8 +387,9 @@ class Classifier:
                 "its server was at another address: set OPENAI_BASE_URL as then, or name it with ?base_url="
             )
         raise FingerprintError(
-            f"the model was fitted with embedder {short(self.embedder_spec)} (fingerprint "
-            f"{short(self.fingerprint, 160)}), this one has fingerprint {short(fingerprint, 160)}; {remedy}"
+            f"the model was fitted with embedder {short(self.embedder_spec or 'passed as an object')} "
+            f"(fingerprint {short(self.fingerprint, 160)}), this one has fingerprint "
+            f"{short(fingerprint, 160)}; {remedy}"
         )
 
     def __repr__(self) -> str:

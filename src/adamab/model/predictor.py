@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from adamab.errors import EmbedderError, FingerprintError, ModelFileError
+from adamab.errors import EmbedderError, FingerprintError, ModelFileError, one_line, place, short
 from adamab.model import Answerer, Classifier, PredictOptions, load
 from adamab.model.storage import DOCUMENT, JOURNAL, unfinished
 from adamab.providers.registry import Caching, HasText, embedder_key, open_embedder, remembered_embedder
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from adamab.model import Answers
     from adamab.providers.embedders.base import Embedder
+    from adamab.providers.functions import EmbedFunction
     from adamab.task.spec import Modality
 
 
@@ -45,7 +47,11 @@ class Inference:
 
     @classmethod
     def open(
-        cls, run: str | PathLike[str], embedder: str | Embedder | None = None, *, cache: Caching = True
+        cls,
+        run: str | PathLike[str],
+        embedder: str | Embedder | EmbedFunction | None = None,
+        *,
+        cache: Caching = True,
     ) -> Inference:
         """The model in `run` with the embedder that it remembers, or with another of the same kind.
 
@@ -59,6 +65,12 @@ class Inference:
             return cls(classifier, None)
         if embedder is not None:
             return cls(classifier, open_embedder(embedder, cache=cache))
+        if not classifier.embedder_spec:
+            raise EmbedderError(
+                f"{place(run)}: was fitted with an embedder that was passed as a function or an object "
+                f"({short(classifier.fingerprint, 80)}), which no file holds; pass it again: "
+                f"adamab.load({one_line(repr(os.fspath(run)))}, embedder=...)"
+            )
         spec = remembered_embedder(classifier.embedder_spec)
         try:
             return cls(classifier, open_embedder(spec, cache=cache))

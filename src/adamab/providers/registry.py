@@ -23,6 +23,12 @@ from adamab.errors import (
     short,
 )
 from adamab.providers.embedders.base import Embedder, Item
+from adamab.providers.functions import (
+    EmbedFunction,
+    FunctionEmbedder,
+    FunctionGenerator,
+    GenerateFunction,
+)
 from adamab.providers.generators.base import Generator
 from adamab.task.images import Image
 from adamab.task.prompts import Prompts
@@ -131,21 +137,33 @@ _WITHOUT_ARGUMENT = ("local", "noise", "transform")
 _MODELS = ("openai", "openai-image", "voyage", "cohere")
 
 
-def resolve_embedder(spec: str | Embedder) -> Embedder:
-    """The embedder that `spec` names; an instance is returned as it is."""
+def resolve_embedder(spec: str | Embedder | EmbedFunction) -> Embedder:
+    """The embedder that `spec` names; an instance is returned as it is.
+
+    Args:
+        spec: such as `st:PATH`; or an embedder, a function from texts to a matrix, or a
+            `SentenceTransformer` of sentence-transformers.
+    """
     if isinstance(spec, Embedder):
         return spec
+    if any(f"{kind.__module__}.".startswith("sentence_transformers.") for kind in type(spec).__mro__):
+        from adamab.providers.embedders.sentence_transformers import LoadedSentenceTransformer
+
+        return LoadedSentenceTransformer(spec)
+    if callable(spec) and not isinstance(spec, type):
+        return FunctionEmbedder(spec)
     embedder = _resolve(spec, {}, "embedder", EMBEDDERS, EmbedderError)
     if not isinstance(embedder, Embedder):
         raise EmbedderError(f"{spec}: made a {type(embedder).__name__}, which is not an Embedder")
     return embedder
 
 
-def resolve_generator(spec: str | Generator | None, **options: Any) -> Generator | None:
+def resolve_generator(spec: str | Generator | GenerateFunction | None, **options: Any) -> Generator | None:
     """The generator that a spec names.
 
     Args:
-        spec: such as `openai:MODEL`; an instance is returned as it is, None and `none` mean none.
+        spec: such as `openai:MODEL`, or a function of a class's name, its description, its samples and a
+            number; an instance is returned as it is, None and `none` mean none.
         options: more options, which overrule those in the spec; None counts as not given.
 
     Returns:
@@ -155,6 +173,8 @@ def resolve_generator(spec: str | Generator | None, **options: Any) -> Generator
         return None
     if isinstance(spec, Generator):
         return spec
+    if callable(spec) and not isinstance(spec, type):
+        return FunctionGenerator(spec)
     generator = _resolve(spec, options, "generator", GENERATORS, GeneratorError)
     if not isinstance(generator, Generator):
         raise GeneratorError(f"{spec}: made a {type(generator).__name__}, which is not a Generator")
@@ -169,7 +189,8 @@ def _resolve(
     error: type[AdamabError],
 ) -> object:
     if not isinstance(spec, str):
-        raise error(f"{what} is a {type(spec).__name__}; give a string or an instance")
+        kind = f"the class {spec.__name__}" if isinstance(spec, type) else f"a {type(spec).__name__}"
+        raise error(f"{what} is {kind}; give a spec, a function or an instance of {what.title()}")
     spec = expand(spec, what)
     bare, written = split_spec(spec)
     name, _, rest = bare.partition(":")
@@ -230,20 +251,20 @@ class HasText(Protocol):
 Caching: TypeAlias = bool | Literal["paid"]
 
 
-def open_embedder(spec: str | Embedder, *, cache: Caching = True) -> Embedder:
+def open_embedder(spec: str | Embedder | EmbedFunction, *, cache: Caching = True) -> Embedder:
     """The embedder that a spec names, with the vector cache in front of it unless it looks vectors up.
 
     Args:
-        spec: such as `st:PATH?long_texts=average`; an instance is returned as it is.
+        spec: such as `st:PATH?long_texts=average`, or whatever else `resolve_embedder` takes.
         cache: whether vectors are looked for in the user's cache, and stored there; "paid": only those that
             cost money, since a million rows would leave nothing else in it.
 
     Returns:
         The embedder.
     """
-    if isinstance(spec, Embedder):
-        return spec
     embedder = resolve_embedder(spec)
+    if not isinstance(spec, str):  # nothing says that it will be the same one next time
+        return embedder
     if not cache or not embedder.cacheable or (cache == "paid" and embedder.api is None):
         return embedder
     # Not needed where vectors are looked up, and starting SQLite takes its time.
@@ -329,7 +350,7 @@ def embedder_key(row: HasText, embedder: Embedder, prompts: Prompts) -> Item:
     return prompts.query_text(row.text) if row.image is None else row.image
 
 
-def open_generator(spec: str | Generator | None, *, seed: int) -> Generator | None:
+def open_generator(spec: str | Generator | GenerateFunction | None, *, seed: int) -> Generator | None:
     """The generator that `spec` names. A recording has an order of its own; noise draws by the seed."""
     return resolve_generator(spec, seed=seed if spec == "noise" else None)
 

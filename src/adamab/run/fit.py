@@ -27,6 +27,7 @@ from adamab.method.stacking import Estimate, HeldOut
 from adamab.model import Classifier, load
 from adamab.model.new_class import NewClassModel
 from adamab.providers.embedders.base import Embedder
+from adamab.providers.functions import EmbedFunction
 from adamab.providers.generators.base import Generator, GivenVectors
 from adamab.providers.image_store import ImageStore
 from adamab.providers.metering import Budget, CallContext, Spend
@@ -78,7 +79,7 @@ class FitResult:
 
 def fit_task(
     task: Task,
-    embedder: str | Embedder = "local",
+    embedder: str | Embedder | EmbedFunction = "local",
     *,
     on_round: OnRound | None = None,
     call_context: CallContext | None = None,

@@ -19,7 +19,14 @@ from adamab.providers.generators.base import Generator, Settings
 from adamab.providers.image_store import FOLDER as IMAGES
 from adamab.providers.image_store import ImageStore, temporary_store
 from adamab.providers.metering import Budget, CallContext, Ledger, Price
-from adamab.providers.registry import open_embedder, open_generator, shared_images, shared_replies
+from adamab.providers.registry import (
+    open_embedder,
+    open_generator,
+    resolve_embedder,
+    resolve_generator,
+    shared_images,
+    shared_replies,
+)
 from adamab.run import directory as folder
 from adamab.run.gate import Holdout
 from adamab.run.run_log import STARTED, Journal, budget_of_run
@@ -37,9 +44,10 @@ class FitSettings(BaseModel):
     """Everything about a fit but its task; the command, the estimators and a run's journal say it so.
 
     Args:
-        embedder: what turns samples into vectors, as a spec such as "local" or as an object.
+        embedder: what turns samples into vectors: a spec such as "local", or what else `resolve_embedder`
+            takes.
         embedder_spec: the string that `adamab predict` finds an embedder by that is an object.
-        generator: what makes synthetic samples, as a spec or as an object.
+        generator: what makes synthetic samples: a spec, or what else `resolve_generator` takes.
         policy: which class gets the next batch.
         recipe: every hyperparameter, the name of a preset, or a mapping of options; see `Recipe.of`.
         budget: caps such as "200 samples, 1.50 usd, 500 calls"; a number means samples. Without a cap on
@@ -84,11 +92,13 @@ class FitSettings(BaseModel):
             name = ".".join(str(part) for part in first["loc"])
             raise RecipeError(f"setting {name!r}: {first['msg']} (got {short(first['input'])})") from None
 
-    @field_validator("generator", "recipe", "budget", "prices", mode="before")
+    @field_validator("embedder", "generator", "recipe", "budget", "prices", mode="before")
     @classmethod
     def _parsed(cls, value: Any, field: ValidationInfo) -> Any:
+        if field.field_name == "embedder":
+            return value if isinstance(value, str) else resolve_embedder(value)
         if field.field_name == "generator":
-            return "none" if value is None else value
+            return value if isinstance(value, str) else resolve_generator(value) or "none"
         if field.field_name == "recipe":
             return Recipe() if value is None else Recipe.of(value)
         if field.field_name == "budget":

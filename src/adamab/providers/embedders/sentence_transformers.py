@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar
@@ -149,6 +150,46 @@ class SentenceTransformerEmbedder(LocalModelEmbedder):
         if len(pieces) > len(texts):
             matrices = averaged(matrices, pieces, len(texts))
         return Embedded(matrices, overlong)
+
+
+class LoadedSentenceTransformer(SentenceTransformerEmbedder):
+    """A `SentenceTransformer` that is in memory already, with the views that its files would give."""
+
+    def __init__(self, model: Any) -> None:
+        import sentence_transformers
+
+        library: Any = sentence_transformers
+        if not isinstance(model, library.SentenceTransformer):
+            kind = type(model).__name__
+            raise EmbedderError(f"embedder is a {kind}; of sentence-transformers give a SentenceTransformer")
+        LocalModelEmbedder.__init__(self, "a loaded model", batch_size=64, device=str(model.device))
+        self.model, self.long_texts = model, "cut"
+        is_plain = type(model[0]).__name__ == "Transformer"
+        self.views = ("pooled", *VIEWS) if is_plain else ("pooled",)
+
+    @cached_property
+    def fingerprint(self) -> str:  # type: ignore[override]  # it can be assigned as well
+        """What decides the vectors: weights, modules and prompts; the tokenizer belongs to them."""
+        model, digest = self.model, hashlib.sha256()
+        tokenizer = type(model.tokenizer).__name__
+        digest.update(f"{model}\0{model.prompts}\0{model.default_prompt_name}\0{tokenizer}".encode())
+        for name, tensor in model.state_dict().items():
+            digest.update(f"{name}\0{tensor.dtype}".encode())
+            digest.update(tensor.detach().cpu().contiguous().numpy().data)
+        return f"st:object:{digest.hexdigest()}:{self.long_texts}:{VIEWS_DEFINITION}"
+
+    def _load(self) -> Any:
+        return self.model.eval()
+
+    def _embed_with(self, model: Any, items: Sequence[Item], kind: Kind, views: Sequence[str]) -> Embedded:
+        if len(self.views) == 1:
+            return super()._embed_with(model, items, kind, views)
+        config = model.transformers_model.config
+        before, config.output_hidden_states = config.output_hidden_states, True
+        try:
+            return super()._embed_with(model, items, kind, views)
+        finally:
+            config.output_hidden_states = before
 
 
 def _spans(tokenizer: Any, text: str, name: str) -> list[tuple[int, int]]:
