@@ -46,8 +46,9 @@ def test_a_budget_too_small_for_the_given_samples_is_one_line(runs):
 
 def test_money_without_a_price_is_told_before_the_first_call(runs, server):
     order = runs.order(budget=Budget.parse("1 usd"))
+    elsewhere = "openai:m?base_url=https://models.example.com/v1"
     with pytest.raises(RecipeError, match="--price 'openai:m="):
-        runs.fit(order)
+        runs.fit(order.changed(generator=elsewhere))
     assert server.count() == 0
     assert not runs.path.exists()
     summary = runs.fit(order.changed(prices={"openai:m": "1/2"}))
