@@ -236,6 +236,23 @@ def shown_run(first_shown_run, tmp_path):
     return tmp_path / "run"
 
 
+@pytest.fixture
+def local_run(tmp_path):
+    """A run that a process can fit again by what it knows, with recorded samples."""
+    rows = [
+        f'{{"label": "{name}", "text": "{text}"}}\n' for name in ("login", "praise") for text in WRITTEN[name]
+    ]
+    (tmp_path / "written.jsonl").write_text("".join(rows))
+    order = Order(
+        Task.from_mapping(EXAMPLES, name="desk"),
+        "local",
+        generator=f"replay:{tmp_path / 'written.jsonl'}",
+        recipe=Recipe(batch=2),
+    )
+    fit_run(order.changed(budget="8 samples"), tmp_path / "run")
+    return tmp_path / "run"
+
+
 @pytest.fixture(scope="session")
 def shown_server(first_shown_run):
     """One server for all tests that only look at `first_shown_run`."""

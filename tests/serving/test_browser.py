@@ -149,7 +149,7 @@ def test_samples_are_reviewed_with_one_key_and_filtered(until, server, visit, sh
     page.keyboard.press("r")
     part.locator(".sample.rejected").wait_for()
     assert part.locator(".sample").nth(0).locator(".reject").get_attribute("aria-pressed") == "true"
-    assert "1 verdict waits" in part.locator(".waiting").inner_text()
+    until(page, "document.getElementById('notices').textContent.includes('1 change waits')")
     until(page, "document.getElementById('sample-verdict').textContent.includes('Rejected (1)')")
     assert part.locator(".sample.current .quote").inner_text() == second  # the eye goes on
     page.keyboard.press("a")
@@ -170,6 +170,24 @@ def test_samples_are_reviewed_with_one_key_and_filtered(until, server, visit, sh
     until(page, "!document.querySelector('.sample:not(.out)') && !!document.querySelector('.sample.out')")
     part.get_by_label("Find").fill("no such words")
     part.locator(".empty").wait_for()
+
+
+def test_a_fit_is_started_followed_and_its_failure_shown(until, live, visit, local_run):
+    server = live(local_run, None)
+    page = visit(server.url, "samples", viewport={"width": 390, "height": 844})
+    page.wait_for_selector(".sample")
+    page.keyboard.press("r")
+    page.get_by_role("button", name="Fit again").click()
+    page.get_by_role("button", name="Stop").wait_for()
+    assert page.locator("progress").is_visible()
+    assert page.evaluate(CHECK) == []
+    assert page.evaluate(CONTRAST) == []
+    until(page, "document.getElementById('notices').textContent.startsWith('Fitted again in')")
+    (local_run.parent / "written.jsonl").unlink()
+    page.click("nav a[href='#run']")
+    page.locator(".again").get_by_role("button", name="Fit again").click()
+    page.wait_for_selector("#notices .bad")
+    assert "written.jsonl" in page.inner_text("#notices .bad")
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (390, "dark"), (1440, "light")])

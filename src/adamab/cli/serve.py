@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from adamab.serving.requests import Access, Limits
     from adamab.serving.service import Service
 
-TOKEN = "ADAMAB_TOKEN"
 _PACKAGES = {
     "fastapi": "FastAPI",
     "uvicorn": "uvicorn",
@@ -60,6 +59,7 @@ def serve(
     from adamab.providers.http import is_loopback
     from adamab.serving.page import page_router
     from adamab.serving.process import address_of, bind, server_of
+    from adamab.serving.requests import TOKEN
     from adamab.serving.run_reader import RunReader
     from adamab.serving.server import create_app
     from adamab.serving.service import Service
@@ -94,6 +94,7 @@ def _access(host: str, names: list[str]) -> Access:
 
 def _token() -> str | None:
     from adamab.serving.process import ServerError
+    from adamab.serving.requests import TOKEN
 
     token = os.environ.get(TOKEN)
     if token is not None and (not token.isascii() or not token.isprintable() or not token.strip()):

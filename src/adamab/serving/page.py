@@ -118,8 +118,9 @@ def _add_reading(router: APIRouter, reader: RunReader, service: Service) -> None
     turns = asyncio.Semaphore(_AT_ONCE)
 
     @router.get("/v1/run")
-    def run() -> Response:
-        return _json({**_run_view.overview(reader), "model": _model(service), "now": time.time()})
+    def run(request: Request) -> Response:
+        fit = request.app.state.server_state.refit.view()
+        return _json({**_run_view.overview(reader), "model": _model(service), "fit": fit, "now": time.time()})
 
     @router.get("/v1/run/figures")
     def figures(offset: Offset = 0, limit: Limit = 24) -> Response:
@@ -203,6 +204,21 @@ def _add_writing(router: APIRouter, reader: RunReader, service: Service) -> None
                 409, "reload_failed", "the run's model cannot be opened; the server's output says why"
             )
         return _json({"outcome": outcome, "model": _model(service)})
+
+    @router.post("/v1/run/fit")
+    async def fit(request: Request) -> Response:
+        """As `adamab fit --run` without a task: the run's own settings, what is left of its budget."""
+        _check_own_page(request)
+        server_state: ServerState = request.app.state.server_state
+        await server_state.refit.start(server_state.reload)
+        return _json({"fit": server_state.refit.view()}, status=202)
+
+    @router.post("/v1/run/fit/stop")
+    async def stop_fit(request: Request) -> Response:
+        _check_own_page(request)
+        server_state: ServerState = request.app.state.server_state
+        server_state.refit.stop()
+        return _json({"fit": server_state.refit.view()})
 
     @router.post("/v1/explain")
     async def explain(request: Request) -> Response:
@@ -303,9 +319,9 @@ def _check_own_page(request: Request) -> None:
         raise Refused(415, "unknown_type", "send application/json as the Content-Type")
 
 
-def _json(content: dict[str, Any]) -> Response:
+def _json(content: dict[str, Any], status: int = 200) -> Response:
     """Escaped, since texts may hold half a character, which UTF-8 cannot."""
-    return Response(json.dumps(content, allow_nan=False), media_type=JSON)
+    return Response(json.dumps(content, allow_nan=False), status, media_type=JSON)
 
 
 @dataclass(frozen=True)

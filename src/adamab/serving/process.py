@@ -152,6 +152,7 @@ class _Server(uvicorn.Server):
             self._log("stopping: what was accepted is finished; Ctrl-C again stops at once")
         elif sig == signal.SIGINT:
             self._server_state.images.remove()
+            self._server_state.refit.kill()
             os._exit(_STOPPED)  # a batch that is being computed cannot be interrupted otherwise
 
     def _ask_for_reload(self, sig: int, frame: FrameType | None) -> None:

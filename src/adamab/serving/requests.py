@@ -22,6 +22,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 JSON = "application/json"
+TOKEN = "ADAMAB_TOKEN"  # in the environment: what clients must send
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _HEADERS = {

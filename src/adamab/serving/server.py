@@ -19,6 +19,7 @@ from starlette.types import Receive
 from adamab.errors import RunError, one_line
 from adamab.serving import _questions
 from adamab.serving._questions import ReceivedImages, Row
+from adamab.serving.refit import Refit
 from adamab.serving.requests import (
     JSON,
     Access,
@@ -55,8 +56,9 @@ _REFUSALS = {
 class ServerState:
     """Where questions are answered: the service, its batcher and its limits."""
 
-    def __init__(self, service: Service, limits: Limits) -> None:
+    def __init__(self, service: Service, limits: Limits, log: Callable[[str], None]) -> None:
         self.service, self.limits = service, limits
+        self.refit = Refit(service.run, log)
         self.metrics = Metrics()
         self.bodies = Bodies(limits)
         self.images = ReceivedImages()
@@ -72,6 +74,7 @@ class ServerState:
             yield
         finally:
             first.cancel()
+            await self.refit.close(self.limits.stop_seconds)
             await self._batcher.stop()
             self.images.remove()
 
@@ -152,7 +155,7 @@ def create_app(
         access: Who may ask.
         log: Takes lines for whoever runs the server.
     """
-    server_state = ServerState(service, limits or Limits())
+    server_state = ServerState(service, limits or Limits(), log)
     # Newer FastAPI sends traces where the environment says so; a server of ours tells nobody anything.
     silent: dict[str, Any] = {}
     if "telemetry" in inspect.signature(FastAPI).parameters:

@@ -1,6 +1,6 @@
 // The frame: which part is shown, what the run is doing, and following it while it goes on.
 
-import { ago, announce, copied, counted, el, failure, get, post, replace, sentence } from "./parts.js";
+import { ago, announce, copied, counted, el, failure, get, number, percent, post, replace, sentence } from "./parts.js";
 import * as tryIt from "./try.js";
 import * as classes from "./classes.js";
 import * as run from "./run.js";
@@ -9,7 +9,7 @@ import * as samples from "./samples.js";
 const PARTS = { try: tryIt, classes, run, samples };
 const QUICK = 1200, SLOW = 6000;  // milliseconds between two looks at the run
 const STATES = { running: "Running", finished: "Finished", stopped: "Stopped", "broken off": "Broken off", "model only": "Model only" };
-const page = { overview: null, part: null, timer: null, behind: 0, begun: new Set(), notLoaded: null };
+const page = { overview: null, part: null, timer: null, behind: 0, begun: new Set(), notLoaded: null, roundsBefore: Infinity, fitted: null, refused: null };
 
 function wanted() {
   const [name, query] = location.hash.slice(1).split("?");
@@ -32,7 +32,7 @@ async function showPart({ focus = false } = {}) {
   try {
     if (!page.begun.has(name)) {
       page.begun.add(name);
-      part.begin(section, page.overview, look);
+      part.begin(section, page.overview, { look, fitButton });
     }
     await part.show(page.overview, query);
   } catch (error) {
@@ -46,7 +46,8 @@ function title() {
 }
 
 function showState() {
-  const { state, changed, task, run: directory, rounds } = page.overview;
+  const { changed, task, run: directory, rounds, fit } = page.overview;
+  const state = fit?.state === "running" ? "running" : page.overview.state;
   const heading = document.getElementById("task");
   heading.textContent = task ?? directory;
   const since = changed === null ? "" : ago(Math.max(0, Date.now() / 1000 + page.behind - changed));
@@ -62,25 +63,89 @@ function showState() {
 }
 
 function showNotices() {
-  const { state, model, refit } = page.overview;
+  const { state, model, refit, fit, waiting } = page.overview;
   const notices = [];
   const ended = { stopped: "The fit was stopped before its end.", "broken off": "The fit broke off before its end." }[state];
-  if (ended) notices.push(el("p", {}, `${ended} This goes on where it was:`), copied(refit));
+  const fitting = fit?.state === "running";
+  if (fitting) notices.push(fitProgress());
+  else if (fit?.state === "failed") notices.push(failure(new Error(`The fit failed: ${fit.message}`)));
+  else if (page.fitted) notices.push(el("p", {}, page.fitted));
+  if (!fitting && page.refused !== null) notices.push(failure(new Error(page.refused)));
+  if (!fitting && state !== "running" && (ended || waiting)) {
+    const what = [ended, waiting ? `${counted(waiting, "change waits", "changes wait")} for the next fit.` : null].filter(Boolean).join(" ");
+    notices.push(el("p", {}, `${what} What was bought is not bought again.`), fitButton(ended ? "Go on with the fit" : "Fit again"),
+      el("span", { class: "hint" }, "or ", copied(refit)));
+  }
   if (model === null) {
-    notices.push(el("p", {}, state === "running"
+    notices.push(el("p", {}, state === "running" || fitting
       ? "The first fit is under way. There is no model to try yet; it is loaded when the fit ends."
       : state === "finished" ? "The fit has ended; its model is being loaded."
         : "This run has no model yet; it is loaded here when a fit has ended."));
-  } else if (model.newer && state !== "running") {
+  } else if (model.newer && state !== "running" && !fitting) {
     const button = el("button", { type: "button", class: "main small", onclick: reload }, "Use the new model");
     notices.push(el("p", {}, "The run's model has changed. The server still answers with the earlier one. "), button);
     if (page.notLoaded !== null) notices.push(failure(new Error(page.notLoaded)));
   }
   const place = document.getElementById("notices");
   const words = notices.map((node) => node.textContent).join("");
-  if (place.dataset.words === words) return;
-  place.dataset.words = words;
-  replace(place, notices.length ? el("div", { class: "notice", role: "status" }, notices) : null);
+  if (place.dataset.words !== words) {
+    place.dataset.words = words;
+    replace(place, notices.length ? el("div", { class: "notice", role: "status" }, notices) : null);
+  }
+  if (fitting) showProgress(place);
+}
+
+// How far a fit is that was started here; another one is followed round by round in The run.
+function fitProgress() {
+  return el("div", { class: "fitting" }, el("p", {}, el("span", { class: "strong" }, "Fitting again."),
+    " The server answers with the earlier model meanwhile. ", el("span", { class: "since", "aria-hidden": "true" })),
+    el("progress", { "aria-label": "Fitting again" }), el("button", { type: "button", class: "quiet small", onclick: stopFit }, "Stop"));
+}
+
+function showProgress(place) {
+  const { fit, rounds, budget, synthetic } = page.overview;
+  const more = Math.max(0, rounds - page.roundsBefore);
+  const bar = place.querySelector("progress");
+  if (more && budget?.samples) {
+    bar.max = budget.samples;
+    bar.value = synthetic;
+  }
+  const words = [`${Math.round(fit.seconds)} s`, more ? counted(more, "new round") : null,
+    more && budget?.samples ? `${number(synthetic)} of at most ${number(budget.samples)} synthetic samples` : null];
+  place.querySelector(".fitting .since").textContent = words.filter(Boolean).join(", ");
+}
+
+function fitButton(words) {
+  return el("button", { type: "button", class: "main small", onclick: startFit }, words);
+}
+
+async function startFit(event) {
+  event.target.disabled = true;
+  page.roundsBefore = page.overview.rounds;
+  page.fitted = page.refused = null;
+  try {
+    await post("v1/run/fit", {});
+    announce("The fit has begun");
+  } catch (error) {
+    page.refused = error.message;
+    announce(error.message);
+  }
+  event.target.disabled = false;
+  await look();
+}
+
+async function stopFit(event) {
+  event.target.disabled = true;
+  await post("v1/run/fit/stop", {}).catch((error) => { page.refused = error.message; });
+  await look();
+}
+
+// What to say when a fit that this page has seen has ended.
+function endOfFit(before, now) {
+  if (before?.fit?.state !== "running" || now.fit?.state === "running") return;
+  const estimate = now.estimate ? ` The expected accuracy is ${percent(now.estimate.accuracy)}.` : "";
+  page.fitted = now.fit?.state === "done" ? `Fitted again in ${Math.round(now.fit.seconds)} s; the new model is in use.${estimate}` : null;
+  announce(page.fitted ?? (now.fit?.state === "failed" ? `The fit failed: ${now.fit.message}` : "The fit was stopped"));
 }
 
 async function reload(event) {
@@ -106,6 +171,7 @@ function trouble(error) {
 
 function differs(before, now) {
   return before === null || ["state", "last", "synthetic", "rejected", "waiting"].some((key) => before[key] !== now[key])
+    || before.fit?.state !== now.fit?.state
     || before.model?.digest !== now.model?.digest || before.model?.newer !== now.model?.newer;
 }
 
@@ -116,6 +182,7 @@ async function look() {
     const before = page.overview;
     const now = await get("v1/run");
     page.overview = now;
+    endOfFit(before, now);
     page.behind = now.now - Date.now() / 1000;
     showState();
     showNotices();
@@ -131,7 +198,7 @@ async function look() {
 function schedule() {
   clearTimeout(page.timer);
   if (document.hidden) return;
-  const busy = page.overview !== null && (page.overview.state === "running" || (page.overview.state === "finished" && page.overview.model === null));
+  const busy = page.overview !== null && (page.overview.state === "running" || page.overview.fit?.state === "running" || (page.overview.state === "finished" && page.overview.model === null));
   page.timer = setTimeout(look, busy ? QUICK : SLOW);
 }
 

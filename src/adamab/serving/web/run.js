@@ -13,14 +13,16 @@ let opened = new Set();
 let overview = null;
 let began = null;
 
-export function begin(section) {
+export function begin(section, now, { fitButton }) {
+  at.again = el("div", { class: "row again" });
+  at.fitButton = fitButton;
   at.facts = el("dl", { class: "facts" });
   at.loss = el("div");
   at.where = el("div");
   at.rounds = el("div");
   at.gate = el("div");
   at.spend = el("div");
-  section.append(at.facts, at.loss, at.where, at.rounds, at.gate, at.spend);
+  section.append(at.facts, at.again, at.loss, at.where, at.rounds, at.gate, at.spend);
 }
 
 export async function show(now) {
@@ -51,6 +53,11 @@ function facts() {
     fact("Kept out", number(overview.kept_out + overview.rejected), overview.rejected ? `${number(overview.rejected)} by a person` : "by the quality gate"),
     fact("Spent", money(settled(spent)), spent.calls ? `${counted(spent.calls, "call")}${unsettled(spent)}` : "no paid calls"),
     fact("Budget", limits.length ? limits.join(", ") : "none", overview.ended ?? ""));
+  const { state, fit, generator } = overview;
+  const possible = state !== "running" && state !== "model only" && fit?.state !== "running";
+  const buys = generator !== null && generator !== "none";
+  replace(at.again, possible ? [at.fitButton("Fit again"), el("p", { class: "hint" },
+    `With the run's own settings${buys ? ` and what is left of its budget (${limits.length ? limits.join(", ") : "it has none"})` : ""}; what was bought is not bought again.`)] : null);
 }
 
 // What is on its way is counted at its highest price and gets cheaper: it is shown beside what was spent.

@@ -1,6 +1,6 @@
 // Samples: browse what was written, and accept or reject it with one key.
 
-import { announce, copied, counted, debounced, el, empty, enlarge, failure, get, number, post, replace, thumbnail } from "./parts.js";
+import { announce, counted, debounced, el, empty, enlarge, failure, get, number, post, replace, thumbnail } from "./parts.js";
 
 const PAGE = 50;
 const at = {};
@@ -11,8 +11,10 @@ let current = 0;
 let overview = null;
 let known = "";
 let asked = 0;
+let look = () => {};
 
-export function begin(section, now) {
+export function begin(section, now, frame) {
+  look = frame.look;
   const choice = (id, label, options) => {
     const select = el("select", { id }, options.map(([value, text]) => el("option", { value }, text)));
     select.addEventListener("change", () => load(0));
@@ -25,7 +27,7 @@ export function begin(section, now) {
   [at.verdict, parts.verdict] = choice("sample-verdict", "Verdict", [["", "All"], ["none", "Not reviewed"], ["accept", "Accepted"], ["reject", "Rejected"]]);
   at.words = el("input", { id: "sample-words", type: "search", autocomplete: "off" });
   at.words.addEventListener("input", debounced(() => load(0)));
-  at.waiting = el("div", { class: "waiting" });
+  at.trouble = el("div");
   at.summary = el("p", { class: "hint", "aria-live": "polite" });
   at.list = el("ol", { class: "samples", "aria-label": "Samples" });
   at.more = el("div");
@@ -33,7 +35,7 @@ export function begin(section, now) {
     el("form", { class: "filters", role: "search", "aria-label": "Samples", onsubmit: (event) => event.preventDefault() },
       parts.class, parts.source, parts.reason, parts.verdict, now.modality === "image" ? null : el("div", {}, el("label", { for: "sample-words" }, "Find"), at.words)),
     el("div", { class: "row spread" }, at.summary, el("button", { type: "button", class: "quiet small", onclick: () => document.getElementById("keys").showModal() }, "Keys: j k a r u")),
-    at.waiting, at.list, at.more);
+    at.trouble, at.list, at.more);
 }
 
 export async function show(now, query) {
@@ -56,7 +58,6 @@ export async function show(now, query) {
 export async function follow(now) {
   const before = overview;
   overview = now;
-  waiting(now.waiting);
   if (!before || before.state !== now.state || !rows.length) await load(0);
   else await count();
 }
@@ -109,7 +110,6 @@ async function count() {
 function showCounts(data) {
   total = data.total;
   at.summary.textContent = counted(total, "sample");
-  waiting(data.waiting);
   const { reasons, verdicts } = data.counts;
   const kept = at.reason.value;
   const wanted = new Set([...Object.keys(reasons), kept].filter((reason) => !["", "used", "any"].includes(reason)));
@@ -130,13 +130,6 @@ function nothing() {
   replace(at.list, el("li", { class: "none" }, filtered ? empty("No sample matches these filters.", at.reason.value ? "What was dropped as soon as it arrived is counted in The run, but its text was not kept." : "Choose All in one of them.")
     : none ? empty("This run has no synthetic samples.", "No generator was used. Fit with --generator to have some written.")
       : empty("There is no sample yet.", overview.state === "running" ? "They appear as the rounds end." : "None was written.")));
-}
-
-function waiting(n) {
-  const key = `${n} ${overview.state}`;
-  if (at.waiting.dataset.key === key) return;
-  at.waiting.dataset.key = key;
-  replace(at.waiting, n ? el("div", { class: "notice" }, el("p", {}, `${counted(n, "verdict waits", "verdicts wait")} for the next fit, which buys nothing again:`), copied(overview.refit)) : null);
 }
 
 const WHY = {
@@ -191,6 +184,7 @@ async function decide(place, verdict, { undoing = false } = {}) {
   const before = row.verdict ?? "none";
   try {
     const data = await post("v1/run/reviews", { id: row.id, verdict });
+    replace(at.trouble);
     if (!undoing) done.push({ id: row.id, verdict: before });
     rows.forEach((other, i) => {
       if (other.id !== row.id) return;
@@ -201,13 +195,12 @@ async function decide(place, verdict, { undoing = false } = {}) {
       old.replaceWith(fresh);
       if (i === current) mark(i, { focus: had });
     });
-    waiting(data.waiting);
+    look();  // how many changes wait is said above all parts
     count().catch(() => {});  // the filters tell how many there are of each; the next look tells it, too
     announce(`${{ accept: "Accepted", reject: "Rejected", none: "Verdict taken back" }[verdict]}.`);
   } catch (error) {
     announce(error.message);
-    replace(at.waiting, failure(error));
-    delete at.waiting.dataset.key;
+    replace(at.trouble, failure(error));
   }
 }
 
