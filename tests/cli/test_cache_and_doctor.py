@@ -64,12 +64,18 @@ def test_purging_asks_first(refused, stored):
 
 def test_doctor_tells_no_values(adamab, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    for name in ("ANTHROPIC_API_KEY", "OLLAMA_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
     result = adamab("doctor")
     assert result.exit_code == 0, result.output
     assert "sk-secret" not in result.output
     assert "pip install 'adamab[serve]'" in result.output or "serve" in result.output
     facts = json.loads(adamab("doctor", "--json").stdout)
-    assert facts["keys"]["OPENAI_API_KEY"] is True
+    known = {"key_env": "OPENAI_API_KEY", "key_set": True, "needs_key": True}
+    assert facts["providers"]["openai"] == known
+    assert re.search(r"openai +OPENAI_API_KEY +set", result.stdout)
+    assert re.search(r"anthropic +ANTHROPIC_API_KEY +not set", result.stdout)
+    assert re.search(r"ollama +OLLAMA_API_KEY +optional", result.stdout)
     assert facts["local_embedder"]["verified"] is True
     assert "torch" in facts["packages"]
 

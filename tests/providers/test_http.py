@@ -16,8 +16,9 @@ import pytest
 
 from adamab.errors import ApiError, BudgetError, StoppedError
 from adamab.providers.async_bridge import run_sync
-from adamab.providers.http import ApiClient, BadAnswerError, Call, Limits, _open, service_of
+from adamab.providers.http import ApiClient, BadAnswerError, Call, Limits, _open
 from adamab.providers.metering import Budget, Ledger, Price, Usage
+from adamab.providers.services import service_of
 from adamab.testing import Fault, ProviderServer
 
 KEY = "sk-very-secret-0123456789"

@@ -14,8 +14,8 @@ from adamab.providers.http import (
     backoff,
     connection,
     retry_after,
-    service_of,
 )
+from adamab.providers.services import service_of
 
 
 def most_in_a_minute(claims):

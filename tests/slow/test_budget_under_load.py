@@ -9,8 +9,9 @@ from decimal import Decimal
 import pytest
 
 from adamab.errors import ApiError, BudgetError
-from adamab.providers.http import ApiClient, Call, Limits, service_of
+from adamab.providers.http import ApiClient, Call, Limits
 from adamab.providers.metering import Budget, Ledger, Price, Usage
+from adamab.providers.services import service_of
 from adamab.testing import Fault, ProviderServer
 
 pytestmark = pytest.mark.slow

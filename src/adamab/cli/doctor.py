@@ -34,8 +34,15 @@ def doctor(
         for name, extra in facts["extras"].items()
     ]
     print_table(("extra", "installed", "to install it"), extras)
-    keys = facts["keys"].items()
-    print_table(("API key", ""), [(name, "set" if there else "not set") for name, there in keys])
+    rows = [
+        (
+            name,
+            known["key_env"],
+            "set" if known["key_set"] else "not set" if known["needs_key"] else "optional",
+        )
+        for name, known in facts["providers"].items()
+    ]
+    print_table(("provider", "API key", ""), rows)
     cache, local = facts["cache"], facts["local_embedder"]
     echo(f"cache: {cache['path']} ({size(cache['bytes'])})")
     echo(f"local embedder: {local['state']}")
@@ -54,7 +61,7 @@ _EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
 def examine() -> dict[str, Any]:
     """All of it, as plain data."""
     from adamab.providers.cache import VectorCache, free_vectors
-    from adamab.providers.http import OWN, key_names
+    from adamab.providers.services import PROVIDERS, key_names
 
     cache = VectorCache()
     needed = requirements()
@@ -67,7 +74,14 @@ def examine() -> dict[str, Any]:
         "platform": platform.platform(),
         "packages": {name: _version(name) for name in packages},
         "extras": extras,
-        "keys": {name: bool(os.environ.get(name)) for owner in OWN for name in key_names(owner)},
+        "providers": {
+            name: {
+                "key_env": " or ".join(key_names(name)),
+                "key_set": any(os.environ.get(variable) for variable in key_names(name)),
+                "needs_key": provider.needs_key,
+            }
+            for name, provider in PROVIDERS.items()
+        },
         "cache": {"path": str(cache.path), "bytes": cache.size + free_vectors().size},
         "local_embedder": local,
         "offline": {

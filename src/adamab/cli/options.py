@@ -32,7 +32,7 @@ Embedder = Annotated[
     str,
     typer.Option(
         metavar="SPEC",
-        help="local, st:PATH-or-id, npz:FILE, openai:MODEL, voyage:MODEL or cohere:MODEL; "
+        help="local, st:PATH-or-id, npz:FILE, openai:MODEL or another service, such as ollama:MODEL; "
         "for images clip:PATH-or-id, onnx:FILE, timm:NAME or voyage:voyage-multimodal-3.",
     ),
 ]
@@ -40,8 +40,8 @@ Generator = Annotated[
     str,
     typer.Option(
         metavar="SPEC",
-        help="Synthetic samples: openai:MODEL, replay:FILE, pool:FILE, noise or none; "
-        "images: openai-image:MODEL, diffusers:PATH-or-id, pool:DIR or transform.",
+        help="Synthetic samples: openai:MODEL or another service, such as anthropic:MODEL, replay:FILE, "
+        "pool:FILE, noise or none; images: openai-image:MODEL, diffusers:PATH-or-id, pool:DIR or transform.",
     ),
 ]
 RecipeName = Annotated[

@@ -56,7 +56,7 @@ def serve(
     from adamab.cli.errors import need_modules
 
     need_modules(_PACKAGES, "serve")
-    from adamab.providers.http import is_loopback
+    from adamab.providers.services import is_loopback
     from adamab.serving.page import page_router
     from adamab.serving.process import address_of, bind, server_of
     from adamab.serving.requests import TOKEN
@@ -82,7 +82,7 @@ def serve(
 
 def _access(host: str, names: list[str]) -> Access:
     """Loopback answers to its own names only; elsewhere to any, unless names are given."""
-    from adamab.providers.http import is_loopback
+    from adamab.providers.services import is_loopback
     from adamab.serving.page import OPEN_PATHS
     from adamab.serving.requests import LOOPBACK, Access, without_port
 

@@ -220,7 +220,7 @@ def print_plan(plan: Plan, *, as_json: bool = False) -> None:
 
 
 def _where(party: Party) -> str:
-    from adamab.providers.http import host_of, is_loopback
+    from adamab.providers.services import host_of, is_loopback
 
     if party.host is None:
         return "no calls, nothing leaves the machine"

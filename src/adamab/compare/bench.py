@@ -33,9 +33,9 @@ from adamab.model import Classifier
 from adamab.providers.async_bridge import run_sync
 from adamab.providers.cache import CachedEmbedder
 from adamab.providers.embedders.api import ApiEmbedder
-from adamab.providers.http import host_of, is_loopback
 from adamab.providers.metering import Budget, CallContext, check_prices
 from adamab.providers.registry import embedder_key
+from adamab.providers.services import host_of, is_loopback
 from adamab.run.gate import Holdout
 from adamab.run.plan import Party, Plan, plan_fit, remote_party
 from adamab.run.samples import TaskEmbedder

@@ -40,6 +40,7 @@ from adamab.providers.judges import (
 )
 from adamab.providers.metering import Usage
 from adamab.providers.registry import expand
+from adamab.providers.services import split_service
 from adamab.task.images import Image
 from adamab.task.prompts import Prompts
 from adamab.task.spec import ClassSpec, split_spec
@@ -288,8 +289,10 @@ class ChatBaseline(RemoteBaseline):
     name = "chat"
     answered_: NDArray[np.bool_]
 
+    judge: ChatModel
+
     def __str__(self) -> str:
-        return f"chat:{self.api.model}"
+        return f"chat:{self.judge.name}"
 
     def predict(self, views: Mapping[str, Floats] | ArrayLike, texts: Sequence[Item] = ()) -> list[str]:
         """The class that was named for each sample, or `NO_CLASS`."""
@@ -321,10 +324,11 @@ class ChatBaseline(RemoteBaseline):
 
 
 def chat_from_spec(model: str, **options: Any) -> ChatBaseline:
-    """The baseline that follows `chat:`, a model's name or a preset's; options are those of `ChatModel`."""
+    """The baseline that follows `chat:`: MODEL, PROVIDER:MODEL or a preset; options are `ChatModel`'s."""
     bare, preset = split_spec(expand(model, "chat"))
     given = {name: value for name, value in options.items() if value is not None}
-    return ChatBaseline(ChatModel(bare.partition(":")[2], **{**preset, **given}))
+    service, name = split_service(bare.partition(":")[2])
+    return ChatBaseline(ChatModel(name, service, **{**preset, **given}))
 
 
 class RerankBaseline(RemoteBaseline):

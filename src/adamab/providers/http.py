@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
-import ipaddress
 import json
 import math
-import os
 import random
 import re
 import threading
@@ -21,13 +19,13 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 import httpx
 
 from adamab.errors import ApiError, ProviderError, StoppedError, short, suggestion
 from adamab.providers.metering import AHEAD, Usage
+from adamab.providers.services import PROVIDERS, Service, host_of, is_loopback, service_of
 from adamab.version import __version__
 
 if TYPE_CHECKING:
@@ -147,106 +145,28 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return None
 
 
-# Which services there are, where they are, and which environment variable holds their key.
-
-_KEY = re.compile(r"[\x21-\x7e]+")
-# No more than a server's address needs: what parsers read differently is not let in.
-_URL = re.compile(r"https?://[A-Za-z0-9._\[\]:-]+(/[A-Za-z0-9._~%!$'()*+,;=:@/-]*)?", re.IGNORECASE)
-# Stricter than the shell, so that a key itself, pasted by mistake, does not pass for its variable's name.
-# Somebody may paste the key itself where the name of its variable belongs; keys are long and have no _.
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,15}|(?=[^_]*_)[A-Za-z_][A-Za-z0-9_]{0,39}")
-
-
-@dataclass(frozen=True)
-class Service:
-    """Where an API is and where its key comes from. The key itself is never kept."""
-
-    name: str
-    base_url: str
-    key_env: str
-    needs_key: bool  # False for other servers than the provider's own
-
-    @property
-    def place(self) -> str:
-        """Host, port and path, for messages and fingerprints."""
-        parts = urlsplit(self.base_url)
-        return parts.netloc + parts.path
-
-    @property
-    def private(self) -> bool:
-        """Whether nobody on the way can read what is sent."""
-        return self.base_url.startswith("https:") or self.is_local
-
-    @property
-    def is_local(self) -> bool:
-        """Whether it is a server of this machine."""
-        return is_loopback(host_of(self.base_url))
-
-    def key(self) -> str | None:
-        """The key, from the environment; None where none is set, or where it would travel in the clear."""
-        names = key_names(self.name) if self.key_env == OWN[self.name].key_env else (self.key_env,)
-        key = next(filter(None, (os.environ.get(name, "").strip() for name in names)), "")
-        if not key and self.needs_key:
-            raise ApiError(f"{self.name}: no key; set {self.key_env}")
-        if key and not _KEY.fullmatch(key):
-            raise ApiError(f"{self.name}: {self.key_env} holds a character that no key has; set it again")
-        return key if key and self.private else None
-
-
-OWN = {
-    "openai": Service("openai", "https://api.openai.com/v1", "OPENAI_API_KEY", True),
-    "voyage": Service("voyage", "https://api.voyageai.com/v1", "VOYAGE_API_KEY", True),
-    "cohere": Service("cohere", "https://api.cohere.com", "COHERE_API_KEY", True),
-    "jina": Service("jina", "https://api.jina.ai/v1", "JINA_API_KEY", True),
-}
-_SECOND_NAME = {"cohere": "CO_API_KEY"}
-_BASE_URL = {"openai": "OPENAI_BASE_URL"}
-
-
-def service_of(name: str, *, base_url: str | None = None, key_env: str | None = None) -> Service:
-    """The provider's own service, or another server that speaks its protocol.
-
-    Args:
-        name: the provider, such as `openai`.
-        base_url: the other server; None means the provider's own, unless the environment names another.
-        key_env: the environment variable that holds the key, never the key itself; the provider's if None.
-
-    Example:
-        >>> service_of("openai", base_url="http://localhost:11434/v1").place
-        'localhost:11434/v1'
-    """
-    own = OWN[name]
-    if base_url is not None and not base_url.strip():
-        raise ProviderError(f"{name}: base_url is empty; leave it out to mean {own.place}, or give a URL")
-    url = base_url or os.environ.get(_BASE_URL.get(name, ""), "").strip() or own.base_url
-    if key_env is not None and not _VARIABLE.fullmatch(key_env):
-        raise ProviderError(
-            f"{name}: key_env is the name of an environment variable, such as MY_KEY, not a key: "
-            "letters, digits and underscores, 40 characters at most"
-        )
-    url = checked_url(name, url)
-    return Service(name, url, key_env or own.key_env, url == own.base_url)
-
-
 def connection(name: str, options: Mapping[str, str | float | None]) -> tuple[Service, Limits]:
     """What the options of a spec such as `openai:MODEL?base_url=URL&rpm=500` say about the connection.
 
     Args:
         name: the provider's.
-        options: `base_url`, `key_env` and the fields of `Limits`; None counts as not given.
+        options: `base_url`, `key_env`, the fields of `Limits` and, where an API has versions, `api_version`;
+            None counts as not given.
 
     Returns:
         The service, and the limits of a client for it.
     """
     given: dict[str, Any] = {option: value for option, value in options.items() if value is not None}
-    base_url, key_env = given.pop("base_url", None), given.pop("key_env", None)
-    numbers: dict[str, Any] = {}
+    own = PROVIDERS[name]
+    texts = ("base_url", "key_env", *(("api_version",) if own.api_version else ()))
+    place = {option: given.pop(option, None) for option in texts}
+    numbers: dict[str, Any] = dict(own.limits)
     for option, value in given.items():
         if option not in OPTIONS:
-            known = suggestion(option, ("base_url", "key_env", *OPTIONS))
+            known = suggestion(option, (*texts, *OPTIONS))
             raise ProviderError(f"{name}: option {short(option)} is unknown; {known}")
         numbers[option] = _number(option, value)
-    return service_of(name, base_url=base_url, key_env=key_env), Limits(**numbers)
+    return service_of(name, **place), Limits(**numbers)
 
 
 def _number(name: str, value: str | float) -> float:
@@ -259,47 +179,6 @@ def _number(name: str, value: str | float) -> float:
         kind = f"a whole number from {_SMALLEST[name]} on" if name in _SMALLEST else "a number above 0"
         raise ProviderError(f"option {name}={short(value)}: give {kind}")
     return number
-
-
-def checked_url(name: str, url: str) -> str:
-    """`url` without a slash at its end, if it can be a server's; its parts are never quoted.
-
-    Args:
-        name: the provider, for messages.
-        url: as the user wrote it.
-    """
-    with suppress(ValueError):
-        parts = urlsplit(url.strip())
-        if "@" in parts.netloc:
-            raise ProviderError(
-                f"{name}: base_url holds a user name or password; keys come from the environment"
-            )
-        if parts.hostname and parts.port != 0 and _URL.fullmatch(url.strip()):
-            return parts._replace(netloc=parts.netloc.lower()).geturl().rstrip("/")
-    raise ProviderError(f"{name}: base_url cannot be used; write for example http://localhost:8000/v1")
-
-
-def key_names(name: str) -> tuple[str, ...]:
-    """The environment variables in which a provider's key is looked for."""
-    return (OWN[name].key_env, *_SECOND_NAME.get(name, "").split()) if name in OWN else ()
-
-
-def host_of(url: str) -> str:
-    """The host's name in a URL."""
-    return urlsplit(url).hostname or ""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether `host` is this machine.
-
-    Example:
-        >>> is_loopback("127.0.0.1"), is_loopback("localhost.example.com")
-        (True, False)
-    """
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 # The open connections of an event loop, shared by all clients and closed when the loop ends.
@@ -371,10 +250,12 @@ _REFUSED = re.compile(
 )
 _UNSUPPORTED = re.compile(
     r"response_format|json_schema|structured output|max_completion_tokens|max_tokens\b|\bseed\b"
-    r"|dimensions?\b|encoding_format|temperature|top_p|input_type|truncat|extra (inputs|fields)"
+    r"|dimensions?\b|encoding_format|temperature|top_p|input_type|\btask\b|tool_choice|\btools\b"
+    r"|truncat|extra (inputs|fields)"
     r"|(unknown|unsupported|unrecognized)[ _]((request )?argument|parameter|value)",
     re.IGNORECASE,
 )
+_OUT_OF_CREDIT = re.compile(r"credit balance is too low", re.IGNORECASE)  # Anthropic's, with status 400
 _NO_CREDIT = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active")
 
 
@@ -396,7 +277,7 @@ class Again:
 def failure(
     service: Service,
     model: str,
-    sent: Mapping[str, str],
+    key: str | None,
     status: int,
     body: bytes,
     headers: Mapping[str, str],
@@ -406,7 +287,7 @@ def failure(
     Args:
         service: who answered.
         model: the model that was asked for.
-        sent: the request's headers.
+        key: that was sent; it is not shown.
         status: the answer's status, 300 or more.
         body: the answer's body.
         headers: the answer's headers.
@@ -414,9 +295,9 @@ def failure(
     Returns:
         `Again` where another attempt may help, else the error to raise.
     """
-    key = sent.get("Authorization", "").removeprefix("Bearer ")
     content = _json(body)
-    codes = [code for code in _texts(content, _CODES) if _TOKEN.fullmatch(code) and code != "error"]
+    said = ("error", str(status))
+    codes = [code for code in _texts(content, _CODES) if _TOKEN.fullmatch(code) and code not in said]
     token = next((code for code in codes if not key or key not in code), "")
     words = " ".join(text[:_SEARCHED] for text in _texts(content, (*_CODES, *_MESSAGES)))
     shown = f"{status} {token}".rstrip()
@@ -447,10 +328,11 @@ def failure(
     if status in (400, 422) and _UNSUPPORTED.search(words):
         return error(f"does not take this request's parameters ({shown})", unsupported=True)
     if status == 404:
+        kind = "deployment" if service.name == "azure" else "model"
         return error(
-            f"no model {short(model)} at {service.place} ({shown}); check the model's name and base_url"
+            f"no {kind} {short(model)} at {service.place} ({shown}); check the {kind}'s name and base_url"
         )
-    if status == 402:
+    if status == 402 or _OUT_OF_CREDIT.search(words):
         return error(f"the account is out of credit ({shown}); add credit, then start again")
     if status < 400:
         return error(f"{service.place} answers with a redirect ({shown}); check base_url")
@@ -578,7 +460,7 @@ class ApiClient:
     async def _attempt(
         self, call: Call, usage: Callable[[Any], Usage | None], keep: Callable[[Any], None] | None
     ) -> Any:
-        headers = self._headers(call)
+        key = self.service.key()
         async with self._slot():
             claims = [] if self._requests is None else [self._requests.claim()]
             if self._tokens is not None:
@@ -589,7 +471,7 @@ class ApiClient:
             with self._metered(call) as outcome:
                 self.active += 1
                 try:
-                    answer = await self._answer(call, headers, outcome)
+                    answer = await self._answer(call, key, outcome)
                 finally:
                     self.active -= 1
                 if not isinstance(answer, Again):
@@ -633,12 +515,12 @@ class ApiClient:
         if self.stop is not None and self.stop.is_set():
             raise StoppedError(f"{self.service.name}: stopped before a call")
 
-    async def _answer(self, call: Call, headers: Mapping[str, str], outcome: _Outcome) -> Any:
+    async def _answer(self, call: Call, key: str | None, outcome: _Outcome) -> Any:
         """The answer's JSON, or why to ask again; raises `ApiError` where that would not help.
 
         Nothing is raised inside an `except`: the errors of httpx carry the request with its key.
         """
-        url = self.service.base_url + call.path
+        url, headers = self.service.url(self.model, call.path), self._headers(call, key)
         content = json.dumps(call.body, ensure_ascii=False).encode("utf-8", "replace")
         status, body, response_headers = 0, b"", httpx.Headers()
         trouble: Again | None = None
@@ -666,7 +548,7 @@ class ApiClient:
         if status >= 300:
             if status not in GAVE_UP:
                 outcome.free = True
-            answer = failure(self.service, self.model, headers, status, body, response_headers)
+            answer = failure(self.service, self.model, key, status, body, response_headers)
             if isinstance(answer, ApiError):
                 raise answer
             return answer
@@ -675,11 +557,9 @@ class ApiClient:
             return Again("an answer that is no JSON", garbled=True)
         return trouble or answer
 
-    def _headers(self, call: Call) -> dict[str, str]:
+    def _headers(self, call: Call, key: str | None) -> dict[str, str]:
         headers = {"User-Agent": f"adamab/{__version__}", "Content-Type": "application/json"}
-        key = self.service.key()
-        if key is not None:
-            headers["Authorization"] = f"Bearer {key}"
+        headers |= self.service.headers(key)
         if call.idempotency_key:
             # A service that knows the key gives the same answer again. That is wanted after one that got
             # lost, or was spoiled on the way once; not after one that cannot be used.

@@ -31,8 +31,7 @@ from adamab.providers.generators.chat_protocol import (
     LearnedDialect,
     digest,
     number_option,
-    reply_of,
-    usage_of,
+    protocol_of,
 )
 from adamab.providers.http import ApiClient, BadAnswerError, Call, connection
 from adamab.providers.metering import Usage, estimated_tokens
@@ -70,31 +69,31 @@ class ChatModel:
     def __init__(
         self,
         model: str,
+        service: str = "openai",
         *,
-        base_url: str | None = None,
-        key_env: str | None = None,
         temperature: str | float = 0.0,
         max_tokens: str | int = MAX_TOKENS,
         pixels: str | int = PIXELS,
-        **limits: str | float | None,
+        **options: str | float | None,
     ) -> None:
         if not model.strip() or not model.isprintable() or "?" in model:
             raise ProviderError(f"chat: {short(model)} is no model's name; write chat:MODEL?option=value&…")
-        service, pace = connection("openai", {"base_url": base_url, "key_env": key_env, **limits})
+        place, limits = connection(service, options)
         self.model = model.strip()
-        self.api = ApiClient(service, self.model, pace)
+        self.name = self.model if service == "openai" else f"{service}:{self.model}"
+        self.api = ApiClient(place, self.model, limits)
+        self._protocol = protocol_of(place)
         self.temperature = number_option("chat: option temperature", temperature, 0, 2)
         self.max_tokens = int(number_option("chat: option max_tokens", max_tokens, 1, 10**6))
         self.pixels = int(number_option("chat: option pixels", pixels, 1024, 10**8))
-        self._spoken = LearnedDialect(Dialect(schema=False, new_limit=service.needs_key, seed=False))
+        parameters = {**place.dialect, "schema": False, "schema_count": False, "seed": False}
+        self._spoken = LearnedDialect(Dialect(**parameters))
 
     @property
     def fingerprint(self) -> str:
         """What the answers depend on beside the question."""
-        service = self.api.service
-        place = "" if service.needs_key else f"@{service.place}"
         numbers = f"temperature={self.temperature:g}:max_tokens={self.max_tokens}:pixels={self.pixels}"
-        return f"chat:{self.model}{place}:{numbers}"
+        return f"chat:{self.name}{self.api.service.at}:{numbers}"
 
     def digest(self, prompt: str, image: Image | None = None) -> str:
         """The name of a question under which its answer is kept."""
@@ -139,11 +138,14 @@ class ChatModel:
         name, bound = self.digest(prompt, image), self._bound(prompt, sent)
 
         def send(body: dict[str, Any]) -> Awaitable[Any]:
-            call = Call("/chat/completions", body, bound, "classify", None, digest(name, sorted(body)))
-            return self.api.post(call, usage=usage_of, keep=lambda answer: keep(reply_of(answer)))
+            call = Call(self._protocol.path, body, bound, "classify", None, digest(name, sorted(body)))
+            return self.api.post(
+                call, usage=self._protocol.usage, keep=lambda answer: keep(self._protocol.reply(answer))
+            )
 
         try:  # in whatever dialect the server turns out to speak
-            return reply_of(await self._spoken.ask(lambda dialect: self._body(content, dialect), send))
+            answer = await self._spoken.ask(lambda dialect: self._body(content, dialect), send)
+            return self._protocol.reply(answer)
         except ApiError as error:
             other = error.unsupported or error.too_large or error.refused
             if sent is not None and error.status in ABOUT_CONTENT and not other:
@@ -160,7 +162,7 @@ class ChatModel:
         body["max_completion_tokens" if dialect.new_limit else "max_tokens"] = self.max_tokens
         if dialect.temperature:
             body["temperature"] = self.temperature
-        return body
+        return self._protocol.request(body)
 
     def _bound(self, prompt: str, sent: SentImage | None) -> Usage:
         # No tokenizer makes more tokens of a text than it has bytes.
@@ -206,8 +208,7 @@ class Reranker(ABC):
     def fingerprint(self) -> str:
         """What the scores depend on beside query and documents."""
         service = self.api.service
-        place = "" if service.needs_key else f"@{service.place}"
-        return f"rerank:{service.name}:{self.model}{place}"
+        return f"rerank:{service.name}:{self.model}{service.at}"
 
     @property
     def takes_images(self) -> bool:

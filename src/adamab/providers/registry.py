@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module, metadata
 from pathlib import Path
 from types import MappingProxyType
@@ -21,6 +21,7 @@ from adamab.errors import (
     GeneratorError,
     one_line,
     short,
+    suggestion,
 )
 from adamab.providers.embedders.base import Embedder, Item
 from adamab.providers.functions import (
@@ -30,6 +31,7 @@ from adamab.providers.functions import (
     GenerateFunction,
 )
 from adamab.providers.generators.base import Generator
+from adamab.providers.services import PROVIDERS, checked_url, host_of, is_loopback, key_names
 from adamab.task.images import Image
 from adamab.task.prompts import Prompts
 from adamab.task.spec import join_spec, split_spec
@@ -45,21 +47,15 @@ if TYPE_CHECKING:
 
 Kind: TypeAlias = Literal["embedder", "generator", "chat", "reranker"]
 
-_GEMINI = "base_url=https://generativelanguage.googleapis.com/v1beta/openai&key_env=GEMINI_API_KEY"
-_MISTRAL = "base_url=https://api.mistral.ai/v1&key_env=MISTRAL_API_KEY"
-# A variable of its own, so that a key for OpenAI is not sent to whoever listens at that port. One at a time
-# and patiently: so large a model may take minutes on one's own machine.
-_OLLAMA = "base_url=http://localhost:11434/v1&key_env=OLLAMA_API_KEY&concurrency=1&timeout=600"
-
 PRESETS: Mapping[Kind, Mapping[str, str]] = MappingProxyType(
     {
         "chat": {
             "gpt-4o-mini": "chat:gpt-4o-mini",
-            "gemini-2.0-flash-lite": f"chat:gemini-2.0-flash-lite?{_GEMINI}",
+            "gemini-2.0-flash-lite": "chat:gemini:gemini-2.0-flash-lite",
             # Of the versions with 24B parameters, which is what the paper tells, one that sees images.
-            "mistral-small": f"chat:mistral-small-2506?{_MISTRAL}",
+            "mistral-small": "chat:mistral:mistral-small-2506",
             # The paper counts 90B parameters: the larger of the two that see images.
-            "llama-3.2": f"chat:llama3.2-vision:90b?{_OLLAMA}",
+            "llama-3.2": "chat:ollama:llama3.2-vision:90b",
         },
         "reranker": {
             "cohere-rerank-v3.5": "rerank:cohere:rerank-v3.5",
@@ -120,21 +116,28 @@ EMBEDDERS = {
     "onnx": "adamab.providers.embedders.onnx:OnnxEmbedder",
     "onnx-text": "adamab.providers.embedders.text_encoders:OnnxTextEmbedder",
     "timm": "adamab.providers.embedders.timm:TimmEmbedder",
+}
+# By the dialect that a service speaks.
+_API_EMBEDDERS = {
     "openai": "adamab.providers.embedders.api:OpenAIEmbedder",
     "voyage": "adamab.providers.embedders.api:VoyageEmbedder",
     "cohere": "adamab.providers.embedders.api:CohereEmbedder",
+    "jina": "adamab.providers.embedders.api:JinaEmbedder",
+    "tei": "adamab.providers.embedders.api:TeiEmbedder",
 }
+EMBEDDERS |= {name: _API_EMBEDDERS[own.embeds] for name, own in PROVIDERS.items() if own.embeds}
 GENERATORS = {
     "replay": "adamab.providers.generators.recorded:ReplayGenerator",
     "pool": "adamab.providers.generators.recorded:pool_from_spec",
     "transform": "adamab.providers.generators.variations:transform_from_spec",
     "diffusers": "adamab.providers.generators.diffusers:DiffusersGenerator",
     "noise": "adamab.providers.generators.variations:noise_from_spec",
-    "openai": "adamab.providers.generators.openai:OpenAIGenerator",
     "openai-image": "adamab.providers.generators.openai_image:OpenAIImageGenerator",
 }
+_CHAT = "adamab.providers.generators.openai:OpenAIGenerator"
+GENERATORS |= {name: _CHAT for name, own in PROVIDERS.items() if own.chats}
 _WITHOUT_ARGUMENT = ("local", "noise", "transform")
-_MODELS = ("openai", "openai-image", "voyage", "cohere")
+_MODELS = ("openai-image", *PROVIDERS)
 
 
 def resolve_embedder(spec: str | Embedder | EmbedFunction) -> Embedder:
@@ -195,16 +198,18 @@ def _resolve(
     bare, written = split_spec(spec)
     name, _, rest = bare.partition(":")
     factory: Callable[..., object]
+    arguments = [rest]
     if name in table:
         if not rest and name not in _WITHOUT_ARGUMENT:
             wanted = "MODEL" if name in _MODELS else "PATH"
             raise error(f"{what} {spec!r} lacks what follows the colon; write {name}:{wanted}")
         module, _, attribute = table[name].partition(":")
         factory = getattr(import_module(module), attribute)
+        arguments += [name] if name in PROVIDERS else []  # one class serves all services of a dialect
     else:
         entries = {entry.name: entry for entry in metadata.entry_points(group=f"adamab.{what}s")}
         if name not in entries:
-            raise error(f"unknown {what} {name!r}; there are: {', '.join(sorted({*table, *entries}))}")
+            raise error(_unknown(what, name, sorted({*table, *entries})))
         try:
             factory = entries[name].load()
         except (ImportError, AttributeError) as problem:
@@ -223,10 +228,19 @@ def _resolve(
             value = short(given[option])
             raise error(f"{what} {name!r}: option {option}={value} is not {wanted}") from None
     try:
-        signature.bind(rest, **given)
+        signature.bind(*arguments, **given)
     except TypeError as problem:
         raise error(f"{what} {name!r} does not take these options: {problem}") from None
-    return factory(rest, **given)
+    return factory(*arguments, **given)
+
+
+def _unknown(what: str, name: str, known: Sequence[str]) -> str:
+    """What to say of a name that stands for nothing here."""
+    if name in PROVIDERS:
+        has = ", ".join(one for one in known if one in PROVIDERS)
+        return f"{name} has no {what}s here; services that have: {has}"
+    other = "(openai:MODEL?base_url=URL is any server that speaks OpenAI's protocol)"
+    return f"unknown {what} {short(name)}; {suggestion(name, known)} {other}"
 
 
 # What users write as strings or rows, resolved once for the command line and the estimators.
@@ -317,9 +331,6 @@ def remembered_embedder(spec: str) -> str:
     url, variable = options.get("base_url"), options.get("key_env")
     if url is None and variable is None:
         return spec
-    # With it comes the event loop's module, which takes its time.
-    from adamab.providers.http import checked_url, host_of, is_loopback, key_names
-
     name = bare.partition(":")[0]
     if url is not None and not is_loopback(host_of(checked_url(name, url))):
         raise EmbedderError(

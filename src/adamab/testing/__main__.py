@@ -34,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _welcome(url: str) -> str:
     embedder = f"--embedder 'openai:text-embedding-3-small?base_url={url}/v1'"
     generator = f"--generator 'openai:gpt-4o-mini?base_url={url}/v1'"
-    places = f"openai {url}/v1, voyage {url}/voyage/v1, cohere {url}/cohere, jina {url}/jina/v1"
+    places = f"openai {url}/v1, voyage {url}/voyage/v1, cohere {url}/cohere, jina {url}/jina/v1, "
+    places += f"anthropic {url}/anthropic/v1, azure {url}/azure, tei {url}/tei"
     command = f"adamab fit TASK.yaml --run runs/try {embedder} {generator} --budget '20 samples'"
     return f"serving {places}; try: {command}"
 
@@ -42,7 +43,8 @@ def _welcome(url: str) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m adamab.testing",
-        description="A local stand-in for OpenAI, Voyage, Cohere and Jina, for texts and images. "
+        description="A local stand-in for OpenAI and those that speak its protocol, Azure, Anthropic, "
+        "Voyage, Cohere, Jina and text-embeddings-inference, for texts and images. "
         "GET /_seen shows what it received and billed; POST /_faults adds a JSON list of faults; "
         "POST /_reset forgets everything.",
         epilog=inspect.getdoc(Fault),
@@ -53,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     metavar = "KIND[:key=value,...]"
     parser.add_argument("--fault", dest="faults", type=_fault, action="append", default=[], metavar=metavar)
     parser.add_argument("--style", choices=STYLES, default="schema", help="how the chat model answers")
-    parser.add_argument("--key", help="a bearer token that each request needs")
+    parser.add_argument("--key", help="an API key that each request needs")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""The endpoints of OpenAI, Voyage, Cohere and Jina that the provider server has.
+"""What the provider server answers as OpenAI, Azure, Anthropic, Voyage, Cohere, Jina and TEI.
 
 Texts are embedded, ranked and classified by the words that they share, images by their colours. The chat
 model writes sentences by hash. An image that it draws is a mosaic in three colours. Its subject (the class
@@ -15,7 +15,7 @@ import json
 import math
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +49,11 @@ _VOYAGE = "model input input_type truncation output_dimension output_dtype encod
 _VOYAGE_IMAGES = "model inputs input_type truncation output_encoding output_dimension"
 _COHERE = "model texts images inputs input_type embedding_types truncate output_dimension max_tokens priority"
 _COHERE_TYPES = ("search_document", "search_query", "classification", "clustering", "image")
+_JINA = "model input task dimensions normalized embedding_type truncate late_chunking"
+_TEI_INPUTS, _TEI_TOKENS = 32, 8192
+_MESSAGES = (
+    "model max_tokens messages temperature top_p top_k system tools tool_choice metadata stop_sequences"
+)
 _RERANK = "model query documents top_k top_n return_documents truncation max_tokens_per_doc priority"
 
 _MOST_INPUTS, _INPUT_TOKENS, _BATCH_TOKENS, _RERANK_TOKENS = 1000, 32_000, 320_000, 600_000
@@ -201,6 +206,37 @@ def jina_rerank(body: dict[str, Any], options: Options, fault: Fault) -> dict[st
     return {"results": _results(text, documents, fault), "usage": {"total_tokens": total}}
 
 
+def jina_embeddings(body: dict[str, Any], options: Options, fault: Fault) -> dict[str, Any]:
+    """POST /jina/v1/embeddings: models of the second generation know no task."""
+    model = checked_model(body, _JINA)
+    kind = body.get("task", "")
+    if kind and "-v2" in model:
+        raise Refused(422, f"{model} does not support the parameter task")
+    texts = _texts(body, "input", 512)
+    total = sum(map(tokens, texts))
+    if not body.get("truncate"):
+        _check_tokens(max(map(tokens, texts)), 8192)
+    width = checked_int(body, "dimensions", _WIDEST, options.width)
+    body = {**body, "encoding_format": body.get("embedding_type")}
+    usage = {"total_tokens": total, "prompt_tokens": total}
+    return _embeddings([vector(text, width, kind) for text in texts], body, usage, fault)
+
+
+def tei_embed(body: dict[str, Any], options: Options, fault: Fault) -> list[list[Any]]:
+    """POST /tei/embed: vectors and nothing else, at most 32."""
+    unknown = sorted(body.keys() - {"inputs", "truncate", "normalize", "dimensions", "prompt_name"})
+    if unknown:
+        raise Refused(422, f"unknown field {unknown[0]}")
+    texts = _texts(body, "inputs", 10_000)
+    if len(texts) > _TEI_INPUTS:
+        raise Refused(422, f"batch size {len(texts)} > maximum allowed batch size {_TEI_INPUTS}")
+    longest = max(map(tokens, texts))
+    if longest >= _TEI_TOKENS and not body.get("truncate"):
+        raise Refused(413, f"`inputs` must have less than {_TEI_TOKENS} tokens. Given: {longest}")
+    width = checked_int(body, "dimensions", _WIDEST, options.width)
+    return _with_faults([vector(text, width) for text in texts], fault)
+
+
 def vector(text: str, width: int, kind: str = "") -> list[float]:
     """A unit vector by the words of the text; `kind` (query, document) moves it a little."""
     words = WORD.findall(text.casefold()) or [text.strip()]
@@ -330,6 +366,51 @@ def openai_chat(body: dict[str, Any], options: Options, fault: Fault) -> dict[st
         "choices": [{"index": 0, "message": reply, "finish_reason": reason}],
         "usage": {"prompt_tokens": sent, "completion_tokens": written, "total_tokens": sent + written},
     }
+
+
+def anthropic_messages(body: dict[str, Any], options: Options, fault: Fault) -> dict[str, Any]:
+    """POST /anthropic/v1/messages: with a tool that has to be used, its input is what is written."""
+    model = checked_model(body, _MESSAGES)
+    if body.get("max_tokens") is None:
+        raise Refused(400, "max_tokens: Field required")
+    if not 0 <= body.get("temperature", 1) <= 1:
+        raise Refused(400, "temperature: range: 0..1")
+    tool = (body.get("tools") or [{}])[0].get("name")
+    if tool and body.get("tool_choice") != {"type": "tool", "name": tool}:
+        raise Refused(400, "tool_choice: a tool that has to be used is needed here")
+    as_openai = {key: value for key, value in body.items() if key in ("model", "messages", "max_tokens")}
+    as_openai["messages"] = [
+        {**message, "content": [_image_part(part) for part in message["content"]]}
+        if isinstance(message["content"], list)
+        else message
+        for message in body.get("messages", ())
+    ]
+    answer = openai_chat(as_openai | ({"response_format": {}} if tool else {}), options, fault)
+    (choice,), usage = answer["choices"], answer["usage"]
+    content, reason = choice["message"]["content"] or "", choice["finish_reason"]
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": content}] if content else []
+    stop = {"length": "max_tokens", "content_filter": "refusal"}.get(reason, "end_turn")
+    if choice["message"]["refusal"]:
+        blocks, stop = [], "refusal"
+    elif tool and stop == "end_turn" and content.startswith("{"):
+        blocks = [{"type": "tool_use", "id": "toolu_1", "name": tool, "input": json.loads(content)}]
+        stop = "tool_use"
+    return {
+        "id": f"msg_{digest(body)[:24]}",
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "content": blocks,
+        "stop_reason": stop,
+        "usage": {"input_tokens": usage["prompt_tokens"], "output_tokens": usage["completion_tokens"]},
+    }
+
+
+def _image_part(part: dict[str, Any]) -> dict[str, Any]:
+    if part.get("type") != "image":
+        return part
+    source = part["source"]
+    return {"image_url": {"url": f"data:{source['media_type']};base64,{source['data']}"}}
 
 
 def _image_tokens(image: PIL.Image.Image) -> int:
@@ -470,14 +551,36 @@ def draw_image(prompt: str, seed: object, size: Sequence[int]) -> bytes:
     return stream.getvalue()
 
 
-ROUTES: dict[str, Callable[[dict[str, Any], Options, Fault], dict[str, Any]]] = {
+Route = Callable[[Any, Options, Fault], Any]
+ROUTES: dict[str, Route] = {
     "/v1/embeddings": openai_embeddings,
     "/v1/chat/completions": openai_chat,
     "/v1/images/generations": openai_images,
+    "/anthropic/v1/messages": anthropic_messages,
     "/voyage/v1/embeddings": voyage_embeddings,
     "/voyage/v1/multimodalembeddings": voyage_multimodal,
     "/voyage/v1/rerank": voyage_rerank,
     "/cohere/v2/embed": cohere_embed,
     "/cohere/v2/rerank": cohere_rerank,
+    "/jina/v1/embeddings": jina_embeddings,
     "/jina/v1/rerank": jina_rerank,
+    "/tei/embed": tei_embed,
 }
+_DEPLOYMENT = re.compile(r"/azure/openai/deployments/([^/?]+)(/[a-z/]+)(?:\?api-version=[0-9]{4}-[0-9a-z-]+)")
+
+
+def route_of(path: str, headers: Mapping[str, str]) -> Route:
+    """What answers at a path; raises `Refused` where nothing does."""
+    if path in ROUTES:
+        if path.startswith("/anthropic/") and "anthropic-version" not in headers:
+            raise Refused(400, "anthropic-version: header is required")
+        return ROUTES[path]
+    deployed = _DEPLOYMENT.fullmatch(path)
+    route = ROUTES.get(f"/v1{deployed[2]}") if deployed else None
+    if deployed is None or route is None:
+        raise Refused(404, f"Invalid URL ({path})")
+    if deployed[1].startswith("no-such"):
+        missing = "The API deployment for this resource does not exist."
+        raise Refused(404, missing, code="DeploymentNotFound")
+    # An older model under the name that its owner has given it.
+    return lambda body, options, fault: route({**body, "model": "deployed"}, options, fault)

@@ -27,6 +27,15 @@ _STATUSES: dict[int, tuple[str | None, str]] = {
     404: ("model_not_found", "The model does not exist, or not for you."),
     429: ("rate_limit_exceeded", "Rate limit reached for requests. Please try again later."),
 }
+# Status -> type of Anthropic's error.
+_ANTHROPIC = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    529: "overloaded_error",
+}
 # Kind -> status, code and message.
 _REFUSALS: dict[str, tuple[int, str | None, str]] = {
     "refusal_status": (400, "content_policy_violation", "Rejected as a result of our safety system."),
@@ -73,7 +82,7 @@ class Fault:
         no_usage: an answer without usage numbers
         overcharge: usage numbers `factor` (10) times too large
         too_large: 413 (or `status`) above `items` inputs or `bytes` bytes; 400 above `tokens` of output
-        no_schema: 400 where a request has a response_format
+        no_schema: 400 where a request has a response_format, or a tool
     """
 
     kind: str
@@ -120,7 +129,7 @@ class Fault:
             return False
         request = body if isinstance(body, dict) else {}
         if self.kind == "no_schema":
-            return "response_format" in request
+            return "response_format" in request or "tools" in request
         limits = (self.items, self.bytes, self.tokens)
         if self.kind != "too_large" or limits == (None, None, None):
             return True
@@ -188,7 +197,15 @@ class Refused(Exception):  # noqa: N818  # an answer, not an error of ours
         message = str(self)
         if self.status in (400, 413, 422) and (quoted := prompt_of(body)[:_QUOTED].strip()):
             message += f" Your request says: {quoted!r}"
-        payloads = {"cohere": {"message": message}, "v1": {"error": {"message": message, **self.error}}}
+        said = {"message": message, **self.error}
+        kind = _ANTHROPIC.get(self.status, "api_error")
+        payloads = {
+            "cohere": {"message": message},
+            "v1": {"error": said},
+            "azure": {"error": said | {"code": self.error["code"] or str(self.status)}},
+            "anthropic": {"type": "error", "error": {"type": kind, "message": message}},
+            "tei": {"error": message, "error_type": "Validation"},
+        }
         return Answer(self.status, payloads.get(path.split("/")[1], {"detail": message}), self.headers)
 
 

@@ -1,8 +1,9 @@
-"""A local server that speaks the protocols of OpenAI, Voyage, Cohere and Jina, with faults on demand.
+"""A local server that speaks the protocols of the providers that have a name, with faults on demand.
 
     with ProviderServer(latency=0.3, faults=[Fault("status", times=2)]) as server:
         ...  # base_url: f"{server.url}/v1", f"{server.url}/voyage/v1", f"{server.url}/cohere"
-        ...  # or f"{server.url}/jina/v1"
+        ...  # f"{server.url}/jina/v1", f"{server.url}/anthropic/v1"
+        ...  # f"{server.url}/azure" or f"{server.url}/tei"
         assert server.billed("/embeddings") == 1
 
 Answers depend on the request alone. An answer is billed when it is made, whether or not it reaches the
@@ -24,12 +25,12 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from adamab.testing._provider_endpoints import ROUTES, STYLES
+from adamab.testing._provider_endpoints import STYLES, Route, route_of
 from adamab.testing._provider_protocol import NO_FAULT, SPOILED, Answer, Fault, Options, Refused, digest
 
 _PAGE = b"<html><head><title>502 Bad Gateway</title></head><body>nginx</body></html>"
@@ -62,7 +63,7 @@ class ProviderServer:
         faults: What goes wrong from the start.
         style: How the chat model writes, one of `STYLES`.
         width: Width of the vectors, unless a request says otherwise.
-        key: A bearer token that each request needs; None where none is needed.
+        key: An API key that each request needs; None where none is needed.
         jitter: Up to so many seconds more for a request, drawn at random.
         seed: Of the jitter.
         idempotent: False where the header Idempotency-Key means nothing, as with most real providers.
@@ -211,15 +212,14 @@ class ProviderServer:
             if self.key is not None and key != self.key:
                 shown = f"{key[:8]}{'*' * 8}{key[-4:]}"  # as much of it as OpenAI shows
                 raise Refused(401, f"Incorrect API key provided: {shown}.", code="invalid_api_key")
-            if request.path not in ROUTES:
-                raise Refused(404, f"Invalid URL ({request.path})")
+            route = route_of(request.path, request.headers)
             if (refused := fault.refusal()) is not None:
                 raise refused
-            return Answer(200, _PAGE) if fault.kind == "garbage" else self._answer(request, fault)
+            return Answer(200, _PAGE) if fault.kind == "garbage" else self._answer(request, fault, route)
         except Refused as refused:
             return refused.answer(request.path, request.body)
 
-    def _answer(self, request: ReceivedRequest, fault: Fault) -> Answer:
+    def _answer(self, request: ReceivedRequest, fault: Fault, route: Route) -> Answer:
         key = request.idempotency_key if self.idempotent else ""
         body_digest = digest(request.body)
         with self._lock:
@@ -232,7 +232,7 @@ class ProviderServer:
         if not isinstance(request.body, dict):
             raise Refused(400, "We could not parse the JSON body of your request.")
         # Two with one key at a time may both come here: the answers are the same, and one is billed.
-        reply = ROUTES[request.path](request.body, self._options, fault)
+        reply = route(request.body, self._options, fault)
         answer = Answer(200, _charged(reply, fault))
         with self._lock:
             if not key or key not in self._answers:
@@ -248,8 +248,16 @@ class ProviderServer:
         return answer
 
 
-def _charged(reply: dict[str, Any], fault: Fault) -> dict[str, Any]:
+def key_in(headers: Mapping[str, str]) -> str:
+    """The API key that a request carries, in whichever header its provider wants it."""
+    bearer = headers.get("authorization", "").removeprefix("Bearer ")
+    return bearer or headers.get("x-api-key", "") or headers.get("api-key", "")
+
+
+def _charged(reply: Any, fault: Fault) -> Any:
     """The reply with its usage numbers as the fault leaves them."""
+    if not isinstance(reply, dict):
+        return reply  # it has none
     if fault.kind == "no_usage":
         return {key: value for key, value in reply.items() if key not in ("usage", "meta")}
     if fault.kind == "overcharge":
@@ -325,7 +333,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.path,
             body,
             {name: value for name, value in headers.items() if name not in _SECRET},
-            has_key="authorization" in headers,
+            has_key=bool(key_in(headers)),
             idempotency_key=headers.get("idempotency-key", ""),
         )
         fault = provider.receive(request, raw)
@@ -337,7 +345,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.closing.wait(pause):
             self.close_connection = True
             return None
-        answer = provider.answer(request, headers.get("authorization", "").removeprefix("Bearer "), fault)
+        answer = provider.answer(request, key_in(headers), fault)
         request.status = answer.status
         return self._send(answer, fault)
 

@@ -131,10 +131,6 @@ class Room:
     least_pixels: int = 0  # a smaller image is counted as one of these
 
 
-# Servers of other people are often set to little: text-embeddings-inference takes 32 texts.
-_OTHERS_ITEMS = 32
-
-
 Sent: TypeAlias = str | SentImage  # what is sent of an item
 
 
@@ -166,6 +162,10 @@ class ApiEmbedder(Embedder):
 
     Options are those of a spec: `dimensions`, `batch` (items per request), and those of the connection,
     `base_url`, `key_env`, `rpm`, `tpm`, `concurrency`, `retries` and `timeout`.
+
+    Args:
+        model: The model's name at its service.
+        service: Who has it, a name in `PROVIDERS`; the class's own if None.
     """
 
     name: str  # of the service, in specs and messages
@@ -177,11 +177,13 @@ class ApiEmbedder(Embedder):
     def __init__(
         self,
         model: str,
+        service: str | None = None,
         *,
         dimensions: int | None = None,
         batch: int | None = None,
         **options: str | float | None,
     ) -> None:
+        self.name = service or self.name
         if not model.isprintable() or not model.strip() or "?" in model:
             options_form = f"{self.name}:MODEL?option=value&…"
             raise EmbedderError(
@@ -190,15 +192,13 @@ class ApiEmbedder(Embedder):
         for option, number in (("dimensions", dimensions), ("batch", batch)):
             if number is not None and number < 1:
                 raise EmbedderError(f"{self.name}: {option} is {number}; use 1 or more")
-        service, limits = connection(self.name, options)
+        place, limits = connection(self.name, options)
         self.model = model
         self.dimensions = dimensions
-        self.api: ApiClient = ApiClient(service, model, limits)
-        items = self.room.items if service.needs_key else min(_OTHERS_ITEMS, self.room.items)
-        self.room = replace(self.room, items=min(batch, self.room.items) if batch else items)
+        self.api: ApiClient = ApiClient(place, model, limits)
+        self.room = replace(self.room, items=min(batch or place.items, self.room.items))
         width = "" if dimensions is None else f":{dimensions}"
-        place = "" if service.needs_key else f"@{service.place}"
-        self.fingerprint = f"{service.name}:{model}{width}{place}"
+        self.fingerprint = f"{self.name}:{model}{width}{place.at}"
         self._width = dimensions
 
     def __str__(self) -> str:
@@ -391,10 +391,8 @@ def count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-# `openai:MODEL`: OpenAI's embeddings, and every server that speaks its protocol through `base_url`.
-#
-# vLLM, Ollama, LM Studio, llama.cpp, text-embeddings-inference, Mistral and Gemini's compatible endpoint
-# do.
+# `openai:MODEL`: OpenAI's embeddings, those of the services that speak its protocol, and any other such
+# server through `base_url`: vLLM, LM Studio, llama.cpp.
 
 
 class OpenAIEmbedder(ApiEmbedder):
@@ -417,6 +415,67 @@ class OpenAIEmbedder(ApiEmbedder):
     def _without(self, body: Mapping[str, Any]) -> bool:
         self._packed = False
         return "encoding_format" in body
+
+
+# `jina:MODEL`: Jina AI's text embeddings.
+
+_JINA_TASKS = {"query": "retrieval.query", "class": "retrieval.passage"}
+
+
+class JinaEmbedder(ApiEmbedder):
+    """Texts as queries, classes as passages, for models that know the two; others are told no task.
+
+    The service must not cut long texts by itself: they are cut here, and flagged.
+    """
+
+    name = "jina"
+    path = "/embeddings"
+    room = Room(items=512, tokens=128_000, text_tokens=8192)
+    added_tokens = 32  # a task puts a sentence before each text; a generous guess
+    _tasks = True
+
+    def _body(self, texts: Sequence[str], kind: Kind) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": self.model,
+            "input": list(texts),
+            "embedding_type": "base64",
+            "truncate": False,
+        }
+        if self._tasks:
+            body["task"] = _JINA_TASKS[kind]
+        if self.dimensions is not None:
+            body["dimensions"] = self.dimensions
+        return body
+
+    def _without(self, body: Mapping[str, Any]) -> bool:
+        self._tasks = False
+        return "task" in body
+
+
+# `tei:MODEL`: a server of text-embeddings-inference, which has one model; MODEL is its name in messages.
+
+
+class TeiEmbedder(ApiEmbedder):
+    """Both sides of the match are embedded alike. The server must not cut long texts: they are cut here.
+
+    It counts no tokens, so a budget counts what was reserved.
+    """
+
+    name = "tei"
+    path = "/embed"
+    room = Room(items=2048, tokens=16_384, text_tokens=8192)
+    added_tokens = 4
+
+    def _body(self, texts: Sequence[str], kind: Kind) -> dict[str, Any]:
+        body: dict[str, Any] = {"inputs": list(texts), "truncate": False}
+        if self.dimensions is not None:
+            body["dimensions"] = self.dimensions
+        return body
+
+    def _vectors(self, answer: Any) -> Sequence[Any]:
+        if not isinstance(answer, list):
+            raise BadAnswerError("an answer that is no list of vectors")
+        return answer
 
 
 # `cohere:MODEL`: Cohere's text embeddings, version 2 of its API.
@@ -497,6 +556,7 @@ class VoyageEmbedder(ApiEmbedder):
     def __init__(
         self,
         model: str,
+        service: str | None = None,
         *,
         dimensions: int | None = None,
         batch: int | None = None,
@@ -507,7 +567,7 @@ class VoyageEmbedder(ApiEmbedder):
             self.path = "/multimodalembeddings"
             self.room = _MULTIMODAL_ROOM
             self.modalities = frozenset({"text", "image"})
-        super().__init__(model, dimensions=dimensions, batch=batch, **options)
+        super().__init__(model, service, dimensions=dimensions, batch=batch, **options)
 
     def _body(self, sent: Sequence[Sent], kind: Kind) -> dict[str, Any]:
         body: dict[str, Any] = {"model": self.model}

@@ -1,4 +1,8 @@
-"""What goes over the wire to an OpenAI-compatible server, and how the answers of chat models are read."""
+"""What goes over the wire to a chat model, and how its answers are read.
+
+Requests and answers are written and read in OpenAI's form; `PROTOCOLS` translates for services that have
+another one.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +16,11 @@ from typing import Any, ClassVar, TypeGuard
 
 from adamab.errors import ApiError, GeneratorError, ProviderError, short
 from adamab.providers.cache import Ask, MemoryReplies, Replies, Reply
+from adamab.providers.generators import anthropic_messages
 from adamab.providers.generators.base import Generator
 from adamab.providers.http import ApiClient, BadAnswerError, connection
 from adamab.providers.metering import Usage
+from adamab.providers.services import PROVIDERS, Service
 from adamab.task.prompts import Prompts
 
 Messages = Sequence[Mapping[str, str]]
@@ -24,20 +30,58 @@ _LEAST_OUTPUT = 128  # tokens; with less an answer seldom has a single text
 _HALVINGS = 4  # of an answer's room, then of a prompt's texts
 _FRAME = 200  # tokens of an answer beside its samples
 _PER_MESSAGE = 16  # tokens that a chat template puts around a message, generously
+_PER_TOOL = 1000  # tokens that a service adds to a request with a tool; a few hundred are documented
+
+
+def _as_it_is(form: Any) -> Any:
+    return form
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How a service is asked: where, and in what form beside OpenAI's."""
+
+    path: str = "/chat/completions"
+    request: Callable[[dict[str, Any]], dict[str, Any]] = _as_it_is
+    answer: Callable[[Any], Any] = _as_it_is
+
+    def reply(self, answer: Any) -> Reply:
+        """What the model wrote."""
+        return reply_of(self.answer(answer))
+
+    def usage(self, answer: Any) -> Usage | None:
+        """The tokens that the service counted; None where it does not say."""
+        return usage_of(self.answer(answer))
+
+
+PROTOCOLS = {
+    "openai": Protocol(),
+    "anthropic": Protocol(
+        anthropic_messages.PATH, anthropic_messages.to_messages, anthropic_messages.from_message
+    ),
+}
+
+
+def protocol_of(service: Service) -> Protocol:
+    """How the chat models of a service are asked; raises `ProviderError` where it has none."""
+    if not service.provider.chats:
+        chats = [name for name, provider in PROVIDERS.items() if provider.chats]
+        raise ProviderError(f"{service.name}: has no chat models; those who have: {', '.join(chats)}")
+    return PROTOCOLS[service.provider.chats]
 
 
 class ApiGenerator(Generator):
-    """What generators behind OpenAI's protocol share: a client, and replies that are kept."""
+    """What generators behind an API share: a client, and replies that are kept."""
 
-    scheme: ClassVar[str]
+    scheme: str  # in specs: the service's name, or of a generator of its own
     example: ClassVar[str]  # the name of a model
 
-    def __init__(self, model: str, options: Mapping[str, str | float | None]) -> None:
+    def __init__(self, model: str, options: Mapping[str, str | float | None], name: str = "openai") -> None:
         if not model.strip():
             raise GeneratorError(
                 f"{self.scheme}: no model; write {self.scheme}:MODEL, such as {self.example}"
             )
-        service, limits = connection("openai", options)
+        service, limits = connection(name, options)
         self.model = model.strip()
         self.api: ApiClient = ApiClient(service, self.model, limits)
         self.replies: Replies = MemoryReplies()
@@ -45,11 +89,6 @@ class ApiGenerator(Generator):
 
     def __str__(self) -> str:
         return f"{self.scheme}:{self.model}"
-
-    @property
-    def place(self) -> str:
-        """The server, as a part of the fingerprint; empty where it is OpenAI's own."""
-        return "" if self.api.service.needs_key else f"@{self.api.service.place}"
 
     async def _reply_or_refusal(self, ask: Ask, reply: Awaitable[Reply]) -> Reply:
         """The reply; where the server declines with an error, a refused one."""
@@ -201,7 +240,8 @@ def input_bound(body: Mapping[str, Any]) -> int:
     """
     messages: Messages = body["messages"]
     prompt = sum(len(_utf8(message["content"])) + _PER_MESSAGE for message in messages)
-    return prompt + (len(json.dumps(body["response_format"])) if "response_format" in body else 0)
+    form = sum(len(json.dumps(body[name])) for name in ("response_format", "tools") if name in body)
+    return prompt + form + (_PER_TOOL if "tools" in body else 0)
 
 
 def digest(*parts: object) -> str:

@@ -1,4 +1,4 @@
-"""`openai:MODEL`: a chat model at OpenAI or at any server that speaks its protocol."""
+"""`openai:MODEL`, `anthropic:MODEL` and others: a chat model at a service, or at a server like it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ from adamab.providers.generators.chat_protocol import (
     input_bound,
     number_option,
     output_bound,
-    reply_of,
+    protocol_of,
     response_format,
     seed_of,
-    usage_of,
 )
 from adamab.providers.http import Call
 from adamab.providers.metering import AHEAD, Usage, estimated_tokens
@@ -46,6 +45,7 @@ class OpenAIGenerator(ApiGenerator):
 
     Args:
         model: The name of the model at its server.
+        service: Who has it, a name in `PROVIDERS`.
         temperature: Of the sampling; wins over the recipe's.
         max_tokens: The most that an answer may have; None: by the number and length of the examples.
         seed: Of the sampling, until a run sets its own.
@@ -53,12 +53,12 @@ class OpenAIGenerator(ApiGenerator):
         **options: Those of the connection: `base_url`, `key_env`, `rpm`, `timeout` and so on.
     """
 
-    scheme = "openai"
     example = "openai:gpt-4o-mini"
 
     def __init__(
         self,
         model: str,
+        service: str = "openai",
         *,
         temperature: str | float | None = None,
         max_tokens: str | int | None = None,
@@ -66,17 +66,20 @@ class OpenAIGenerator(ApiGenerator):
         shown: str | int | None = None,
         **options: str | float | None,
     ) -> None:
-        super().__init__(model, options)
+        self.scheme = service
+        super().__init__(model, options, service)
+        self._protocol = protocol_of(self.api.service)
         self._own_temperature = (
-            None if temperature is None else number_option("openai: option temperature", temperature, 0, 2)
+            None
+            if temperature is None
+            else number_option(f"{service}: option temperature", temperature, 0, 2)
         )
-        self._own_shown = _whole("shown", shown, 0)
-        self.max_tokens = _whole("max_tokens", max_tokens, 1)
-        self.seed = _whole("seed", seed, 0) or 0
+        self._own_shown = self._whole("shown", shown, 0)
+        self.max_tokens = self._whole("max_tokens", max_tokens, 1)
+        self.seed = self._whole("seed", seed, 0) or 0
         self.temperature = self._own_temperature
         self.shown = SHOWN if self._own_shown is None else self._own_shown
-        own_server = not self.api.service.needs_key
-        self._dialect = LearnedDialect(Dialect(new_limit=not own_server, schema_count=own_server))
+        self._dialect = LearnedDialect(Dialect(**self.api.service.dialect))
         self._size = Size()
 
     @property
@@ -84,8 +87,7 @@ class OpenAIGenerator(ApiGenerator):
         """Service, model, place if not OpenAI's own, temperature and the template's digest."""
         template = hashlib.sha256(self.prompts.generate.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         own = "" if self._own_shown is None else f":shown={self._own_shown}"
-        name = f"{self.api.service.name}:{self.model}{self.place}"
-        return f"{name}:temperature={self.temperature}:prompt={template}{own}"
+        return f"{self}{self.api.service.at}:temperature={self.temperature}:prompt={template}{own}"
 
     def configure(self, settings: Settings) -> None:
         """Take a run's wording, seed and settings, but for those that were given to this object."""
@@ -168,7 +170,7 @@ class OpenAIGenerator(ApiGenerator):
                 problem, status = str(error), error.status
             else:
                 self._size = self._size if size is start else size
-                return reply_of(answer)
+                return self._protocol.reply(answer)
         remedy = (
             "give the generator a lower ?max_tokens=, --set prompt_examples= a lower number, "
             "or shorten the examples"
@@ -180,7 +182,7 @@ class OpenAIGenerator(ApiGenerator):
 
         def send(body: dict[str, Any]) -> Awaitable[Any]:
             call = Call(
-                path="/chat/completions",
+                path=self._protocol.path,
                 body=body,
                 bound=Usage(input_bound(body), limit),
                 purpose="generate",
@@ -189,7 +191,9 @@ class OpenAIGenerator(ApiGenerator):
                 idempotency_key=digest(ask.class_name, ask.batch, ask.number, ask.digest, body),
             )
             return self.api.post(
-                call, usage=usage_of, keep=lambda answer: self.replies.put(ask, reply_of(answer))
+                call,
+                usage=self._protocol.usage,
+                keep=lambda answer: self.replies.put(ask, self._protocol.reply(answer)),
             )
 
         return await self._dialect.ask(lambda form: self._body(form, messages, seed, limit, count), send)
@@ -205,7 +209,7 @@ class OpenAIGenerator(ApiGenerator):
             body["seed"] = seed
         if dialect.schema:
             body["response_format"] = response_format(count, with_count=dialect.schema_count)
-        return body
+        return self._protocol.request(body)
 
     def _messages(self, request: Request, new: NewSamples, size: Size = Size()) -> Messages:  # noqa: B008  # frozen
         # One message of the user's: some models' chat templates know no system message.
@@ -222,6 +226,10 @@ class OpenAIGenerator(ApiGenerator):
         )
         return [{"role": "user", "content": prompt}]
 
+    def _whole(self, name: str, value: str | int | None, least: int) -> int | None:
+        option = f"{self.scheme}: option {name}"
+        return None if value is None else int(number_option(option, value, least, whole=True))
+
     def _limit(self, request: Request, count: int, starved: int) -> int:
         if self.max_tokens is not None:
             return self.max_tokens
@@ -237,7 +245,3 @@ def _is_refused(reply: Reply, answer: Answer, given: Sequence[str]) -> bool:
         return False  # a class of refusals
     read = answer.texts if answer.listed else answer.texts[:1]
     return bool(read) and all(map(is_refusal, read))
-
-
-def _whole(name: str, value: str | int | None, least: int) -> int | None:
-    return None if value is None else int(number_option(f"openai: option {name}", value, least, whole=True))

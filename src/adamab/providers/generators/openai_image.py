@@ -157,7 +157,7 @@ class OpenAIImageGenerator(ApiGenerator, ImageGenerator):
     def fingerprint(self) -> str:  # type: ignore[override]  # it can be assigned as well
         """Model, place if not OpenAI's own, size, quality and the template's digest."""
         template = hashlib.sha256(self.prompts.draw.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        return f"{self}{self.place}:size={self.size}:quality={self.quality}:prompt={template}"
+        return f"{self}{self.api.service.at}:size={self.size}:quality={self.quality}:prompt={template}"
 
     def configure(self, settings: Settings) -> None:
         """Take a run's wording, seed, settings and store of images."""
