@@ -29,7 +29,7 @@ from adamab.providers.embedders.base import Embedder
 from adamab.providers.functions import EmbedFunction, GenerateFunction
 from adamab.providers.generators.base import Generator
 from adamab.providers.metering import Budget
-from adamab.providers.registry import open_embedder
+from adamab.providers.registry import AUTO, open_embedder
 from adamab.run.add_class import extended
 from adamab.run.directory import HISTORY, SYNTHETIC, spending
 from adamab.run.records import History, RoundRecord
@@ -293,7 +293,8 @@ class ADAMABClassifier(LabelsMixin, PersistenceMixin, RecipeMixin):
     Parameters
     ----------
     embedder : a spec such as "local", "st:PATH" or "openai:MODEL"; or an `Embedder`, a function from a list
-        of n texts to a matrix of n rows, or a `SentenceTransformer`
+        of n texts to a matrix of n rows, or a `SentenceTransformer`. "auto" is "local" for texts, and the
+        CLIP model that the Hugging Face cache has for images
     generator : a spec such as "openai:MODEL" or "replay:FILE"; or a `Generator`, or a function (name,
         description, examples, n) that returns a list of texts; None generates nothing. Functions may be async
     policy : "adamab", "tight", "greedy", "random", "round-robin" or "none"
@@ -332,7 +333,7 @@ class ADAMABClassifier(LabelsMixin, PersistenceMixin, RecipeMixin):
 
     def __init__(
         self,
-        embedder: str | Embedder | EmbedFunction = "local",
+        embedder: str | Embedder | EmbedFunction = AUTO,
         *,
         generator: str | Generator | GenerateFunction | None = None,
         policy: str = "adamab",
@@ -471,7 +472,8 @@ class ADAMABClassifier(LabelsMixin, PersistenceMixin, RecipeMixin):
         check_is_fitted(self)
         # Where words alone count, there is nothing to embed, and maybe no embedder.
         needed = bool(self.classifier_.views)
-        return Inference(self.classifier_, open_embedder(self.embedder, cache=self.cache) if needed else None)
+        spec = self.classifier_.embedder_spec if self.embedder == AUTO else self.embedder
+        return Inference(self.classifier_, open_embedder(spec, cache=self.cache) if needed else None)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -12,9 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+import adamab
+from adamab.cli.app import app
 from adamab.errors import EmbedderError, MissingExtraError
-from adamab.providers.embedders.clip import ClipEmbedder
+from adamab.providers.embedders.clip import SUGGESTED, ClipEmbedder
 from adamab.testing import check_embedder
 
 torch = pytest.importorskip("torch", reason="the extra 'clip' is not installed")
@@ -235,3 +238,64 @@ def test_missing_packages_name_the_extra(models, monkeypatch, package, named):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtraError, match=rf"{named} is not installed; .*adamab\[clip\]"):
         ClipEmbedder(str(models["clip"]))
+
+
+def cached_at(hub, name, reference, files):
+    """A snapshot in the hub's cache, as its library lays it out on disk."""
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    repository = hub / f"models--{name.replace('/', '--')}"
+    (repository / "refs" / reference).parent.mkdir(parents=True)
+    (repository / "refs" / reference).write_text(commit)
+    return shutil.copytree(files, repository / "snapshots" / commit)
+
+
+@pytest.fixture
+def pictures(tmp_path, paint, monkeypatch):
+    """The current directory, with a folder of images."""
+    paint(tmp_path / "given", {"red": 3, "green": 3})
+    monkeypatch.chdir(tmp_path)
+
+
+def fit(*options):
+    return CliRunner().invoke(app, ["fit", "given", "--run", "run", *options])
+
+
+def test_images_without_an_embedder_take_the_clip_that_is_there(hub, models, tmp_path, pictures):
+    refused = fit("--dry-run")
+    assert refused.exit_code == 2
+    assert refused.stderr.count("\n") == 1
+    for fact in ("'adamab[clip]'", SUGGESTED, "605 MB", "MIT"):
+        assert fact in refused.stderr
+    other = cached_at(hub, "a/text-model", "main", models["siglip2"])
+    (other / "config.json").write_text('{"model_type": "bert"}')
+    cached_at(hub, "openai/clip-vit-base-patch32", "refs/pr/15", models["clip"])
+    fitted = fit()
+    assert fitted.exit_code == 0, fitted.output
+    assert f"embedder: {SUGGESTED}, from the Hugging Face cache; --embedder names another" in fitted.stderr
+    files = sorted(tmp_path.glob("given/*/*.png"))
+    loaded = adamab.load("run")
+    assert loaded.classifier_.embedder_spec == SUGGESTED
+    labels = [file.parent.name for file in files]
+    clf = adamab.ADAMABClassifier(modality="image", random_state=0).fit(files, labels)
+    np.testing.assert_array_equal(clf.predict_proba(files), loaded.predict_proba(files))
+    cached_at(hub, "a/clip", "main", models["clip"])  # a run goes on with what it began with
+    assert adamab.load("run").classifier_.embedder_spec == SUGGESTED
+    assert "from the Hugging Face cache" not in CliRunner().invoke(app, ["fit", "--run", "run"]).output
+
+
+@pytest.mark.parametrize("options", [(), ("--dry-run",)])
+def test_an_embedder_of_texts_is_refused_in_a_dry_run_too(options, pictures):
+    result = fit("--embedder", "local", *options)
+    assert result.exit_code == 2
+    assert "local embeds no images; use one that does, such as clip:PATH-or-id" in result.stderr
+
+
+def test_a_repository_without_safetensors_says_where_to_look(hub, models, tmp_path):
+    bare = copied(models["clip"], tmp_path / "bare")
+    (bare / "model.safetensors").unlink()
+    cached_at(hub, "org/pickled", "main", bare)
+    message = r"^clip:org/pickled: its repository has no safetensors weights.*\?revision=refs/pr/NUMBER$"
+    with pytest.raises(EmbedderError, match=message):
+        _ = ClipEmbedder("org/pickled").fingerprint
+    with pytest.raises(EmbedderError, match=r"a folder has no revision; leave out \?revision="):
+        _ = ClipEmbedder(str(bare), revision="main").fingerprint

@@ -70,7 +70,7 @@ def compare(
     against: Annotated[
         str | None, typer.Option(metavar="METHOD", help="What the others are compared with.")
     ] = None,
-    embedder: Embedder = "local",
+    embedder: Embedder = "auto",
     generator: Generator = "none",
     recipe: RecipeName = "default",
     settings: Settings = None,

@@ -79,7 +79,7 @@ def fit(
     context: typer.Context,
     run: Run,
     task: TaskOfNewRun = None,
-    embedder: Embedder = "local",
+    embedder: Embedder = "auto",
     generator: Generator = "none",
     policy: Policy = "adamab",
     recipe: RecipeName = "default",
@@ -138,6 +138,8 @@ def fit(
         if read.modality == "image":
             say_passed_over(task)
         setup = set_up(read, chosen)
+        if embedder == "auto" and read.modality == "image" and not quiet:
+            say(f"embedder: {setup.embedder_spec}, from the Hugging Face cache; --embedder names another")
     if dry_run:
         from adamab.cli.summaries import print_plan
         from adamab.run.plan import plan_fit

@@ -33,7 +33,8 @@ Embedder = Annotated[
     typer.Option(
         metavar="SPEC",
         help="local, st:PATH-or-id, npz:FILE, openai:MODEL or another service, such as ollama:MODEL; "
-        "for images clip:PATH-or-id, onnx:FILE, timm:NAME or voyage:voyage-multimodal-3.",
+        "for images clip:PATH-or-id, onnx:FILE, timm:NAME or voyage:voyage-multimodal-3. "
+        "auto: local, or for images the CLIP model that the Hugging Face cache has.",
     ),
 ]
 Generator = Annotated[

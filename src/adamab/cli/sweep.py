@@ -60,7 +60,7 @@ def sweep(
     search: Searched = None,
     sampler: Sampler = "tpe",
     seed: Annotated[int, typer.Option(min=0, max=2**31, help="Of everything random.")] = 0,
-    embedder: Embedder = "local",
+    embedder: Embedder = "auto",
     recipe: RecipeName = "default",
     settings: Settings = None,
     jobs: Jobs = 2,

@@ -34,7 +34,7 @@ from adamab.providers.generators.base import Generator
 from adamab.providers.services import PROVIDERS, checked_url, host_of, is_loopback, key_names
 from adamab.task.images import Image
 from adamab.task.prompts import Prompts
-from adamab.task.spec import join_spec, split_spec
+from adamab.task.spec import Modality, join_spec, split_spec
 
 if TYPE_CHECKING:
     from adamab.providers.cache import Replies
@@ -136,6 +136,7 @@ GENERATORS = {
 }
 _CHAT = "adamab.providers.generators.openai:OpenAIGenerator"
 GENERATORS |= {name: _CHAT for name, own in PROVIDERS.items() if own.chats}
+AUTO = "auto"  # what is taken where nobody names an embedder; see `embedder_for`
 _WITHOUT_ARGUMENT = ("local", "noise", "transform")
 _MODELS = ("openai-image", *PROVIDERS)
 
@@ -285,6 +286,28 @@ def open_embedder(spec: str | Embedder | EmbedFunction, *, cache: Caching = True
     from adamab.providers.cache import CachedEmbedder, VectorCache, free_vectors
 
     return CachedEmbedder(embedder, free_vectors() if embedder.api is None else VectorCache())
+
+
+def embedder_for(spec: str, modality: Modality) -> str:
+    """The embedder that `auto` stands for in a task of that modality; any other spec as it is.
+
+    Args:
+        spec: what the user wrote, or nobody.
+        modality: of the task: texts have the built-in one, images the CLIP model of the hub's cache.
+
+    Example:
+        >>> embedder_for("auto?long_texts=average", "text"), embedder_for("openai:m", "text")
+        ('local?long_texts=average', 'openai:m')
+    """
+    bare, options = split_spec(spec)
+    if bare != AUTO:
+        return spec
+    if modality == "text":
+        return join_spec("local", options)
+    from adamab.providers.embedders.clip import cached_clip
+
+    name, own = split_spec(cached_clip())
+    return join_spec(name, own | options)
 
 
 def keeping_vectors(embedder: Embedder, file: Path) -> Embedder:

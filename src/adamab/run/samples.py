@@ -196,11 +196,6 @@ class TrainingSet:
 
 # A task as vectors: given samples, synthetic samples, and the wordings of the classes.
 
-_REMEDY = {
-    "image": "use one that does, such as clip:PATH-or-id or onnx:FILE",
-    "text": "use one that does, such as local, or set modality: image",
-}
-
 
 class TaskEmbedder:
     """Embeds what a fit needs and counts the texts that were too long for the embedder.
@@ -211,8 +206,6 @@ class TaskEmbedder:
     def __init__(
         self, task: Task, embedder: Embedder, recipe: Recipe, images: ImageStore | None = None
     ) -> None:
-        if task.modality not in embedder.modalities and embedder.cacheable:
-            raise EmbedderError(f"{embedder} embeds no {task.modality}s; {_REMEDY[task.modality]}")
         self._task, self._embedder, self._images = task, embedder, images
         if images is not None:
             images.know(sample.image for sample in task.samples if sample.image is not None)

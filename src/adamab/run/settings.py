@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
-from adamab.errors import AdamabError, GeneratorError, RecipeError, RunError, TaskError, place, short
+from adamab.errors import (
+    AdamabError,
+    EmbedderError,
+    GeneratorError,
+    RecipeError,
+    RunError,
+    TaskError,
+    place,
+    short,
+)
 from adamab.method.policies import make_policy
 from adamab.providers.embedders.base import Embedder
 from adamab.providers.generators.base import Generator, Settings
@@ -20,6 +29,8 @@ from adamab.providers.image_store import FOLDER as IMAGES
 from adamab.providers.image_store import ImageStore, temporary_store
 from adamab.providers.metering import Budget, CallContext, Ledger, Price
 from adamab.providers.registry import (
+    AUTO,
+    embedder_for,
     open_embedder,
     open_generator,
     resolve_embedder,
@@ -39,13 +50,18 @@ if TYPE_CHECKING:
     from adamab.providers.cache import Replies
     from adamab.providers.http import ApiClient
 
+_REMEDY = {
+    "image": "use one that does, such as clip:PATH-or-id or onnx:FILE",
+    "text": "use one that does, such as local, or set modality: image",
+}
+
 
 class FitSettings(BaseModel):
     """Everything about a fit but its task; the command, the estimators and a run's journal say it so.
 
     Args:
         embedder: what turns samples into vectors: a spec such as "local", or what else `resolve_embedder`
-            takes.
+            takes; "auto" is the built-in one for texts and the CLIP model of the hub's cache for images.
         embedder_spec: the string that `adamab predict` finds an embedder by that is an object.
         generator: what makes synthetic samples: a spec, or what else `resolve_generator` takes.
         policy: which class gets the next batch.
@@ -65,7 +81,7 @@ class FitSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
-    embedder: str | Embedder = "local"
+    embedder: str | Embedder = AUTO
     embedder_spec: str = ""
     generator: str | Generator = "none"
     policy: str = "adamab"
@@ -201,7 +217,12 @@ def set_up(task: Task, settings: FitSettings, *, images: ImageStore | None = Non
         shared, run_dir = shared_images() if settings.cache else None, settings.run_dir
         images = ImageStore(run_dir / IMAGES, shared=shared) if run_dir else temporary_store(shared=shared)
     recipe = within_budget(settings.recipe.for_modality(task.modality), budget)
+    if isinstance(settings.embedder, str):  # a run goes on with the same, whatever comes into the cache
+        named = embedder_for(settings.embedder, task.modality)
+        settings = settings.model_copy(update={"embedder": named})
     embedder = open_embedder(settings.embedder, cache=settings.cache)
+    if task.modality not in embedder.modalities and embedder.cacheable:
+        raise EmbedderError(f"{embedder} embeds no {task.modality}s; {_REMEDY[task.modality]}")
     generator = open_generator(settings.generator, seed=settings.seed)
     generator_spec = "none"
     if generator is not None:

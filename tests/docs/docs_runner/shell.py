@@ -1,5 +1,6 @@
 """One terminal for one page: its folder, its environment, its servers and everything that was printed."""
 
+import importlib.util
 import io
 import os
 import re
@@ -46,11 +47,14 @@ class Terminal:
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": os.pathsep.join(sys.path),  # the experiments are not installed
             "HF_HUB_OFFLINE": "1",
+            "HF_HUB_CACHE": str(folder / "huggingface"),
             "MPLBACKEND": "Agg",
             "NO_COLOR": "1",
         }
         for name, value in settings.items():
             monkeypatch.setenv(name, value)
+        if importlib.util.find_spec("huggingface_hub"):  # it has read the variable when it was imported
+            monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", settings["HF_HUB_CACHE"])
 
     def __enter__(self):
         return self

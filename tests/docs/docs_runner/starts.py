@@ -136,12 +136,24 @@ def tiny_clip(folder):
     processor.save_pretrained(place)
 
 
+def clip_cache(folder):
+    """The Hugging Face cache, with that random CLIP in it under a published name."""
+    tiny_clip(folder / "made")
+    repository, commit = folder / "huggingface" / "models--openai--clip-vit-base-patch32", "0123456789" * 4
+    reference = repository / "refs" / "refs" / "pr" / "15"
+    reference.parent.mkdir(parents=True)
+    reference.write_text(commit)
+    (repository / "snapshots").mkdir()
+    (folder / "made" / "models" / "tiny-clip").rename(repository / "snapshots" / commit)
+
+
 MAKERS: dict[str, Callable[[Path], None]] = {
     "triage": triage,
     "quickstart": quickstart,
     "messages": messages,
     "pets": pets,
     "tiny-clip": tiny_clip,
+    "clip-cache": clip_cache,
 }
 
 

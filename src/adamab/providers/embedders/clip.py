@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,8 +26,17 @@ from adamab.providers.embedders.local_models import (
     torch_device,
 )
 from adamab.task.images import Image, decoded
+from adamab.task.spec import join_spec
 
 PRESETS = {"vit-large": "openai/clip-vit-large-patch14"}
+
+# A small one for a start. Its own branch has no safetensors weights; that pull request adds them.
+SUGGESTED = "clip:openai/clip-vit-base-patch32?revision=refs/pr/15"
+_SUGGESTION = (
+    "a task of images needs an embedder of images, and the Hugging Face cache has no CLIP model: install "
+    f"'adamab[clip]' and add --embedder '{SUGGESTED}', which fetches it once (605 MB; licence: MIT, in "
+    "github.com/openai/CLIP), or name another"
+)
 
 _DEFINITION = "towers-1"  # changes whenever the same model would give other vectors
 _PADDED_TO_THE_END = ("siglip", "siglip2")  # trained so: shorter padding gives other vectors
@@ -43,9 +53,11 @@ class ClipEmbedder(LocalModelEmbedder):
     packages: ClassVar[tuple[str, ...]] = ("transformers", "torch", "PIL")
     modalities: frozenset[Modality] = frozenset({"text", "image"})
 
-    def __init__(self, path_or_id: str, *, batch_size: int = 32, device: str = "auto") -> None:
+    def __init__(
+        self, path_or_id: str, *, batch_size: int = 32, device: str = "auto", revision: str = ""
+    ) -> None:
         super().__init__(path_or_id, batch_size=batch_size, device=device)
-        self.path_or_id = PRESETS.get(path_or_id, path_or_id)
+        self.path_or_id, self.revision = PRESETS.get(path_or_id, path_or_id), revision
         check_name(self.path_or_id, scheme=self.scheme)
         if "/" not in self.path_or_id and not Path(self.path_or_id).is_dir():
             raise EmbedderError(
@@ -59,7 +71,7 @@ class ClipEmbedder(LocalModelEmbedder):
 
     @cached_property
     def _files(self) -> ModelFiles:
-        return find_model(self.path_or_id, scheme=self.scheme)
+        return find_model(self.path_or_id, scheme=self.scheme, revision=self.revision)
 
     def _load(self) -> _TwoTowers:
         self._files.check()
@@ -92,6 +104,31 @@ class ClipEmbedder(LocalModelEmbedder):
         if images:
             pooled[is_image] = of_images
         return Embedded({"pooled": pooled}, overlong)
+
+
+def cached_clip() -> str:
+    """The spec of the CLIP model that the hub's cache has, the first by name if there are several."""
+    try:
+        import huggingface_hub.constants as hub
+    except ImportError:
+        raise EmbedderError(_SUGGESTION) from None
+    for repository in sorted(Path(hub.HF_HUB_CACHE).glob("models--*--*")):
+        references = repository / "refs"
+        for reference in sorted(file for file in references.rglob("*") if file.is_file()):
+            snapshot = repository / "snapshots" / reference.read_text("utf-8").strip()
+            if _is_clip(snapshot):
+                name = repository.name.removeprefix("models--").replace("--", "/")
+                revision = reference.relative_to(references).as_posix()
+                return join_spec(f"clip:{name}", {} if revision == "main" else {"revision": revision})
+    raise EmbedderError(_SUGGESTION)
+
+
+def _is_clip(snapshot: Path) -> bool:
+    try:
+        config = json.loads((snapshot / "config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return False
+    return config.get("model_type") == "clip" and any(snapshot.glob("*.safetensors"))
 
 
 @dataclass(frozen=True)

@@ -78,23 +78,26 @@ class ModelFiles:
             )
 
 
-def find_model(path_or_id: str, *, scheme: str = _OWN, notice: str = "") -> ModelFiles:
+def find_model(path_or_id: str, *, scheme: str = _OWN, notice: str = "", revision: str = "") -> ModelFiles:
     """The directory of a model, or of the hub's snapshot of it, downloaded if it is not there yet.
 
     Args:
         path_or_id: a directory, or a name on the hub.
         scheme: what stands before the colon where the user named it.
         notice: a line for stderr before a download.
+        revision: branch, commit or pull request (`refs/pr/15`) of the hub's repository; empty: `main`.
 
     Returns:
         The directory, and what identifies the model.
     """
     directory = Path(path_or_id).expanduser()
     if directory.is_dir():
+        if revision:
+            raise EmbedderError(f"{scheme}:{path_or_id}: a folder has no revision; leave out ?revision=")
         return ModelFiles(directory, f"sha256:{hash_directory(directory)}")
     # A bare name is one of sentence-transformers' own models.
     name = f"sentence-transformers/{path_or_id}" if scheme == _OWN and "/" not in path_or_id else path_or_id
-    snapshot = cached_snapshot(name, scheme) or _downloaded(name, scheme, notice)
+    snapshot = cached_snapshot(name, scheme, revision) or _downloaded(name, scheme, notice, revision)
     return ModelFiles(snapshot, f"{name}@{snapshot.name}")
 
 
@@ -180,11 +183,11 @@ def read_modules(directory: Path) -> list[tuple[str, str]]:
         raise EmbedderError(f"{file}: not a list of modules; the model is damaged") from None
 
 
-def cached_snapshot(name: str, scheme: str = _OWN) -> Path | None:
+def cached_snapshot(name: str, scheme: str = _OWN, revision: str = "") -> Path | None:
     """The hub's snapshot of a model, if its weights are on this machine."""
     hub = _hub(scheme)
     try:
-        directory = Path(hub.snapshot_download(name, local_files_only=True, **_wanted(scheme)))
+        directory = Path(hub.snapshot_download(name, local_files_only=True, **_wanted(scheme, revision)))
     except (OSError, ValueError):
         return None
     return directory if any(directory.rglob("*.safetensors")) else None
@@ -198,7 +201,7 @@ def is_offline() -> bool:
     )
 
 
-def _downloaded(name: str, scheme: str, notice: str) -> Path:
+def _downloaded(name: str, scheme: str, notice: str, revision: str) -> Path:
     """Naming an id is asking for the download."""
     if is_offline():
         raise EmbedderError(
@@ -209,12 +212,18 @@ def _downloaded(name: str, scheme: str, notice: str) -> Path:
         print(notice, file=sys.stderr, flush=True)
     hub = _hub(scheme)
     try:
-        return Path(hub.snapshot_download(name, **_wanted(scheme)))
+        directory = Path(hub.snapshot_download(name, **_wanted(scheme, revision)))
     except Exception as error:  # the hub's errors share no base with each other
         raise EmbedderError(
             f"{scheme}:{name}: cannot be fetched from the hub ({type(error).__name__}); "
             "check the id and the network, or give a model directory"
         ) from None
+    if not any(directory.rglob("*.safetensors")):
+        raise EmbedderError(
+            f"{scheme}:{name}: its repository has no safetensors weights, and others are not loaded; name "
+            f"another model, or where a pull request adds them {scheme}:{name}?revision=refs/pr/NUMBER"
+        )
+    return directory
 
 
 def _hub(scheme: str) -> Any:
@@ -225,9 +234,10 @@ def _hub(scheme: str) -> Any:
     return huggingface_hub
 
 
-def _wanted(scheme: str) -> dict[str, Any]:
+def _wanted(scheme: str, revision: str) -> dict[str, Any]:
     """Which files of a repository, and where they are kept."""
     return {
+        "revision": revision or None,
         "cache_dir": os.environ.get("SENTENCE_TRANSFORMERS_HOME") if scheme == _OWN else None,
         "allow_patterns": [f"*{suffix}" for suffix in _DECISIVE],
         "ignore_patterns": [f"{backend}/*" for backend in _FOREIGN_BACKENDS],

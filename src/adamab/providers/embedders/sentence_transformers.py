@@ -94,12 +94,18 @@ class SentenceTransformerEmbedder(LocalModelEmbedder):
     packages: ClassVar[tuple[str, ...]] = ("sentence_transformers",)
 
     def __init__(
-        self, path_or_id: str, *, long_texts: LongTexts = "cut", batch_size: int = 64, device: str = "auto"
+        self,
+        path_or_id: str,
+        *,
+        long_texts: LongTexts = "cut",
+        batch_size: int = 64,
+        device: str = "auto",
+        revision: str = "",
     ) -> None:
         check_long_texts(long_texts)
         super().__init__(path_or_id, batch_size=batch_size, device=device)
         check_name(path_or_id)
-        self.path_or_id = path_or_id
+        self.path_or_id, self.revision = path_or_id, revision
         self.long_texts = long_texts
 
     @cached_property
@@ -114,7 +120,7 @@ class SentenceTransformerEmbedder(LocalModelEmbedder):
 
     @cached_property
     def _files(self) -> ModelFiles:
-        return find_model(self.path_or_id)
+        return find_model(self.path_or_id, revision=self.revision)
 
     def _load(self) -> Any:
         self._files.check()
