@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adamab.cli.console import echo, print_json, print_table, progress, say
+from adamab.cli.errors import need_torch_for, stop_gently
 from adamab.cli.options import (
     AllJson,
     BudgetText,
@@ -29,6 +30,7 @@ from adamab.cli.options import (
     known_samples,
     settings_of,
 )
+from adamab.errors import one_line
 
 if TYPE_CHECKING:
     from adamab.compare.bench import Comparison
@@ -94,7 +96,6 @@ def compare(
     table; only where none can is that an error. --budget caps samples of each policy, and money and calls
     of all methods together.
     """
-    from adamab.cli.errors import need_torch_for
     from adamab.cli.summaries import print_plan
     from adamab.compare.bench import plan_comparison
     from adamab.compare.methods import chosen_methods, reference_of
@@ -122,7 +123,6 @@ def compare(
 def _compare(
     setup: FitSetup, test: Sequence[Sample], methods: Sequence[Method], against: str | None
 ) -> tuple[Comparison, CallContext]:
-    from adamab.cli.errors import stop_gently
     from adamab.compare.bench import compare as run
     from adamab.providers.cache import MemoryReplies
     from adamab.providers.embedders.stored import MemoryEmbedder
@@ -156,7 +156,6 @@ def _report(
 ) -> None:
     from adamab.cli.summaries import long_text_warning, spending_lines
     from adamab.compare import report
-    from adamab.errors import one_line
     from adamab.run.directory import spending
 
     if output is not None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adamab.cli.console import echo, print_json, print_table, progress
+from adamab.cli.console import echo, make_folder, print_json, print_table, progress
+from adamab.cli.errors import need_modules
 
 if TYPE_CHECKING:
     from adamab.demo.story import Plan, Summary
@@ -27,9 +28,6 @@ def demo(
     ] = False,
 ) -> None:
     """Compare zero-shot, linear probe, calibrator and policies on the built-in support-desk task."""
-    from adamab.cli.console import make_folder
-    from adamab.cli.errors import need_modules
-
     need_modules({"matplotlib": "matplotlib"}, "local,plots")
     from adamab.demo.report import write_report
     from adamab.demo.story import Plan

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adamab.cli.console import counted, print_json, progress, say, say_passed_over
+from adamab.cli.errors import need_torch_for, stop_gently
 from adamab.cli.options import (
     BudgetText,
     DryRun,
@@ -106,7 +107,6 @@ def fit(
 
     Started again on the same directory it goes on where it was stopped; nothing is bought twice.
     """
-    from adamab.cli.errors import need_torch_for
     from adamab.cli.options import budget_of, prices_of, settings_of
     from adamab.run.directory import check_place
 
@@ -162,7 +162,6 @@ def _stored(run: Path, context: typer.Context) -> FitSettings:
 
 
 def _train(setup: FitSetup, run: Path, *, as_json: bool, quiet: bool) -> None:
-    from adamab.cli.errors import stop_gently
     from adamab.cli.summaries import print_summary
     from adamab.display import round_counter
     from adamab.run.fit import resume_run

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from adamab.cli.console import echo
+from adamab.cli.console import echo, make_folder
+from adamab.errors import TaskError, place
 
 FILE_NAME = "task.yaml"
 
@@ -18,9 +19,6 @@ def init(
 ) -> None:
     """Write a commented task file that can be fitted at once and then filled in."""
     from importlib.resources import files
-
-    from adamab.cli.console import make_folder
-    from adamab.errors import TaskError, place
 
     path = directory / FILE_NAME
     template = files("adamab.task").joinpath("template.yaml").read_text("utf-8")

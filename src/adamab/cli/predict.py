@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adamab.cli.console import Bar, counted, print_json, progress, say, say_passed_over, standard_output
+from adamab.cli.errors import stop_gently
 from adamab.cli.options import (
     Address,
     Coverage,
@@ -32,7 +33,7 @@ from adamab.cli.options import (
     prices_of,
     ray_address,
 )
-from adamab.errors import RecipeError, StoppedError, TaskError
+from adamab.errors import RecipeError, StoppedError, TaskError, place
 from adamab.predict import CHUNK
 
 if TYPE_CHECKING:
@@ -163,7 +164,6 @@ def _metered(
     if caps is None or embedder is None or embedder.api is None:
         yield
         return
-    from adamab.cli.errors import stop_gently
     from adamab.cli.summaries import spending_lines
     from adamab.providers.metering import CallContext, Ledger
     from adamab.run.directory import spending
@@ -192,7 +192,6 @@ def _say_notes(question: Question, confidence: Confidence | None) -> None:
 
 def _stream(question: Question, metered: Metered, output: Path | None, kind: str) -> None:
     """Rows to stdout, a device or a pipe as they come."""
-    from adamab.errors import place
     from adamab.predict.writers import row_writer
 
     with progress("predicting") as bar:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adamab.cli.console import counted, echo, percent, print_json, print_table, say
+from adamab.errors import one_line
 
 if TYPE_CHECKING:
     from adamab.run.plan import Amount, Ending, Party, Plan
@@ -34,8 +35,6 @@ def _spending_rows(
     by_class: Mapping[str, Mapping[str, Any]], samples: Mapping[str, int]
 ) -> Iterator[tuple[object, ...]]:
     """The dearest first; those beyond the last row together."""
-    from adamab.errors import one_line
-
     ordered = sorted(by_class.items(), key=lambda item: (-item[1]["usd"], -_tokens(item[1]), item[0]))
     rows = [(name, spend, samples.get(name, 0)) for name, spend in ordered[:_ROWS]]
     if rest := ordered[_ROWS:]:
@@ -86,8 +85,6 @@ _INPUTS = {"text": ("LABELLED.csv", "TEXTS.csv"), "image": ("LABELLED-FOLDER", "
 
 def print_summary(run: Path, summary: dict[str, Any]) -> None:
     """The summary for people; warnings go to stderr."""
-    from adamab.errors import one_line
-
     for line in _result(summary):
         echo(one_line(line))
     spent = summary["spent"]
@@ -198,8 +195,6 @@ _COLUMNS = ("purpose", "", "calls#", "input tokens#", "output tokens#", "cost#")
 
 def print_plan(plan: Plan, *, as_json: bool = False) -> None:
     """The plan for people or as JSON; what is lacking goes to stderr."""
-    from adamab.errors import one_line
-
     if as_json:
         print_json(plan.to_json())
         return

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adamab.cli.console import counted, echo, print_json, print_table, progress, say, say_passed_over
+from adamab.cli.errors import need_torch_for, stop_gently
 from adamab.cli.options import (
     Address,
     AllJson,
@@ -30,6 +31,7 @@ from adamab.cli.options import (
     engine_of,
     settings_of,
 )
+from adamab.errors import RecipeError, one_line, short
 
 if TYPE_CHECKING:
     from adamab.engines import Engine
@@ -77,8 +79,6 @@ def sweep(
 
     Started again on the same directory it goes on where it was stopped; more --trials may be asked for.
     """
-    from adamab.cli.errors import need_torch_for
-    from adamab.errors import RecipeError, short
     from adamab.providers.metering import Budget
     from adamab.run.settings import set_up
     from adamab.sweep import Search, Sweep, default_space, need_optuna, parse_space, vectors_for
@@ -134,7 +134,6 @@ def _dry_run(search: Search, setup: FitSetup, *, as_json: bool) -> None:
 
 def _run(sweep: Sweep, setup: FitSetup, engine: Engine, *, quiet: bool) -> Outcome:
     from adamab.cli.console import make_folder
-    from adamab.cli.errors import stop_gently
     from adamab.engines import HERE
     from adamab.providers.metering import Ledger
     from adamab.sweep import SPENDING, asks_while_fitting, embed_all
@@ -156,7 +155,6 @@ def _run(sweep: Sweep, setup: FitSetup, engine: Engine, *, quiet: bool) -> Outco
 
 
 def _report(outcome: Outcome, directory: Path, fit: Sequence[str], *, as_json: bool, quiet: bool) -> None:
-    from adamab.errors import one_line
     from adamab.sweep import HEADER
 
     written = outcome.write(directory, fit)
