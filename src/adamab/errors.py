@@ -25,7 +25,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from os import PathLike
 
 _SHOWN_NAMES = 8
@@ -147,6 +148,23 @@ def short(text: object, width: int = 40) -> str:
 def place(path: str | PathLike[str], line: int | None = None) -> str:
     """`file` or `file:line`, the form that editors open."""
     return one_line(path) if line is None else f"{one_line(path)}:{line}"
+
+
+@contextmanager
+def os_errors(
+    path: str | PathLike[str], problem: str, error_class: type[AdamabError] = RunError
+) -> Iterator[None]:
+    """What the system says about a file or folder becomes one line, such as `PATH: PROBLEM (disk full)`.
+
+    Args:
+        path: the file or folder.
+        problem: what failed, in words that follow the path.
+        error_class: of the error that is raised.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise error_class(f"{place(path)}: {problem} ({one_line(error.strerror or error)})") from None
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

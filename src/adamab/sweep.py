@@ -44,6 +44,7 @@ from adamab.errors import (
     StoppedError,
     TaskError,
     one_line,
+    os_errors,
     place,
     short,
     suggestion,
@@ -647,10 +648,8 @@ class Outcome:
         report = json.dumps(self.to_json(fit), indent=1, ensure_ascii=False)
         contents = {REPORT: f"{report}\n", BEST: f"# Trial {self.best.number}, {note}.\n{options}"}
         for name, text in contents.items():
-            try:
+            with os_errors(directory / name, "cannot be written"):
                 replace_file(directory / name, text.encode())
-            except OSError as error:
-                raise RunError(f"{place(directory / name)}: cannot be written ({error.strerror})") from None
         return [directory / name for name in contents]
 
     def table(self) -> list[tuple[str, ...]]:

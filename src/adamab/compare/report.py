@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from adamab.compare.bench import Comparison
-from adamab.errors import TaskError, one_line, place
+from adamab.errors import TaskError, one_line, os_errors, place
 from adamab.evaluation.metrics import Figure
 from adamab.version import __version__
 
@@ -89,10 +89,8 @@ def write_output(comparison: Comparison, path: Path, *, command: str) -> None:
         command: what made it.
     """
     written = {".md": _markdown, ".csv": _csv, ".json": _json}[path.suffix.lower()](comparison, command)
-    try:
+    with os_errors(path, "cannot be written", TaskError):
         path.write_text(written, encoding="utf-8")
-    except OSError as error:
-        raise TaskError(f"{place(path)}: cannot be written ({error.strerror or error})") from None
 
 
 def as_json(comparison: Comparison, command: str) -> dict[str, Any]:

@@ -103,11 +103,11 @@ def _check_size(path: Path, size: int) -> None:
         raise ModelFileError(f"{place(path)}: has {size} bytes; a model's file has at most {largest}")
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Put a file in place of another, as a whole."""
+def replace_file(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Put a file in place of another, as a whole; `mode` says who may read a new one."""
     temporary = path.with_name(f".model-{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb") as handle:
+        with open(os.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, mode), "wb") as handle:
             handle.write(content)
             handle.flush()
             os.fsync(handle.fileno())

@@ -20,7 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adamab.errors import EmbedderError, MissingExtraError, TaskError, one_line, place, short
+from adamab.errors import EmbedderError, MissingExtraError, TaskError, one_line, os_errors, place, short
 from adamab.task.image_folders import ENDINGS as IMAGE_ENDINGS
 from adamab.task.image_folders import PATH_KEYS, image_at, image_files, image_path
 from adamab.task.images import is_url
@@ -187,10 +187,8 @@ def identity_of(source: Source) -> list[str]:
     """Name, a digest of what tells another content (size and time of the files, which are not read), kind."""
     digest = hashlib.sha256()
     for name, path in _images(source) if source.kind == IMAGES else [(source.name, Path(source.path))]:
-        try:
+        with os_errors(path, "cannot be read", TaskError):
             status = os.stat(path)
-        except OSError as error:
-            raise TaskError(f"{place(path)}: cannot be read ({one_line(error.strerror)})") from None
         digest.update(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
     return [source.name, digest.hexdigest(), source.kind]
 

@@ -27,7 +27,7 @@ import numpy as np
 import platformdirs
 from numpy.typing import NDArray
 
-from adamab.errors import CacheError, one_line
+from adamab.errors import CacheError, one_line, os_errors
 from adamab.providers.embedders.base import Embedded, Embedder, Item, Keep, Kind, Part, TextError
 from adamab.providers.sqlite_file import TROUBLE, SqliteFile, is_damage, remedy
 
@@ -160,13 +160,11 @@ class CacheFile(SqliteFile):
 
     def remove(self) -> None:
         """Delete a damaged file, unless it may be something else than a cache."""
-        try:
+        with os_errors(self.path, "cannot be deleted", CacheError):
             if not self._is_ours():
                 raise self._foreign()
             for file in self._files():
                 file.unlink(missing_ok=True)
-        except OSError as error:
-            raise CacheError(f"{self.path}: cannot be deleted ({error.strerror})") from None
 
     def _files(self) -> list[Path]:
         return [self.path, *(self.path.with_name(self.path.name + end) for end in ("-wal", "-shm"))]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from adamab.errors import RunError, one_line, place, short
+from adamab.errors import RunError, os_errors, place, short
 from adamab.model import load, save
 from adamab.model.storage import DOCUMENT, unfinished
 from adamab.publish import onnx
@@ -157,11 +157,10 @@ def _new_files(folder: Path) -> Iterator[Path]:
     """A directory inside `folder` to write in, gone at the end; `folder` too if it was made for nothing."""
     is_new = not folder.exists()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".export.", dir=folder) as new:
-            yield Path(new)
-    except OSError as error:
-        raise RunError(f"{place(folder)}: cannot be written ({one_line(error.strerror or error)})") from None
+        with os_errors(folder, "cannot be written"):
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=".export.", dir=folder) as new:
+                yield Path(new)
     finally:
         if is_new:
             with suppress(OSError):  # it is not empty, so the export is there

@@ -17,7 +17,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adamab.errors import AdamabError, MissingExtraError, ModelFileError, RunError, one_line, place, short
+from adamab.errors import AdamabError, MissingExtraError, ModelFileError, RunError, os_errors, place, short
 from adamab.model import save
 from adamab.model.storage import DOCUMENT, WEIGHTS
 from adamab.publish.model_card import CARD, is_ours, public_fingerprint, without_place
@@ -78,12 +78,8 @@ def write_folder(classifier: Classifier, folder: Path, card: str) -> None:
     save(classifier, folder)
     if (folder / CARD).is_file() and not is_ours(folder / CARD):
         return
-    try:
+    with os_errors(folder / CARD, "cannot be written", ModelFileError):
         (folder / CARD).write_text(card, encoding="utf-8")
-    except OSError as error:
-        raise ModelFileError(
-            f"{place(folder / CARD)}: cannot be written ({one_line(error.strerror)})"
-        ) from None
 
 
 def model_folder(name: str | PathLike[str], **options: Any) -> Path:

@@ -39,8 +39,8 @@ import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from adamab.errors import RunError, one_line, place, short
-from adamab.model.storage import CLASSES, DOCUMENT, JOURNAL, WEIGHTS, unfinished
+from adamab.errors import RunError, one_line, os_errors, place, short
+from adamab.model.storage import CLASSES, DOCUMENT, JOURNAL, WEIGHTS, replace_file, unfinished
 from adamab.providers.image_store import FOLDER as IMAGES
 from adamab.providers.metering import NANO, Budget, Spend
 from adamab.providers.sqlite_file import LOCK as LOCK
@@ -89,14 +89,8 @@ def write_task(directory: Path, task: Task) -> None:
 def _write_json(file: Path, document: Mapping[str, Any], mode: int = 0o666) -> None:
     """Put a file in place of another, as a whole."""
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
-    new = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        with open(os.open(new, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, mode), "wb") as stream:
-            stream.write(text.encode("utf-8", "surrogatepass"))
-        os.replace(new, file)
-    except OSError as error:
-        new.unlink(missing_ok=True)
-        raise RunError(f"{place(file.parent)}: cannot be written ({_reason(error)})") from None
+    with os_errors(file.parent, "cannot be written"):
+        replace_file(file, text.encode("utf-8", "surrogatepass"), mode)
 
 
 def read_task(directory: Path) -> Task:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from adamab.errors import RunError, one_line, place
+from adamab.errors import os_errors
 from adamab.run.resume import OVERRULED, REJECTED_BEFORE, RoundOutcome
 from adamab.task.words import normalised_text
 
@@ -41,7 +41,7 @@ class Reviews:
         """
         row = {"at": round(time.time(), 3), "label": class_name, "text": text, "verdict": verdict}
         line = (json.dumps(row) + "\n").encode()  # ASCII: a line stays a line whatever the text holds
-        try:
+        with os_errors(self.path, "cannot be written"):
             file = os.open(self.path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
             try:
                 torn = self.path.read_bytes()[-1:] not in (b"", b"\n")  # by a process that was killed
@@ -49,21 +49,11 @@ class Reviews:
                 os.fsync(file)
             finally:
                 os.close(file)
-        except OSError as error:
-            raise RunError(
-                f"{place(self.path)}: cannot be written ({one_line(error.strerror or error)})"
-            ) from None
 
     def latest(self) -> dict[str, Review]:
         """Normalised text -> its last verdict."""
-        try:
-            lines = self.path.read_bytes().splitlines()
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            raise RunError(
-                f"{place(self.path)}: cannot be read ({one_line(error.strerror or error)})"
-            ) from None
+        with os_errors(self.path, "cannot be read"):
+            lines = self.path.read_bytes().splitlines() if self.path.exists() else []
         latest: dict[str, Review] = {}
         for line in lines:
             try:

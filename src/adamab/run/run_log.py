@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from adamab.errors import ImageError, RunError, TaskError, place, short, storable
+from adamab.errors import ImageError, RunError, TaskError, os_errors, place, short, storable
 from adamab.model.storage import JOURNAL
 from adamab.providers.cache import Ask, Reply
 from adamab.providers.generators.base import Batch
@@ -343,10 +343,8 @@ class JournalRunLog(RunLog, contextlib.AbstractContextManager["JournalRunLog", N
         self, directory: Path, inputs: Inputs, *, reject: Iterable[str] = (), start_over: bool = False
     ) -> None:
         self._is_new = self._is_idle = not directory.exists()
-        try:
+        with os_errors(directory, "cannot be made"):
             directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunError(f"{place(directory)}: cannot be made ({error.strerror})") from None
         self.directory = directory
         with ExitStack() as held:
             held.callback(WriterLock(directory).release)
@@ -445,7 +443,7 @@ def _set_aside(path: Path) -> None:
     if has_set_aside(path) and has_journal(path):
         with contextlib.suppress(RunError), Journal(path) as journal:  # a damaged one is kept
             worthless = journal.is_blank()
-    try:
+    with os_errors(path, "cannot be written"):
         for name, aside in ASIDE.items():
             if worthless:
                 (path / name).unlink(missing_ok=True)
@@ -453,8 +451,6 @@ def _set_aside(path: Path) -> None:
                 os.replace(path / name, path / aside)
             else:
                 (path / aside).unlink(missing_ok=True)
-    except OSError as error:
-        raise RunError(f"{place(path)}: cannot be written ({error.strerror})") from None
 
 
 def budget_of_run(path: Path) -> Budget:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from adamab.errors import AdamabError, ImageError, MissingExtraError, RunError, clean, one_line, place
+from adamab.errors import AdamabError, ImageError, MissingExtraError, RunError, clean, os_errors, place
+from adamab.model.storage import replace_file
 from adamab.providers.image_store import small_jpeg
 from adamab.providers.metering import NANO, usd
 from adamab.publish.model_card import changed_options, public_fingerprint, without_place
@@ -61,13 +61,8 @@ def write_report(run: Path, file: Path, *, samples: bool = True) -> Written:
         _check_place(file, run, _run_name(reader))
     page = report_html(run, samples=samples).encode()
     replaced = file.exists()
-    part = file.with_name(f".{file.name}.{os.getpid()}.part")  # its name only when all of it is there
-    try:
-        part.write_bytes(page)
-        os.replace(part, file)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise RunError(f"{place(file)}: cannot be written ({one_line(error.strerror or error)})") from None
+    with os_errors(file, "cannot be written"):
+        replace_file(file, page)
     return Written(file, len(page), replaced)
 
 
@@ -139,11 +134,8 @@ def _check_place(file: Path, run: Path, name: str) -> None:
         return
     if not file.is_file():  # a pipe or a device would never end
         raise RunError(f"{place(file)}: is not a regular file; name another one with -o")
-    try:
-        with open(file, "rb") as stream:
-            mark = _MARK.search(stream.read(_HEAD))
-    except OSError as error:
-        raise RunError(f"{place(file)}: cannot be read ({one_line(error.strerror or error)})") from None
+    with os_errors(file, "cannot be read"), open(file, "rb") as stream:
+        mark = _MARK.search(stream.read(_HEAD))
     if mark is None:
         raise RunError(f"{place(file)}: is there and is no report; name another file with -o")
     if mark[1].decode() != name:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from adamab.errors import EmbedderError, MissingExtraError
+from adamab.errors import EmbedderError, MissingExtraError, os_errors
 from adamab.providers.embedders.base import Embedded, Embedder, Item, Kind
 from adamab.task.images import Image, decoded
 
@@ -129,14 +129,12 @@ _digests: dict[tuple[Path, int, int], str] = {}
 
 def hash_file(file: Path) -> str:
     """sha256 of a file, remembered for as long as its size and time stay the same."""
-    try:
+    with os_errors(file, "cannot be read", EmbedderError):
         status = file.stat()
         key = file, status.st_size, status.st_mtime_ns
         if key not in _digests:
             with open(file, "rb") as stream:
                 _digests[key] = hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as error:
-        raise EmbedderError(f"{file}: cannot be read ({error.strerror})") from None
     return _digests[key]
 
 
@@ -158,10 +156,8 @@ def _files(directory: Path) -> list[Path]:
     files: list[Path] = []
     folders = [directory]  # grows
     for folder in folders:
-        try:
+        with os_errors(folder, "cannot be read", EmbedderError):
             entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
-        except OSError as error:
-            raise EmbedderError(f"{folder}: cannot be read ({error.strerror})") from None
         files += [entry for entry in entries if entry.is_file()]
         if folder == directory:
             folders += [e for e in entries if e.is_dir() and e.name not in _FOREIGN_BACKENDS]
