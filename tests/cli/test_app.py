@@ -6,6 +6,8 @@ import warnings
 import pytest
 import typer
 
+from adamab.cli import console
+from adamab.cli import errors as extras
 from adamab.cli.app import COMMANDS
 from adamab.cli.errors import exit_code
 from adamab.errors import TaskError
@@ -101,3 +103,52 @@ def test_warnings_are_one_line_and_work_that_was_never_begun_has_none(capsys):
 
     assert exit_code(run) == 130
     assert capsys.readouterr().err == "adamab: warning: the answer was never awaited\nadamab: stopped\n"
+
+
+@pytest.fixture
+def without(monkeypatch):
+    """Pretends that a module is not installed."""
+
+    def hide(module):
+        find_spec = extras.find_spec
+        monkeypatch.setattr(extras, "find_spec", lambda name: None if name == module else find_spec(name))
+
+    return hide
+
+
+@pytest.mark.parametrize(("embedder", "extra"), [("st:model", "st"), ("clip:model", "clip")])
+def test_a_model_that_runs_in_torch_names_the_line_that_brings_it(refused, folder, without, embedder, extra):
+    without("torch")
+    message = refused("fit", "task.yaml", "--run", "run", "--embedder", embedder)
+    assert message.endswith(f"is not installed; run: pip install 'adamab[{extra}]'\n")
+    extras.need_torch_for("npz:vectors.npz")
+
+
+def test_the_demo_names_all_that_it_needs(refused, folder, without):
+    without("matplotlib")
+    assert "pip install 'adamab[local,plots]'" in refused("demo", "--output", "out")
+    assert not (folder / "out").exists()
+
+
+def test_the_demo_needs_a_directory(refused, folder, monkeypatch):
+    monkeypatch.setattr("adamab.cli.demo._run", lambda plan: pytest.fail("work was done"))
+    message = refused("demo", "--output", "task.yaml")
+    assert message == "adamab: task.yaml: is a file; name a directory for the results\n"
+
+
+def test_a_bar_only_for_people(monkeypatch, capsys):
+    for there in (False, True):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda there=there: there)
+        for quiet in (False, True):
+            with console.progress("waiting", quiet=quiet) as bar:
+                bar.phase("working", 3)
+                bar.step()
+                bar.step(2)
+            assert ("working" in capsys.readouterr().err) is (there and not quiet)
+
+
+def test_tables_take_names_literally(capsys):
+    console.print_table(("name", "n#"), [("[red]x[/red]", 1), ("a" * 100, 22)], title="all")
+    out = capsys.readouterr().out
+    assert "[red]x[/red]" in out
+    assert max(map(len, out.splitlines())) <= 80

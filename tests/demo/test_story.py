@@ -1,4 +1,5 @@
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,9 +9,12 @@ import typer
 from typer.testing import CliRunner
 
 import adamab.cli.demo as command
-from adamab.demo import story
+from adamab.demo import demo_generator, load_demo, story, synthetic_texts
 from adamab.demo.report import write_report
 from adamab.demo.story import findings, summarise
+from adamab.providers.async_bridge import run_sync
+from adamab.providers.generators.base import Request
+from adamab.task import normalised_text
 from adamab.testing import HashEmbedder
 
 
@@ -110,3 +114,30 @@ def test_command_runs_the_plan(monkeypatch, tmp_path, tiny_plan, summary, measur
     monkeypatch.setattr("adamab.providers.registry.resolve_embedder", lambda spec: HashEmbedder(width=16))
     monkeypatch.setattr(story, "measure", lambda plan, materials, on_job: measurements)
     assert command._run(tiny_plan).rows == summary.rows
+
+
+def test_five_messages_per_class_are_given_and_forty_tested():
+    data = load_demo()
+    assert len(data.task.classes) == 12
+    assert set(Counter(s.class_name for s in data.task.samples).values()) == {5}
+    assert set(Counter(s.class_name for s in data.test).values()) == {40}
+    assert all(spec.description for spec in data.task.classes)
+    few = load_demo(n_given=1)
+    assert set(few.task.samples) < set(data.task.samples)
+    assert len(few.test) == 12 * 44
+
+
+def test_no_test_message_is_in_reach_of_training():
+    data = load_demo()
+    training = {normalised_text(s.text) for s in data.task.samples} | {
+        normalised_text(t) for t in synthetic_texts()
+    }
+    assert not training & {normalised_text(s.text) for s in data.test}
+
+
+def test_recording_hands_out_thirty_per_class():
+    spec = load_demo().task.classes[0]
+    batch = run_sync(demo_generator(seed=1).generate(Request(spec, 0, 99, (), ())))
+    assert len(batch) == 30
+    assert batch.closed is not None
+    assert set(batch.texts) <= set(synthetic_texts())

@@ -19,16 +19,6 @@ def fenced(language, *lines):
     return "\n".join([f"```{language}", *lines, "```", ""])
 
 
-def test_a_right_page_passes(run):
-    run(
-        fenced(
-            "console", "$ NAME='a b'", '$ echo "$NAME" > file.txt', "$ adamab init t", "wrote t/task.yaml; …"
-        )
-        + fenced("python", "import pathlib", "print(pathlib.Path('file.txt').read_text().strip(), 2.75)")
-        + fenced("text", "a b 3.5")
-    )
-
-
 @pytest.mark.parametrize(
     "block",
     [
@@ -46,10 +36,6 @@ def test_a_right_page_passes(run):
 def test_a_wrong_block_fails(run, block):
     with pytest.raises(Exception, match=r"shows:|exit code|ended:|while parsing|not defined"):
         run(block)
-
-
-def test_a_refusal_that_is_shown_is_expected(run):
-    run(fenced("console", "$ adamab fit nothing.yaml --run run", "adamab: nothing.yaml: no such file; …"))
 
 
 def test_servers_of_two_pages_do_not_meet(run):

@@ -1,15 +1,22 @@
 """Inputs as parts: what is broken costs its own row, and every row is in one part, in order."""
 
 import json
+from types import SimpleNamespace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from adamab.errors import TaskError
+from adamab.errors import ImageError, TaskError
+from adamab.model.classifier import Answers, PredictOptions
+from adamab.predict import CHUNK
+from adamab.predict.predictor import Predictor, Question
 from adamab.predict.readers import Source, find_sources, parquet_schema, parts_of, rows_of
 from adamab.predict.writers import OTHER, Columns
+from adamab.providers.embedders.base import TextError
 from adamab.task import tables
+from adamab.task.tables import Row
 
 
 def fields_and_errors(path, kind):
@@ -140,3 +147,37 @@ def test_a_name_that_parquet_cannot_hold_stands_among_the_other_fields():
     assert json.loads(made[OTHER][0].as_py()) == {"\ud800": 1}
     names = Columns.of_texts(["image"]).arrays([{"image": "\udcff.png"}])
     assert names["image"].to_pylist() == ["\\udcff.png"]
+
+
+class Picky:
+    """Takes texts that begin with "good", and tells of another one: the first, the last, or one unnamed."""
+
+    embedder, remote = None, False
+    classifier = SimpleNamespace(classes=["a", "b"])
+
+    def __init__(self, which):
+        self.which, self.taken = which, []
+
+    def answers(self, rows, options):
+        broken = [number for number, row in enumerate(rows) if not row.text.startswith("good")]
+        if broken and self.which is None:
+            raise ImageError("one of them is no image")
+        if broken:
+            raise TextError("toy", broken[self.which], "is too large")
+        self.taken += [row.text for row in rows]
+        shape = (len(rows), 1)
+        return Answers(np.zeros(shape, np.int64), np.ones(shape, np.float32), None, None)
+
+
+@pytest.mark.parametrize("which", [0, -1, None])
+def test_any_number_of_broken_rows_is_told_each_beside_its_own(which):
+    texts = [f"good {n}" if n % 50 == 7 else f"bad {n}" for n in range(CHUNK)]
+    inference = Picky(which)
+    source = Source("in.txt", "in.txt", "txt", "text")
+    answers = Predictor(Question("run", "in.txt", None, PredictOptions()), inference).answers(
+        source, [Row(source.place, 1, {"text": text}) for text in texts]
+    )
+    assert [text for text, answer in zip(texts, answers, strict=True) if "error" not in answer] == [
+        text for text in texts if text.startswith("good")
+    ]
+    assert inference.taken == [text for text in texts if text.startswith("good")]

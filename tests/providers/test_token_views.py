@@ -10,16 +10,6 @@ from adamab.providers.embedders.sentence_transformers import _spans, token_views
 torch = pytest.importorskip("torch")
 
 
-@pytest.mark.parametrize(
-    ("count", "chosen"), [(3, [0, 1, 2]), (13, [0, 2, 4, 6, 8, 10, 12]), (29, [0, 5, 9, 14, 19, 23, 28])]
-)
-def test_layers_are_evenly_spaced(count, chosen):
-    layers = [torch.full((1, 1, 1), float(index)) for index in range(count)]
-    one = torch.ones((1, 1))
-    answer = token_views(layers, one, 0 * one, prompt_tokens=0, views=["layers"])
-    assert answer["layers"].tolist() == [chosen]
-
-
 def summaries(mask, special, prompt_tokens=0):
     tokens = torch.tensor([[1.0, 2.0, 4.0, 8.0, 16.0, 32.0]])[:, : len(mask), None]
     tokens = torch.where(torch.tensor([mask])[..., None].bool(), tokens, torch.nan)

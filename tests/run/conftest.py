@@ -90,12 +90,6 @@ class Runs:
 
 
 @pytest.fixture
-def server():
-    with ProviderServer() as running:
-        yield running
-
-
-@pytest.fixture
 def runs(server, tmp_path):
     return Runs(server, tmp_path / "run")
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from adamab.run import gate as quality
-from adamab.run.gate import Gate, Holdout
+from adamab.run.gate import CONTAINED_FROM, Diversity, Gate, Holdout, diversity, mean_distance
 from adamab.task.recipe import Recipe
 from adamab.task.words import normalised_text
 
@@ -135,3 +135,102 @@ def test_the_default_rejects_light_edits_and_keeps_what_differs(embed):
     ]
     mask = gate().vectors(embed([*edits, *others]), embed([present]))
     assert mask.tolist() == [False, False, True, True, True]
+
+
+LONG = "My parcel was left in the rain behind the shed again"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Where is my parcel?",
+        "where is my parcel",
+        " WHERE  is\u00a0my parcel !",
+        "“Where” is — my par-cel…",
+    ],
+)
+def test_case_space_and_punctuation_hide_nothing(text):
+    assert text in Holdout(["Where is my parcel?"])
+
+
+def test_other_texts_are_free():
+    holdout = Holdout(["Where is my parcel?", LONG])
+    for text in ("Where is my invoice?", "where", "", LONG[:-6], "My parcel was left in the sun"):
+        assert text not in holdout
+
+
+def test_a_long_held_out_text_is_found_inside_a_sample():
+    holdout = Holdout([LONG, LONG + " and again", "is the office open"])
+    assert f"Hello, {LONG.upper()}. Thanks!" in holdout
+    assert f"Well: {LONG} and again!" in holdout
+    assert LONG.replace("rain", "sun") not in holdout
+    # A short one may be part of another by chance.
+    assert "is the office open" in holdout
+    assert "is the office open on the day before the holidays" not in holdout
+
+
+def test_containment_starts_at_its_limit():
+    just, below = "a" * CONTAINED_FROM, "b" * (CONTAINED_FROM - 1)
+    holdout = Holdout([just, below])
+    assert f"c{just}c" in holdout
+    assert f"c{below}c" not in holdout
+
+
+def test_scripts_and_signs_keep_their_differences():
+    assert "कि" not in Holdout(["का"])  # they differ in a vowel, which is a mark
+    assert "退款吗" in Holdout(["退款吗？"])
+    assert "?!" in Holdout(["?!"])
+    assert "..." not in Holdout(["?!"])
+    assert "👍" not in Holdout(["👎"])
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.txt", "First one\n\nSecond, one\n"),
+        ("a.csv", 'id,text\n1,First one\n2,"Second, one"\n'),
+        ("a.tsv", "text\tlabel\nFirst one\tx\nSecond, one\ty\n"),
+        ("a.jsonl", '{"text": "First one", "label": "x"}\n{"text": "Second, one"}\n'),
+    ],
+)
+def test_formats_are_those_of_predict_and_give_one_digest(tmp_path, name, content):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    holdout = Holdout.read(tmp_path / name)
+    assert len(holdout) == 2
+    assert "second one" in holdout
+    assert holdout.digest == Holdout(["SECOND ONE", "first one.", "First one"]).digest
+    assert holdout.digest != Holdout(["first one"]).digest
+
+
+def pairwise(vectors):
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    distances = 1 - units @ units.T
+    return distances[np.triu_indices(len(units), 1)].mean()
+
+
+def test_it_is_the_mean_over_all_pairs():
+    rng = np.random.default_rng(0)
+    pooled = (rng.normal(size=(60, 7)) * rng.uniform(0.1, 9, size=(60, 1)) + 0.3).astype(np.float32)
+    class_index, given = rng.integers(3, size=60), rng.random(60) < 0.4
+    by_class = diversity(pooled, class_index, given, 3)
+    for c in range(3):
+        own = class_index == c
+        assert by_class[c].given == pytest.approx(pairwise(pooled[own & given]), abs=1e-6)
+        assert by_class[c].synthetic == pytest.approx(pairwise(pooled[own & ~given]), abs=1e-6)
+
+
+def test_below_two_samples_there_is_none():
+    pooled = np.eye(3, dtype=np.float32)
+    by_class = diversity(pooled, np.array([0, 0, 1]), np.array([True, False, True]), 3)
+    assert by_class == [Diversity(None, None)] * 3
+
+
+def test_zeros_count_as_no_sample():
+    rows = np.array([[1, 0], [0, 0], [0, 1]], dtype=np.float32)
+    assert mean_distance(rows) == pytest.approx(1)
+    assert mean_distance(rows[:2]) is None
+
+
+def test_huge_and_tiny_vectors_have_directions_too():
+    rows = np.array([[1e30, 0], [0, 1e-30]], dtype=np.float32)
+    assert mean_distance(rows) == pytest.approx(1)

@@ -14,7 +14,7 @@ from adamab.run.plan import plan_fit
 from adamab.task.prompts import Prompts
 from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec, Sample, Task
-from adamab.testing import Fault, PixelEmbedder, ProviderServer
+from adamab.testing import Fault, PixelEmbedder
 from tests.fitting import Order, fit_run
 
 TEXTS = {
@@ -25,12 +25,6 @@ TEXTS = {
 }
 IMAGES = "/images/generations"
 PRICES = {"chat": Price(Decimal("0.15"), Decimal("0.60")), "vectors": Price(Decimal("0.02"))}
-
-
-@pytest.fixture
-def server():
-    with ProviderServer() as server:
-        yield server
 
 
 @pytest.fixture(autouse=True)

@@ -5,12 +5,14 @@ from functools import partial
 import numpy as np
 import pytest
 
+import adamab
 from adamab.errors import RunError
-from adamab.run.directory import HELD_OUT, SUMMARY, read_vectors
+from adamab.run.directory import HELD_OUT, SUMMARY, read_summary, read_vectors
 from adamab.run.directory import SAMPLES as VECTORS
 from adamab.run.directory import TASK as TASK
 from adamab.run.run_log import JOURNAL as JOURNAL
 from adamab.serving.run_reader import RunReader
+from adamab.testing import HashEmbedder
 
 
 def test_a_finished_run(both):
@@ -100,3 +102,33 @@ def test_looking_writes_nothing_into_the_run(runs):
     for name in ("journal.sqlite-wal", "journal.sqlite-shm"):  # of SQLite, also for those who only read
         before.pop(name, None)
     assert {n: runs.path.joinpath(n).stat().st_mtime_ns for n in before} == before
+
+
+def test_rounds_and_estimate_of_a_run(runs, tmp_path):
+    runs.fit()
+    clf = adamab.load(runs.path, embedder=HashEmbedder())
+    assert [record.round for record in clf.history_] == runs.left()["rounds"]
+    assert len(clf.history_) > 1
+    assert clf.history_.plot().axes
+    known = read_summary(runs.path)["estimate"]
+    assert (clf.estimate_.accuracy, clf.estimate_.n) == (known["accuracy"], known["n"])
+
+    clf.save(tmp_path / "saved")
+    saved = adamab.load(tmp_path / "saved", embedder=HashEmbedder())
+    assert not hasattr(saved, "history_")
+    with pytest.raises(AttributeError, match=r"holds no history\.jsonl"):
+        _ = saved.history_
+    assert saved.estimate_ == clf.estimate_
+    for name in ("history_", "estimate_"):
+        with pytest.raises(AttributeError, match="is not fitted yet"):
+            getattr(adamab.ADAMABClassifier(), name)
+
+
+def test_a_damaged_history_hinders_no_prediction(runs):
+    runs.fit()
+    with open(runs.path / "history.jsonl", "a") as stream:
+        stream.write('{"round": ')
+    clf = adamab.load(runs.path, embedder=HashEmbedder())
+    assert clf.predict(["give me my money back"]).tolist() == ["refund"]
+    with pytest.raises(RunError, match=r"history\.jsonl: is damaged; fit again"):
+        _ = clf.history_
