@@ -11,9 +11,8 @@ from subprocess import PIPE, Popen
 
 import pytest
 
-from adamab.engines import HERE, Engine
+from adamab.engines import HERE, Engine, ray_cluster
 from adamab.errors import RecipeError, RunError
-from adamab.predict.ray import ray_cluster
 
 RAY = pytest.mark.xdist_group("ray")
 

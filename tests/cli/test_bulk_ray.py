@@ -2,7 +2,7 @@
 
 import pytest
 
-from adamab.predict.ray import ray_cluster
+from adamab.engines import ray_cluster
 
 pytestmark = pytest.mark.xdist_group("ray")
 

@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
+from adamab.engines import ray_cluster
 from adamab.errors import ProviderError
-from adamab.predict.ray import ray_cluster
 
 pytestmark = pytest.mark.xdist_group("ray")
 

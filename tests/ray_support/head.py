@@ -3,7 +3,7 @@
 import contextlib
 import sys
 
-from adamab.predict.ray import ray_cluster
+from adamab.engines import ray_cluster
 
 CPUS = 2
 STORE_BYTES = 200 * 2**20

@@ -24,10 +24,9 @@ from adamab.run.records import ClassScores, RoundRecord, Seconds
 from adamab.run.resume import RoundOutcome, outcome_to_json
 from adamab.run.run_log import ROUND, SEGMENT, Journal
 from adamab.serving.page import page_router
-from adamab.serving.process import address_of, bind, server_of
 from adamab.serving.requests import LOOPBACK, Access, Limits
 from adamab.serving.run_reader import RunReader
-from adamab.serving.server import ServerState, create_app
+from adamab.serving.server import ServerState, address_of, bind, create_app, server_of
 from adamab.serving.service import Service
 from adamab.task import load_task
 from adamab.task.recipe import Recipe

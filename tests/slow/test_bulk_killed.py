@@ -22,8 +22,8 @@ from adamab import engines
 from adamab.cli import errors
 from adamab.cli.app import app
 from adamab.cli.console import say
+from adamab.engines import ray_cluster
 from adamab.predict import parts
-from adamab.predict.ray import ray_cluster
 from adamab.providers.async_bridge import run_sync
 from adamab.testing import HashEmbedder
 

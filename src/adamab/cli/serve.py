@@ -58,10 +58,9 @@ def serve(
     need_modules(_PACKAGES, "serve")
     from adamab.providers.services import is_loopback
     from adamab.serving.page import page_router
-    from adamab.serving.process import address_of, bind, server_of
     from adamab.serving.requests import TOKEN
     from adamab.serving.run_reader import RunReader
-    from adamab.serving.server import create_app
+    from adamab.serving.server import address_of, bind, create_app, server_of
     from adamab.serving.service import Service
 
     access = _access(host, allow_host or [])
@@ -93,8 +92,8 @@ def _access(host: str, names: list[str]) -> Access:
 
 
 def _token() -> str | None:
-    from adamab.serving.process import ServerError
     from adamab.serving.requests import TOKEN
+    from adamab.serving.server import ServerError
 
     token = os.environ.get(TOKEN)
     if token is not None and (not token.isascii() or not token.isprintable() or not token.strip()):
