@@ -199,9 +199,8 @@ def _decoded(stream: IO[bytes], name: str, least_side: int | None) -> PIL.Image.
         result = _in_rgb(image)
         if side is not None and min(result.size) >= 2 * side:
             result = result.reduce(min(result.size) // side)
-        result = _upright(result, image)
         result.info.clear()  # Pillow would write it to the next file: a profile, a comment
-        return result
+        return _upright(result, image)
 
 
 @contextmanager
@@ -259,22 +258,15 @@ def _opened(stream: IO[bytes], known: str, name: str) -> PIL.Image.Image:
 
 def _upright(image: PIL.Image.Image, original: PIL.Image.Image) -> PIL.Image.Image:
     """The image turned as the EXIF tag of the original says."""
-    from PIL.Image import Transpose
+    from PIL import ImageOps
 
     try:
         orientation = int(original.getexif().get(_ORIENTATION, 1))
     except Exception:  # the pixels are good; a damaged note beside them is no reason to refuse them
         return image
-    turns = {
-        2: Transpose.FLIP_LEFT_RIGHT,
-        3: Transpose.ROTATE_180,
-        4: Transpose.FLIP_TOP_BOTTOM,
-        5: Transpose.TRANSPOSE,
-        6: Transpose.ROTATE_270,
-        7: Transpose.TRANSVERSE,
-        8: Transpose.ROTATE_90,
-    }
-    return image.transpose(turns[orientation]) if orientation in turns else image
+    image.getexif()[_ORIENTATION] = orientation
+    ImageOps.exif_transpose(image, in_place=True)
+    return image
 
 
 def _in_rgb(image: PIL.Image.Image) -> PIL.Image.Image:
