@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from adamab.run.add_class import Addition, add_class
+from adamab.run.directory import read_task
 from adamab.run.reviews import Reviews
 from adamab.run.run_log import ROUND, Journal
 from adamab.serving.page import OPEN_PATHS
@@ -170,6 +171,32 @@ def test_samples_are_reviewed_with_one_key_and_filtered(until, server, visit, sh
     until(page, "!document.querySelector('.sample:not(.out)') && !!document.querySelector('.sample.out')")
     part.get_by_label("Find").fill("no such words")
     part.locator(".empty").wait_for()
+
+
+def test_a_wrong_answer_becomes_an_example_and_samples_move_in_bulk(until, server, visit, shown_run):
+    page = visit(server.url, viewport={"width": 390, "height": 844})
+    waits = "document.getElementById('notices').textContent.startsWith('{}')"
+    ask(page, "send the money back")
+    page.select_option("#right-class", "praise")
+    page.get_by_role("button", name="Add as an example").click()
+    until(page, waits.format("1 change waits"))
+    assert "send the money back" in {sample.text for sample in read_task(shown_run).samples_of("praise")}
+    page.get_by_role("button", name="Undo").click()
+    until(page, "document.getElementById('notices').textContent === ''")
+    part = opened(page, "samples")
+    part.locator(".sample").nth(2).get_by_role("checkbox").check()
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    assert part.get_by_role("toolbar").inner_text().startswith("2 selected")
+    assert page.evaluate(CHECK) == []
+    assert page.evaluate(CONTRAST) == []
+    part.get_by_role("toolbar").get_by_role("button", name="Reject").click()
+    until(page, "document.querySelectorAll('.sample.rejected').length === 2")
+    part.get_by_label("Source").select_option("given")
+    until(page, "document.querySelectorAll('.sample.given').length === 13")
+    part.get_by_role("button", name="Select all that are shown").click()
+    part.get_by_label("Move the selected samples to").select_option("login")
+    until(page, "[...document.querySelectorAll('.sample .tag')].every((tag) => tag.textContent === 'login')")
 
 
 def test_a_fit_is_started_followed_and_its_failure_shown(until, live, visit, local_run):

@@ -1,10 +1,13 @@
 """The JSON behind the page, over a real socket."""
 
+import base64
 import json
 import re
 import shlex
+import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -12,6 +15,7 @@ import pytest
 
 from adamab.model import load, save
 from adamab.run.add_class import Addition, add_class
+from adamab.run.directory import read_task
 from adamab.run.reviews import Reviews
 from adamab.run.run_log import ROUND, Journal
 from adamab.serving import page
@@ -130,7 +134,7 @@ def synthetic(server):
 
 
 def test_pages_of_other_sites_cannot_change_anything(server, shown_run):
-    review = {"id": synthetic(server)["id"], "verdict": "reject"}
+    review = {"ids": [synthetic(server)["id"]], "verdict": "reject"}
     for name, value in (
         ("Origin", "http://evil.example"),
         ("Origin", "null"),
@@ -143,7 +147,9 @@ def test_pages_of_other_sites_cannot_change_anything(server, shown_run):
             f"{server.url}/v1/run/reviews", content=json.dumps(review), headers={"Content-Type": kind}
         )
         assert text.status_code == 415
-    assert said(server, "/v1/run/reload", {}, **{"Sec-Fetch-Site": "cross-site"}).status_code == 403
+    for path in ("reload", "examples?class=login", "moves", "fit"):
+        refused = said(server, f"/v1/run/{path}", {"text": "a"}, **{"Sec-Fetch-Site": "cross-site"})
+        assert refused.status_code == 403
     assert Reviews(shown_run).latest() == {}
     own = {"Origin": server.url, "Sec-Fetch-Site": "same-origin"}
     assert said(server, "/v1/run/reviews", review, **own).status_code == 200
@@ -219,7 +225,7 @@ def test_a_class_that_was_added_leaves_the_others_compared(server, shown_run):
 
 def test_counts_agree_after_a_rejection(server, shown_run, shown_order):
     sample = synthetic(server)
-    said(server, "/v1/run/reviews", {"id": sample["id"], "verdict": "reject"})
+    said(server, "/v1/run/reviews", {"ids": [sample["id"]], "verdict": "reject"})
     fit_run(shown_order, shown_run)
     known = got(server, "/v1/run")
     classes = got(server, "/v1/run/classes")["classes"]
@@ -242,28 +248,100 @@ def test_a_damaged_file_of_the_run_is_reported_in_one_line(server, shown_run):
 
 def test_a_verdict_is_written_and_waits_for_the_next_fit(server, shown_run):
     first = synthetic(server)["id"]
-    answer = said(server, "/v1/run/reviews", {"id": first, "verdict": "reject"}).json()
-    assert (answer["sample"]["verdict"], answer["waiting"]) == ("reject", 1)
+    answer = said(server, "/v1/run/reviews", {"ids": [first], "verdict": "reject"}).json()
+    assert (answer["samples"][0]["verdict"], got(server, "/v1/run")["waiting"]) == ("reject", 1)
     assert list(Reviews(shown_run).latest().values()) == ["reject"]
     assert got(server, "/v1/run/samples", verdict="reject")["total"] == 1
-    answer = said(server, "/v1/run/reviews", {"id": first, "verdict": "none"}).json()
-    assert (answer["sample"]["verdict"], answer["waiting"]) == (None, 0)
+    answer = said(server, "/v1/run/reviews", {"ids": [first], "verdict": "none"}).json()
+    assert (answer["samples"][0]["verdict"], got(server, "/v1/run")["waiting"]) == (None, 0)
     with Journal(shown_run, writing=True) as journal:
         record = next(iter(journal.events(ROUND))).data
         journal.note(ROUND, {**record, "turned_away": [["an answer", "held out"]]})
     held_out = got(server, "/v1/run/samples", reason="held out")["samples"][0]["id"]
     given = got(server, "/v1/run/samples", source="given", limit=1)["samples"][0]["id"]
     for review, status, words in (
-        ({"id": given, "verdict": "reject"}, 422, "given sample"),
-        ({"id": held_out, "verdict": "accept"}, 422, "stands"),
-        ({"id": "0" * 16, "verdict": "reject"}, 404, "no sample"),
-        ({"id": first, "verdict": "eat"}, 422, "'accept'"),
+        ({"ids": [given], "verdict": "reject"}, 422, "given sample"),
+        ({"ids": [held_out], "verdict": "accept"}, 422, "stands"),
+        ({"ids": ["0" * 16], "verdict": "reject"}, 404, "no sample"),
+        ({"ids": [first], "verdict": "eat"}, 422, "'accept'"),
         ([], 422, "object"),
     ):
         refused = said(server, "/v1/run/reviews", review)
         assert refused.status_code == status
         assert words in refused.text
     assert list(Reviews(shown_run).latest().values()) == ["none"]
+
+
+def fitted_again(order, run):
+    fit_run(order.changed(task=read_task(run)), run)
+
+
+def test_texts_become_examples_and_examples_are_taken_back(server, shown_run, shown_order):
+    text = "the money is a mystery to me"
+    assert said(server, "/v1/run/examples?class=praise", {"text": text}).json() == {"before": {text: None}}
+    assert said(server, "/v1/run/examples?class=login", {"text": text}).json() == {"before": {text: "praise"}}
+    assert got(server, "/v1/run")["waiting"] == 1
+    shown = got(server, "/v1/run/samples", q="mystery")["samples"][0]
+    assert (shown["class"], shown["source"], shown["used"]) == ("login", "given", False)
+    explanation = said(server, "/v1/explain", {"text": text}).json()  # the other samples are still compared
+    assert len(explanation["given"]) == 5
+    fitted_again(shown_order, shown_run)
+    known = got(server, "/v1/run")
+    assert (known["waiting"], known["given"]) == (0, 14)
+    said(server, "/v1/run/reload", {})
+    assert server.post(text=text).json()["results"][0]["class"] == "login"
+    assert said(server, "/v1/explain", {"text": text}).json()["given"][0]["text"] == text
+    assert said(server, "/v1/run/examples", {"text": text}).json() == {"before": {text: "login"}}
+    assert got(server, "/v1/run")["waiting"] == 1
+    for path, question, status, words in (
+        ("?class=refunds", {"text": "a"}, 422, "none of this name"),
+        ("?class=login", {"text": " "}, 422, "empty"),
+        ("?class=login", {"texts": []}, 422, "texts"),
+    ):
+        refused = said(server, f"/v1/run/examples{path}", question)
+        assert (refused.status_code, words in refused.text) == (status, True)
+    with Journal(shown_run, writing=True), closing(sqlite3.connect(shown_run / "writer.lock")) as lock:
+        lock.execute("BEGIN EXCLUSIVE")  # as a fit does
+        refused = said(server, "/v1/run/examples?class=login", {"text": text})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "fitting")
+
+
+def test_samples_are_moved_and_reviewed_in_bulk(server, shown_run, shown_order):
+    used = got(server, "/v1/run/samples", source="synthetic", reason="used", **{"class": "login"})["samples"]
+    ids = [one["id"] for one in used[:2]]
+    rejected = said(server, "/v1/run/reviews", {"ids": ids, "verdict": "reject"}).json()["samples"]
+    assert [one["verdict"] for one in rejected] == ["reject", "reject"]
+    said(server, "/v1/run/reviews", {"ids": ids, "verdict": "none"})
+    assert said(server, "/v1/run/moves", {"ids": ids, "class": "praise"}).json() == {"moved": 2}
+    assert got(server, "/v1/run")["waiting"] == 4  # two leave login, two are examples of praise
+    fitted_again(shown_order, shown_run)
+    assert got(server, "/v1/run")["waiting"] == 0
+    (praise,) = got(server, "/v1/run/classes", q="praise")["classes"]
+    assert praise["given"] == 6
+    given = [
+        one["id"] for one in got(server, "/v1/run/samples", source="given", **{"class": "praise"})["samples"]
+    ]
+    for change, status, words in (
+        ({"ids": ids, "class": None}, 422, "reject it"),
+        ({"ids": given, "class": "x"}, 422, "none of this name"),
+        ({"ids": [*given, "0"], "class": "login"}, 404, "no sample"),
+        ({"ids": [], "class": "login"}, 422, "at least 1"),
+        ({"ids": given}, 422, "required"),
+    ):
+        refused = said(server, "/v1/run/moves", change)
+        assert (refused.status_code, words in refused.text) == (status, True)
+    assert said(server, "/v1/run/moves", {"ids": given[:1], "class": None}).json() == {"moved": 1}
+    assert got(server, "/v1/run")["given"] == 14
+
+
+def test_an_image_becomes_an_example(live, image_run, paint, tmp_path):
+    server = live(image_run, PixelEmbedder())
+    (drawn,) = paint(tmp_path / "new", {"red": 1}, seed=7)
+    question = {"images": [{"data": base64.b64encode(drawn.read_bytes()).decode()}]}
+    assert said(server, "/v1/run/examples?class=blue", question).status_code == 200
+    added = read_task(image_run).samples[-1]
+    assert (added.class_name, added.image.path.read_bytes()) == ("blue", drawn.read_bytes())
+    assert [one["image"] for one in got(server, "/v1/run/samples", source="given")["samples"]] == [True] * 10
 
 
 def test_a_newer_model_is_loaded_when_asked(server, shown_run, text_model, monkeypatch):
@@ -284,7 +362,7 @@ def test_the_token_guards_data_but_not_the_page(live, shown_run):
     assert {server.get(path).status_code for path in OPEN_PATHS} == {200}
     for path in ("/v1/run", "/v1/run/samples", "/v1/run/images/0"):
         assert server.get(path).status_code == 401
-    assert said(server, "/v1/run/reviews", {"id": "0", "verdict": "none"}).status_code == 401
+    assert said(server, "/v1/run/reviews", {"ids": ["0"], "verdict": "none"}).status_code == 401
     assert server.get("/v1/run", headers={"Authorization": "Bearer secret"}).status_code == 200
 
 

@@ -38,7 +38,7 @@ def test_it_fits_again_while_questions_are_answered(live, local_run, eventually)
     sample = server.get("/v1/run/samples", params={"source": "synthetic", "reason": "used"}).json()[
         "samples"
     ][0]
-    review = {"id": sample["id"], "verdict": "reject"}
+    review = {"ids": [sample["id"]], "verdict": "reject"}
     httpx.post(f"{server.url}/v1/run/reviews", json=review, timeout=30)
     before = server.service.model.digest
     assert said(server.url, "/stop").json()["error"]["code"] == "not_fitting"

@@ -29,7 +29,7 @@ import platform
 import shutil
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,7 +45,7 @@ from adamab.providers.image_store import FOLDER as IMAGES
 from adamab.providers.metering import NANO, Budget, Spend
 from adamab.providers.sqlite_file import LOCK as LOCK
 from adamab.run.resume import CHECKPOINT as CHECKPOINT
-from adamab.run.resume import json_digest
+from adamab.run.resume import json_digest, sample_digest
 from adamab.run.reviews import REVIEWS as REVIEWS
 from adamab.task.images import Image, is_url
 from adamab.task.prompts import Prompts
@@ -153,13 +153,15 @@ Halves = NDArray[np.float16]
 class SampleVectors:
     """The view in which samples meet descriptions, as the embedder gives it but in half precision.
 
-    That is enough to say what is near. Rows are those of the kept task, of `synthetic.jsonl` and of the
-    classes; empty where there are none.
+    That is enough to say what is near. Rows are those of the task that was fitted, of `synthetic.jsonl` and
+    of the classes; empty where there are none.
     """
 
     given: Halves  # (n, d)
     synthetic: Halves  # (m, d)
     described: Halves  # (K, d)
+    # Of the given samples, by which they are found in a task that was changed since.
+    digests: tuple[str, ...] = field(default=(), kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -189,10 +191,12 @@ def read_vectors(directory: Path) -> SampleVectors | None:
     """Those that a fit left; None where none has ended yet."""
     file = directory / SAMPLES
     try:
-        return SampleVectors(**safetensors.numpy.load(file.read_bytes()))
+        with safetensors.safe_open(file, "np") as stored:
+            vectors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118  # not a dict
+            return SampleVectors(**vectors, digests=tuple(json.loads(stored.metadata()["given"])))
     except FileNotFoundError:
         return None
-    except (OSError, safetensors.SafetensorError, TypeError):
+    except (OSError, safetensors.SafetensorError, TypeError, KeyError, ValueError):
         raise RunError(f"{place(file)}: cannot be read; fit again to replace it") from None
 
 
@@ -410,7 +414,10 @@ def write_results(path: Path, task: Task, result: FitResult, summary: Mapping[st
                 if sample.image is not None:
                     row["image"] = f"{IMAGES}/{sample.image.path.name}"
                 stream.write(json.dumps(row, ensure_ascii=False) + "\n")
-        (new / SAMPLES).write_bytes(safetensors.numpy.save(asdict(result.vectors)))
+        vectors = asdict(result.vectors)
+        del vectors["digests"]
+        digests = {"given": json.dumps([sample_digest(sample) for sample in task.samples])}
+        (new / SAMPLES).write_bytes(safetensors.numpy.save(vectors, digests))
         (new / HELD_OUT).touch(mode=0o600)  # given samples may be private
         with open(new / HELD_OUT, "w", encoding="utf-8", errors="surrogatepass") as stream:
             if (held_out := result.held_out) is not None:

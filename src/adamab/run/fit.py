@@ -385,7 +385,7 @@ def resume_run(
         folder.write_results(path, task, result, summary)
         session.journal.note(FINISHED, {"synthetic": summary["synthetic"]}, durable=True)
         if setup.images is not None and folder.has_set_aside(path):
-            setup.images.keep_only(session.journal.references())
+            setup.images.keep_only(session.journal.references() | {sample.text for sample in task.samples})
         for aside in folder.ASIDE.values():
             (path / aside).unlink(missing_ok=True)
         return {**summary, "changes": session.changes, "complete": False}

@@ -24,6 +24,7 @@ from adamab.version import __version__
 if TYPE_CHECKING:
     from adamab.method.numerics import Array
     from adamab.run.settings import FitSetup
+    from adamab.task.spec import Sample, Task
 
 CHECKPOINT = "checkpoint.safetensors"
 REJECTED_BEFORE = "rejected before"
@@ -271,9 +272,9 @@ class Inputs:
         task, settings, budget = setup.task, setup.settings, setup.budget
         given: dict[str, list[str]] = {}
         for sample in task.samples:
-            given.setdefault(sample.class_name, []).append(_hash([sample.text, sample.id]))
+            given.setdefault(sample.class_name, []).append(sample_digest(sample))
         return cls(
-            classes={spec.name: _hash(spec.description) for spec in task.classes},
+            classes=class_digests(task),
             given={name: tuple(sorted(hashes)) for name, hashes in given.items()},
             order=_hash([task.class_names, [(s.class_name, s.text, s.id) for s in task.samples]]),
             prompts=_hash([getattr(task.prompts, name) for name in _WORDING[task.modality]]),
@@ -348,6 +349,16 @@ def _another(what: str) -> RunError:
     return RunError(
         f"the run was started with another {what}; start again as then, or name another directory"
     )
+
+
+def sample_digest(sample: Sample) -> str:
+    """What a given sample is known by, whatever class it is of."""
+    return _hash([sample.text, sample.id])
+
+
+def class_digests(task: Task) -> dict[str, str]:
+    """Class -> hash of its description."""
+    return {spec.name: _hash(spec.description) for spec in task.classes}
 
 
 def _hash(value: object) -> str:

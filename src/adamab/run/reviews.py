@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
@@ -39,13 +39,19 @@ class Reviews:
             class_name: the class that it was generated for.
             verdict: what is to become of it; the last one of a text counts.
         """
-        row = {"at": round(time.time(), 3), "label": class_name, "text": text, "verdict": verdict}
-        line = (json.dumps(row) + "\n").encode()  # ASCII: a line stays a line whatever the text holds
+        self.add_all([(text, class_name)], verdict)
+
+    def add_all(self, samples: Iterable[tuple[str, str]], verdict: Review) -> None:
+        """The same for many, texts with their classes; all are written or none."""
+        at = round(time.time(), 3)
+        rows = [{"at": at, "label": name, "text": text, "verdict": verdict} for text, name in samples]
+        # ASCII: a line stays a line whatever the text holds.
+        lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
         with os_errors(self.path, "cannot be written"):
             file = os.open(self.path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
             try:
                 torn = self.path.read_bytes()[-1:] not in (b"", b"\n")  # by a process that was killed
-                os.write(file, b"\n" * torn + line)  # at once, so that two writers do not mix
+                os.write(file, b"\n" * torn + lines)  # at once, so that two writers do not mix
                 os.fsync(file)
             finally:
                 os.close(file)

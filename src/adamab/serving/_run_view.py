@@ -92,14 +92,9 @@ def overview(reader: RunReader) -> dict[str, Any]:
         "estimate": estimate(summary),
         "described": any(spec.description for spec in reader.classes()),
         "spent": {key: spent[key] for key in _SPENT},
-        "waiting": waiting(reader),
+        "waiting": reader.waiting(),
         "examples": _examples(samples),
     }
-
-
-def waiting(reader: RunReader) -> int:
-    """Samples with which the next fit will deal otherwise than the last one did."""
-    return sum(sample.waits for sample in reader.samples())
 
 
 def estimate(summary: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -326,7 +321,6 @@ def samples(reader: RunReader, wanted: SampleFilter, offset: int, limit: int) ->
         "samples": [sample_row(sample) for sample in shown[offset : offset + limit]],
         "total": len(shown),
         "counts": {"sources": sources, "reasons": dict(reasons.most_common()), "verdicts": verdicts},
-        "waiting": waiting(reader),
     }
 
 

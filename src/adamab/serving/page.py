@@ -21,23 +21,28 @@ from functools import lru_cache
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from adamab.errors import AdamabError, ImageError, RunError, one_line, place
+from adamab.errors import AdamabError, ImageError, RunError, TaskError, one_line, place, suggestion
 from adamab.model.confidence import softmax, strangeness
-from adamab.providers.image_store import THUMBNAILS, small_jpeg
+from adamab.providers.image_store import FOLDER as IMAGES
+from adamab.providers.image_store import THUMBNAILS, ImageStore, small_jpeg
+from adamab.providers.sqlite_file import is_being_written
 from adamab.run.directory import SYNTHETIC, TASK, is_run, read_summary, read_task, read_vectors
+from adamab.run.examples import label_examples
+from adamab.run.resume import sample_digest
 from adamab.run.reviews import Review
 from adamab.serving import _run_view
 from adamab.serving._questions import Row, content_type
 from adamab.serving.requests import JSON, Access, Refused, invalid
 from adamab.serving.run_reader import RunReader, RunSample, sample_id
-from adamab.task.images import decoded
+from adamab.task.images import Image, decoded
+from adamab.task.spec import Sample
 
 if TYPE_CHECKING:
     from adamab.model.predictor import Inference
@@ -74,14 +79,27 @@ _POOLED = "pooled"
 Offset = Annotated[int, Query(ge=0, le=10**9)]
 Limit = Annotated[int, Query(ge=1, le=200)]
 Words = Annotated[str | None, Query(max_length=200)]
+ClassName = Annotated[str | None, Query(alias="class", max_length=1000)]
+Change = TypeVar("Change", bound=BaseModel)
+
+
+Ids = Annotated[list[Annotated[str, Field(max_length=64)]], Field(min_length=1, max_length=200)]
 
 
 class ReviewRequest(BaseModel):
-    """A verdict on a sample; none takes one back."""
+    """A verdict on samples; none takes one back."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
-    id: str = Field(max_length=64)
+    ids: Ids
     verdict: Review
+
+
+class MoveRequest(BaseModel):
+    """The class that samples are examples of; null takes given ones out of the task."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    ids: Ids
+    class_name: str | None = Field(alias="class")
 
 
 def page_router(reader: RunReader, service: Service) -> APIRouter:
@@ -181,19 +199,29 @@ def _add_writing(router: APIRouter, reader: RunReader, service: Service) -> None
 
     @router.post("/v1/run/reviews")
     async def review(request: Request) -> Response:
-        _check_own_page(request)
+        wanted = await _read_change(request, ReviewRequest)
         try:
-            async with request.app.state.server_state.bodies.read(request) as body:
-                wanted = ReviewRequest.model_validate_json(body)
-        except ValidationError as error:
-            raise invalid(one_line(error.errors(include_url=False)[0]["msg"])) from None
-        try:
-            sample = await asyncio.to_thread(_review, reader, wanted)
+            samples = await asyncio.to_thread(_review, reader, wanted)
         except AdamabError:
             raise Refused(
                 500, "cannot_write", "the run's directory cannot be written by the server"
             ) from None
-        return _json({"sample": _run_view.sample_row(sample), "waiting": _run_view.waiting(reader)})
+        return _json({"samples": [_run_view.sample_row(sample) for sample in samples]})
+
+    @router.post("/v1/run/moves")
+    async def move(request: Request) -> Response:
+        wanted = await _read_change(request, MoveRequest)
+        before = await asyncio.to_thread(_move, reader, wanted)
+        return _json({"moved": len(before)})
+
+    @router.post("/v1/run/examples")
+    async def examples(request: Request, class_name: ClassName = None) -> Response:
+        """The body is a question; its texts or images become examples of the class, or of none."""
+        _check_own_page(request)
+        server_state: ServerState = request.app.state.server_state
+        async with server_state.question(request) as (rows, _):
+            before = await asyncio.to_thread(_add_examples, reader, rows, class_name)
+        return _json({"before": before})
 
     @router.post("/v1/run/reload")
     async def reload(request: Request) -> Response:
@@ -236,13 +264,59 @@ def _sample(reader: RunReader, id_: str) -> RunSample:
     return sample
 
 
-def _review(reader: RunReader, wanted: ReviewRequest) -> RunSample:
-    sample = _sample(reader, wanted.id)
-    if sample.source == "given":
-        raise invalid("id: is a given sample; change the task file instead")
-    if wanted.verdict == "accept" and not sample.can_enter:
-        raise invalid(f"id: the gate kept this sample out as {sample.reason}, which stands")
-    return reader.review(sample, wanted.verdict)
+async def _read_change(request: Request, kind: type[Change]) -> Change:
+    _check_own_page(request)
+    try:
+        async with request.app.state.server_state.bodies.read(request) as body:
+            return kind.model_validate_json(body)
+    except ValidationError as error:
+        raise invalid(one_line(error.errors(include_url=False)[0]["msg"])) from None
+
+
+def _review(reader: RunReader, wanted: ReviewRequest) -> list[RunSample]:
+    samples = [_sample(reader, id_) for id_ in wanted.ids]
+    for sample in samples:
+        if sample.source == "given":
+            raise invalid("ids: a given sample has no verdict; move it to another class, or take it out")
+        if wanted.verdict == "accept" and not sample.can_enter:
+            raise invalid(f"ids: the gate kept a sample out as {sample.reason}, which stands")
+    reader.review(samples, wanted.verdict)
+    return [_sample(reader, sample.id) for sample in samples]
+
+
+def _move(reader: RunReader, wanted: MoveRequest) -> dict[str, str | None]:
+    """A synthetic sample is an example from now on, as if somebody had written it."""
+    samples = [_sample(reader, id_) for id_ in wanted.ids]
+    synthetic = [sample for sample in samples if sample.source == "synthetic"]
+    if wanted.class_name is None and synthetic:
+        raise invalid("ids: a synthetic sample is no example that could be taken out; reject it")
+    images = (None if s.image is None else Image(s.text.rpartition(":")[2], s.image) for s in samples)
+    examples = [Sample(s.text, s.class_name, image=image) for s, image in zip(samples, images, strict=True)]
+    before = _label(reader, examples, wanted.class_name)
+    if synthetic:
+        reader.review(synthetic, "reject")  # else it would be trained on in its old class, too
+    return before
+
+
+def _add_examples(reader: RunReader, rows: Sequence[Row], class_name: str | None) -> dict[str, str | None]:
+    store = ImageStore(reader.directory / IMAGES)
+    images = (None if row.image is None else store.put(row.image.path.read_bytes()) for row in rows)
+    examples = [Sample(row.text, "", image=image) for row, image in zip(rows, images, strict=True)]
+    return _label(reader, examples, class_name)
+
+
+def _label(reader: RunReader, samples: Sequence[Sample], class_name: str | None) -> dict[str, str | None]:
+    names = [spec.name for spec in reader.classes()]
+    if not names:
+        raise Refused(409, "no_task", "only a model is served here; examples belong to a run's task")
+    if class_name is not None and class_name not in names:
+        raise invalid(f"class: the task has none of this name; {suggestion(class_name, names)}")
+    if is_being_written(reader.directory):
+        raise Refused(409, "fitting", "a fit of this run is under way; change examples when it has ended")
+    try:
+        return label_examples(reader.directory, samples, class_name)
+    except TaskError as error:  # such as a class that would be left without anything
+        raise invalid(str(error)) from None
 
 
 @lru_cache(_THUMBNAILS)
@@ -390,24 +464,29 @@ class StoredVectors:
     def of(cls, directory: Path, classes: Sequence[str]) -> StoredVectors | None:
         """Those of the run in `directory`; None where it kept no vectors, or of other samples or classes.
 
-        Classes that were added since the fit have none, and do not keep the others from being compared.
-        Very large runs keep no vectors; and while a fit goes on with another task, they are of other samples.
+        What was added since the fit has none, and does not keep the rest from being compared. Very large runs
+        keep no vectors.
         """
         vectors = read_vectors(directory)
         if vectors is None or not len(vectors.given) + len(vectors.described):
             return None
         if not (directory / TASK).exists():
             return None
-        # Classes that the model has got since the fit that left the vectors.
-        added = read_summary(directory).get("added", ()) if is_run(directory) else ()
-        given = [s for s in read_task(directory).samples if s.class_name not in added]
-        samples = [Neighbour(s.text, s.class_name, "given", s.image is not None) for s in given]
-        samples += _synthetic(directory)
-        rows = np.concatenate([vectors.given, vectors.synthetic])
-        kept = [name for name in classes if name not in added]
-        if len(rows) != len(samples) or len(vectors.described) not in (0, len(kept)):
+        synthetic = _synthetic(directory)
+        if (len(vectors.digests), len(vectors.synthetic)) != (len(vectors.given), len(synthetic)):
             return None
-        return None if list(classes[: len(kept)]) != kept else cls(samples, rows, vectors.described, classes)
+        # Examples may have come, gone and changed their class since the fit that left the vectors.
+        given = {sample_digest(sample): sample for sample in read_task(directory).samples}
+        rows = [row for row, digest in enumerate(vectors.digests) if digest in given]
+        known = [given[vectors.digests[row]] for row in rows]
+        samples = [Neighbour(s.text, s.class_name, "given", s.image is not None) for s in known]
+        # So may classes have been added to the model, each after those that were there.
+        added = read_summary(directory).get("added", ()) if is_run(directory) else ()
+        kept = [name for name in classes if name not in added]
+        if len(vectors.described) not in (0, len(kept)) or list(classes[: len(kept)]) != kept:
+            return None
+        both = np.concatenate([vectors.given[rows], vectors.synthetic])
+        return cls([*samples, *synthetic], both, vectors.described, classes)
 
     def similarities(self, pooled: Floats) -> Floats:  # (d,) -> (K,)
         """The cosine with every class; NaN for a class that has neither wording nor sample."""

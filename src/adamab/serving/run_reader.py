@@ -27,7 +27,7 @@ from adamab.providers.sqlite_file import is_being_written
 from adamab.run import directory as folder
 from adamab.run.directory import HELD_OUT, SUMMARY, TASK, HeldOutAnswer
 from adamab.run.records import ClassScores, RoundRecord
-from adamab.run.resume import OVERRULED
+from adamab.run.resume import OVERRULED, class_digests, sample_digest
 from adamab.run.reviews import REVIEWS, Review, Reviews, decided
 from adamab.run.run_log import FINISHED, ROUND, SEGMENT, STARTED, STOPPED, Event, Journal
 from adamab.task.images import is_reference
@@ -51,7 +51,7 @@ class RunSample:
     class_name: str
     source: Source
     round: int | None = None  # of a synthetic one
-    used: bool = True  # in training, as far as decided
+    used: bool = True  # in training, as far as decided; a given one since a fit has begun with it
     reason: str | None = None  # why the gate kept it out
     verdict: Review | None = None  # what a person said last; counts from the next fit on
     image: Path | None = None
@@ -71,7 +71,7 @@ class RunSample:
                 return not self.used and self.can_enter
             case "none":  # a verdict was taken back
                 return self.used != (self.reason is None)
-        return False
+        return self.source == "given" and not self.used  # since the last fit an example, or of this class
 
 
 @dataclass(frozen=True)
@@ -281,12 +281,17 @@ class RunReader:
     @_while_unchanged(JOURNAL, _LOG, REVIEWS, TASK)
     def samples(self) -> list[RunSample]:
         """Given ones in the task's order, then synthetic ones in the order in which they came."""
-        task = self.task()
+        task, fitted = self.task(), self._fitted()
+        owner = {digest: name for name, each in fitted["given"].items() for digest in each} if fitted else {}
         samples = []
         for given in () if task is None else task.samples:
             image = None if given.image is None else given.image.path
-            name = given.class_name
-            samples.append(RunSample(sample_id(name, given.text), given.text, name, "given", image=image))
+            name, text = given.class_name, given.text
+            before = owner.get(sample_digest(given))
+            # A class that is gone was renamed or merged: that is one change, not one of each example.
+            renamed = before is not None and task is not None and before not in task.class_names
+            used = fitted is None or before == name or renamed
+            samples.append(RunSample(sample_id(name, text), text, name, "given", used=used, image=image))
         content, verdicts = self._follow(), Reviews(self.directory).latest()
         out, overruled = decided(content.segments)
         for sample in content.synthetic:
@@ -295,14 +300,33 @@ class RunReader:
             samples.append(replace(sample, used=used, verdict=verdicts.get(key)))
         return samples
 
+    def _fitted(self) -> dict[str, Any] | None:
+        """What the last fit began with; None before the first one."""
+        segments = self.segments()
+        inputs: dict[str, Any] | None = segments[-1].data["inputs"] if segments else None
+        return inputs if inputs and "given" in inputs else None
+
+    @_while_unchanged(JOURNAL, _LOG, REVIEWS, TASK)
+    def waiting(self) -> int:
+        """Changes that the next fit will follow: of samples, examples and classes."""
+        task, fitted = self.task(), self._fitted()
+        waiting: int = sum(sample.waits for sample in self.samples())
+        if task is None or fitted is None:
+            return waiting
+        present = {sample_digest(sample) for sample in task.samples}
+        waiting += sum(digest not in present for digests in fitted["given"].values() for digest in digests)
+        now, then = class_digests(task), fitted["classes"]
+        waiting += max(len(now.keys() - then.keys()), len(then.keys() - now.keys()))  # a renamed one is both
+        waiting += sum(now[name] != then[name] for name in now.keys() & then.keys())
+        return waiting
+
     def sample(self, id_: str) -> RunSample | None:
         """The first sample with that id: a text that was written twice has one."""
         return next((sample for sample in self.samples() if sample.id == id_), None)
 
-    def review(self, sample: RunSample, verdict: Review) -> RunSample:
-        """Write a verdict down and return the sample as it is then."""
-        Reviews(self.directory).add(sample.text, sample.class_name, verdict)
-        return self.sample(sample.id) or sample
+    def review(self, samples: Sequence[RunSample], verdict: Review) -> None:
+        """Write a verdict on samples down."""
+        Reviews(self.directory).add_all([(sample.text, sample.class_name) for sample in samples], verdict)
 
     @_while_unchanged(JOURNAL, _LOG, REVIEWS, TASK)
     def sources(self) -> dict[str, ClassSources]:

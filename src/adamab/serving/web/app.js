@@ -203,7 +203,7 @@ function schedule() {
 }
 
 function typing(event) {
-  return event.target.closest("input, textarea, select, dialog") !== null || event.ctrlKey || event.metaKey || event.altKey;
+  return event.target.closest("input:not([type=checkbox]), textarea, select, dialog") !== null || event.ctrlKey || event.metaKey || event.altKey;
 }
 
 document.addEventListener("keydown", (event) => {

@@ -106,6 +106,25 @@ export async function post(path, content) {
   return (await answered(path, options)).json();
 }
 
+// The names of all classes, asked for again only when their number has changed or somebody says so.
+let names = [];
+
+export async function classNames(count) {
+  if (names.length === count) return names;
+  const all = [];
+  for (let more = true; more;) {
+    const data = await get("v1/run/classes", { offset: all.length, limit: 200 });
+    all.push(...data.classes.map((one) => one.class));
+    more = data.classes.length > 0 && all.length < data.total;
+  }
+  names = all;
+  return names;
+}
+
+export function forgetNames() {
+  names = [];
+}
+
 // Images are fetched, since an address in an <img> cannot carry the token.
 
 const NOTHING = "data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw==";  // one clear pixel

@@ -1,6 +1,6 @@
 // Samples: browse what was written, and accept or reject it with one key.
 
-import { announce, counted, debounced, el, empty, enlarge, failure, get, number, post, replace, thumbnail } from "./parts.js";
+import { announce, classNames, counted, debounced, el, empty, enlarge, failure, get, number, post, replace, thumbnail } from "./parts.js";
 
 const PAGE = 50;
 const at = {};
@@ -12,6 +12,7 @@ let overview = null;
 let known = "";
 let asked = 0;
 let look = () => {};
+const chosen = new Set();  // ids of the samples that are selected
 
 export function begin(section, now, frame) {
   look = frame.look;
@@ -30,12 +31,15 @@ export function begin(section, now, frame) {
   at.trouble = el("div");
   at.summary = el("p", { class: "hint", "aria-live": "polite" });
   at.list = el("ol", { class: "samples", "aria-label": "Samples" });
+  at.bulk = el("div", { class: "bulk", role: "toolbar", "aria-label": "Selected samples", hidden: true });
+  at.target = el("select", { "aria-label": "Move the selected samples to" });
+  at.target.addEventListener("change", () => { if (at.target.value) move(at.target.value); });
   at.more = el("div");
   section.append(
     el("form", { class: "filters", role: "search", "aria-label": "Samples", onsubmit: (event) => event.preventDefault() },
       parts.class, parts.source, parts.reason, parts.verdict, now.modality === "image" ? null : el("div", {}, el("label", { for: "sample-words" }, "Find"), at.words)),
-    el("div", { class: "row spread" }, at.summary, el("button", { type: "button", class: "quiet small", onclick: () => document.getElementById("keys").showModal() }, "Keys: j k a r u")),
-    at.trouble, at.list, at.more);
+    el("div", { class: "row spread" }, at.summary, el("button", { type: "button", class: "quiet small", onclick: selectAll }, "Select all that are shown"), el("button", { type: "button", class: "quiet small", onclick: () => document.getElementById("keys").showModal() }, "Keys: j k x a r u")),
+    at.trouble, at.list, at.more, at.bulk);
 }
 
 export async function show(now, query) {
@@ -64,15 +68,11 @@ export async function follow(now) {
 
 async function names() {
   const kept = at.class.value;
-  const all = [];
-  while (all.length < overview.classes) {
-    const data = await get("v1/run/classes", { offset: all.length, limit: 200 });
-    if (!data.classes.length) break;
-    all.push(...data.classes.map((one) => one.class));
-  }
+  const all = await classNames(overview.classes);
   if (all.join("\n") === known) return;
   known = all.join("\n");
   replace(at.class, el("option", { value: "" }, "All classes"), all.map((name) => el("option", { value: name }, name)));
+  replace(at.target, el("option", { value: "" }, "Move to…"), all.map((name) => el("option", { value: name }, name)));
   at.class.value = kept;
 }
 
@@ -91,13 +91,17 @@ async function load(offset) {
   try {
     const data = await get("v1/run/samples", { ...filters(), offset, limit: PAGE });
     if (turn !== asked) return;  // the filters have changed meanwhile
-    if (offset === 0) current = 0;
+    if (offset === 0) {
+      current = 0;
+      chosen.clear();
+    }
     rows = offset === 0 ? data.samples : [...rows, ...data.samples];
     showCounts(data);
     if (offset === 0) replace(at.list);
     at.list.append(...rows.slice(at.list.childElementCount).map((row, i) => item(row, at.list.childElementCount + i)));
     if (offset === 0) mark(0);
     nothing();
+    bulk();
   } catch (error) {
     replace(at.list, el("li", {}, failure(error)));
   }
@@ -138,7 +142,7 @@ const WHY = {
 };
 
 function status(row) {
-  if (row.source === "given") return ["given", "given"];
+  if (row.source === "given") return ["given", row.used ? "given" : "given: counts so from the next fit on"];
   if (row.verdict === "reject") return ["rejected", row.used ? "rejected: leaves with the next fit" : "rejected"];
   if (row.reason !== null && !row.used) {
     const entering = row.verdict === "accept";
@@ -153,7 +157,10 @@ function item(row, place) {
   const synthetic = row.source === "synthetic";
   const verdictButton = (verdict, letter, text, allowed) => el("button", { type: "button", class: `verdict ${verdict}`, "aria-pressed": String(row.verdict === verdict), "aria-keyshortcuts": letter,
     disabled: !allowed, onclick: (event) => { event.stopPropagation(); mark(place); decide(place, row.verdict === verdict ? "none" : verdict); } }, text);
-  return el("li", { class: `sample ${kind}`, tabindex: -1, "data-id": row.id, onclick: () => mark(place) },
+  const select = el("input", { type: "checkbox", class: "select", "aria-label": `Select: ${row.image ? `a ${row.source} sample of ${row.class}` : row.text.slice(0, 60)}`,
+    onclick: (event) => { event.stopPropagation(); select.checked ? chosen.add(row.id) : chosen.delete(row.id); bulk(); } });
+  select.checked = chosen.has(row.id);
+  return el("li", { class: `sample ${kind}`, tabindex: -1, "data-id": row.id, onclick: () => mark(place) }, select,
     row.image ? el("button", { type: "button", class: "enlarge", "aria-label": `Show the ${row.source} sample of ${row.class} larger`, onclick: () => enlarge(row.id, `A ${row.source} sample of ${row.class}`) },
       thumbnail(row.id, `A ${row.source} sample of ${row.class}`)) : el("p", { class: "quote" }, row.cut ? `${row.text}…` : row.text),
     el("div", { class: "under" }, el("span", { class: "tag" }, row.class), el("span", { class: "note" }, `${words}${row.round === null ? "" : ` · round ${row.round}`}`),
@@ -174,6 +181,59 @@ function mark(place, { focus = false } = {}) {
   }
 }
 
+// What can be done with all samples that are selected.
+
+function bulk() {
+  const selected = rows.filter((row) => chosen.has(row.id));
+  at.bulk.hidden = !selected.length;
+  if (!selected.length) return;
+  const given = selected.every((row) => row.source === "given"), synthetic = selected.every((row) => row.source === "synthetic");
+  const entering = selected.filter((row) => row.can_enter);
+  const button = (words, onclick, extra = {}) => el("button", { type: "button", class: "quiet small", onclick, ...extra }, words);
+  at.target.value = "";
+  replace(at.bulk, el("span", { class: "strong", role: "status" }, `${number(selected.length)} selected`),
+    synthetic ? [button("Accept", () => review(entering, "accept"), { disabled: !entering.length }), button("Reject", () => review(selected, "reject"))] : null,
+    given ? button("Take out", () => move(null)) : null, at.target, button("Clear", () => select([])));
+}
+
+function select(these) {
+  chosen.clear();
+  for (const row of these) chosen.add(row.id);
+  for (const node of at.list.querySelectorAll(".sample")) node.querySelector(".select").checked = chosen.has(node.dataset.id);
+  bulk();
+}
+
+const selectAll = () => select(rows);
+
+async function inBulk(words, changing) {
+  try {
+    await changing;
+    replace(at.trouble);
+    announce(words);
+    await load(0);
+    await look();
+  } catch (error) {
+    announce(error.message);
+    replace(at.trouble, failure(error));
+    at.trouble.scrollIntoView({ block: "center" });
+  }
+}
+
+const BLOCK = 200;  // samples that one request may change
+
+async function changed(path, these, change) {
+  for (let i = 0; i < these.length; i += BLOCK) await post(path, { ids: these.slice(i, i + BLOCK).map((row) => row.id), ...change });
+}
+
+function review(these, verdict) {
+  return inBulk(`${counted(these.length, "sample")} ${verdict}ed`, changed("v1/run/reviews", these, { verdict }));
+}
+
+function move(name) {
+  const these = rows.filter((row) => chosen.has(row.id));
+  return inBulk(`${counted(these.length, "sample")} ${name === null ? "taken out" : `moved to ${name}`}`, changed("v1/run/moves", these, { class: name }));
+}
+
 async function decide(place, verdict, { undoing = false } = {}) {
   const row = rows[place];
   if (!row || row.source !== "synthetic") return;
@@ -183,12 +243,12 @@ async function decide(place, verdict, { undoing = false } = {}) {
   }
   const before = row.verdict ?? "none";
   try {
-    const data = await post("v1/run/reviews", { id: row.id, verdict });
+    const data = await post("v1/run/reviews", { ids: [row.id], verdict });
     replace(at.trouble);
     if (!undoing) done.push({ id: row.id, verdict: before });
     rows.forEach((other, i) => {
       if (other.id !== row.id) return;
-      rows[i] = { ...other, verdict: data.sample.verdict };
+      rows[i] = { ...other, verdict: data.samples[0].verdict };
       const fresh = item(rows[i], i);
       const old = at.list.children[i];
       const had = old.contains(document.activeElement);
@@ -212,7 +272,7 @@ async function undo() {
   }
   const place = rows.findIndex((row) => row.id === last.id);
   if (place < 0) {
-    await post("v1/run/reviews", last);
+    await post("v1/run/reviews", { ids: [last.id], verdict: last.verdict });
     await load(0);
     return;
   }
@@ -229,7 +289,7 @@ async function step(by) {
 export async function key(event) {
   const actions = {
     j: () => step(1), ArrowDown: () => step(1), k: () => step(-1), ArrowUp: () => step(-1),
-    a: () => verdict("accept"), r: () => verdict("reject"), u: undo, Enter: () => enlarge(rows[current].id, `A ${rows[current].source} sample of ${rows[current].class}`),
+    x: () => at.list.querySelectorAll(".sample .select")[current]?.click(), a: () => verdict("accept"), r: () => verdict("reject"), u: undo, Enter: () => enlarge(rows[current].id, `A ${rows[current].source} sample of ${rows[current].class}`),
   };
   const action = actions[event.key];
   if (!action || event.repeat && "aru".includes(event.key)) return;

@@ -1,6 +1,6 @@
 // Try it: one text or image, its answer, and the samples that explain it.
 
-import { announce, bar, el, empty, failure, ordinal, percent, post, replace, thumbnail } from "./parts.js";
+import { announce, bar, classNames, el, empty, failure, ordinal, percent, post, replace, thumbnail } from "./parts.js";
 
 const SHOWN = 6;
 const at = {};
@@ -8,8 +8,11 @@ const LONGEST = 100000;  // characters of a text
 let kind = null;
 let asked = 0;
 let described = false;
+let classes = 0;
+let look = () => {};
 
-export function begin(section, overview) {
+export function begin(section, overview, frame) {
+  look = frame.look;
   at.form = el("div", { class: "try-form" });
   at.result = el("div", { class: "result" });
   at.examples = el("div", { class: "examples" });
@@ -22,6 +25,7 @@ export function show(overview) {
 
 export function follow(overview) {
   described = overview.described;
+  classes = overview.state === "model only" ? 0 : overview.classes;
   const now = overview.model?.modality ?? "none";
   if (now === kind) return;
   kind = now;
@@ -105,6 +109,56 @@ function imageForm() {
   return el("form", { class: "images", onsubmit: (event) => event.preventDefault() }, file, label);
 }
 
+// What was asked, once more as an example of the class that it is.
+
+async function correction(content, explanation) {
+  const said = explanation.classes[0].class_name;
+  const ranked = explanation.classes.map((one) => one.class_name);
+  const names = [...new Set([...ranked, ...await classNames(classes)])].filter((name) => name !== said);
+  const select = el("select", { id: "right-class", required: true }, el("option", { value: "" }, "choose a class"), names.map((name) => el("option", { value: name }, name)));
+  const button = el("button", { class: "quiet small" }, "Add as an example");
+  const form = el("form", { class: "wrong" }, el("label", { for: "right-class" }, "This is wrong, it is"), select, button);
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    button.disabled = true;
+    const name = select.value;
+    try {
+      const { before } = await post(address(name), await sent(content));
+      replace(form, el("p", { class: "strong" }, `Added as an example of ${name}; it counts from the next fit on.`), undoing(form, content, Object.values(before)[0]));
+      announce(`Added as an example of ${name}`);
+      await look();
+    } catch (error) {
+      button.disabled = false;
+      form.querySelector(".bad")?.remove();
+      form.append(failure(error));
+    }
+  });
+  return form;
+}
+
+const address = (name) => `v1/run/examples${name === null ? "" : `?${new URLSearchParams({ class: name })}`}`;
+
+// An image goes along in base64: a page of another site could send a form, but not this.
+async function sent(content) {
+  if (!(content instanceof FormData)) return content;
+  const bytes = new Uint8Array(await content.get("images").arrayBuffer());
+  let text = "";
+  for (let i = 0; i < bytes.length; i += 32768) text += String.fromCharCode(...bytes.subarray(i, i + 32768));
+  return { images: [{ data: btoa(text) }] };
+}
+
+function undoing(form, content, before) {
+  return el("button", { type: "button", class: "quiet small", onclick: async () => {
+    try {
+      await post(address(before), await sent(content));
+      replace(form, el("p", { class: "hint" }, "Undone."));
+      await look();
+    } catch (error) {
+      replace(form, failure(error));
+    }
+  } }, "Undo");
+}
+
 async function question(button, content) {
   const number = ++asked;
   button.setAttribute("aria-busy", "true");
@@ -112,7 +166,9 @@ async function question(button, content) {
   try {
     const explanation = await post("v1/explain", content);
     if (number !== asked) return;
-    replace(at.result, answer(explanation));
+    const right = classes ? await correction(content, explanation) : null;
+    if (number !== asked) return;
+    replace(at.result, answer(explanation, right));
     announce(announcement(explanation));
     if (at.result.getBoundingClientRect().top > innerHeight - 120) at.result.scrollIntoView({ block: "start" });
   } catch (error) {
@@ -130,7 +186,7 @@ function announcement(explanation) {
   return `${best.class_name}, ${percent(best.after)}${explanation.unknown_share === null ? "" : ", unlike anything known"}`;
 }
 
-function answer(explanation) {
+function answer(explanation, right) {
   const best = explanation.classes[0];
   const before = explanation.classes.find((one) => one.before_rank === 1);
   return [
@@ -138,7 +194,7 @@ function answer(explanation) {
       el("h3", {}, best.class_name),
       el("p", { class: "share" }, percent(best.after)),
       explanation.unknown_share === null ? null : el("p", { class: "strange" }, el("span", { class: "tag" }, "unlike anything known"),
-        el("span", { class: "hint" }, `At most ${percent(explanation.unknown_share)} of inputs like the examples look this strange, so the answer may mean nothing.`))),
+        el("span", { class: "hint" }, `At most ${percent(explanation.unknown_share)} of inputs like the examples look this strange, so the answer may mean nothing.`)), right),
     afterList(explanation),
     before ? beforeList(explanation, before) : null,
     before ? el("div", { class: "pair" },
