@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import os
 import threading
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +44,7 @@ from adamab.run import directory as folder
 from adamab.run.gate import Holdout
 from adamab.run.run_log import STARTED, Journal, budget_of_run
 from adamab.task.image_folders import read_references
+from adamab.task.languages import other_language
 from adamab.task.recipe import Recipe
 from adamab.task.spec import Task, join_spec, split_spec
 from adamab.task.tables import read_texts
@@ -223,6 +226,7 @@ def set_up(task: Task, settings: FitSettings, *, images: ImageStore | None = Non
     embedder = open_embedder(settings.embedder, cache=settings.cache)
     if task.modality not in embedder.modalities and embedder.cacheable:
         raise EmbedderError(f"{embedder} embeds no {task.modality}s; {_REMEDY[task.modality]}")
+    check_language(task, settings.embedder)
     generator = open_generator(settings.generator, seed=settings.seed)
     generator_spec = "none"
     if generator is not None:
@@ -248,6 +252,23 @@ def set_up(task: Task, settings: FitSettings, *, images: ImageStore | None = Non
         reject=reject,
         images=images,
     )
+
+
+def check_language(task: Task, embedder: str | Embedder) -> None:
+    """Warn where the built-in embedder, which knows English, would read another language."""
+    if task.modality != "text" or not isinstance(embedder, str):
+        return
+    if split_spec(embedder)[0].partition(":")[0] != "local":
+        return
+    described = (spec.description for spec in task.classes if spec.description)
+    language = other_language(chain((sample.text for sample in task.samples), described))
+    if language is not None:
+        warnings.warn(
+            f"most texts seem to be in {language}, and the built-in embedder knows only English; use one "
+            "that knows more, such as st:paraphrase-multilingual-MiniLM-L12-v2, st:intfloat/"
+            "multilingual-e5-small or st:BAAI/bge-m3?revision=refs/pr/130 (they need the extra st)",
+            stacklevel=3,
+        )
 
 
 def within_budget(recipe: Recipe, budget: Budget) -> Recipe:

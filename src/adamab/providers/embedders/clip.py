@@ -33,9 +33,9 @@ PRESETS = {"vit-large": "openai/clip-vit-large-patch14"}
 # A small one for a start. Its own branch has no safetensors weights; that pull request adds them.
 SUGGESTED = "clip:openai/clip-vit-base-patch32?revision=refs/pr/15"
 _SUGGESTION = (
-    "a task of images needs an embedder of images, and the Hugging Face cache has no CLIP model: install "
-    f"'adamab[clip]' and add --embedder '{SUGGESTED}', which fetches it once (605 MB; licence: MIT, in "
-    "github.com/openai/CLIP), or name another"
+    "a task of images needs an embedder of images, and the Hugging Face cache has no CLIP model; run: "
+    f"pip install 'adamab[clip]', and add --embedder '{SUGGESTED}', which fetches it once (605 MB; licence: "
+    "MIT, in github.com/openai/CLIP), or name another"
 )
 
 _DEFINITION = "towers-1"  # changes whenever the same model would give other vectors
