@@ -122,6 +122,38 @@ def test_a_model_that_runs_in_torch_names_the_line_that_brings_it(refused, folde
     message = refused("fit", "task.yaml", "--run", "run", "--embedder", embedder)
     assert message.endswith(f"is not installed; run: pip install 'adamab[{extra}]'\n")
     extras.need_torch_for("npz:vectors.npz")
+    wrong = ("fit", "task.yaml", "--run", "run", "--embedder", embedder, "--set", "dropout=9")
+    assert "dropout" in refused(*wrong), "which is told whatever is installed"
+
+
+WRONG = [
+    "fit task.yaml --run run {st} --set dropout=9",
+    "fit task.yaml --run run {st} --policy nope",
+    "fit task.yaml --run run {st} --generator replay:none.jsonl",
+    "fit task.yaml --run run {st} --generator openai:m",
+    "fit task.yaml --run run {st} --holdout none.csv",
+    "fit task.yaml --run run {st}?batch_size=x",
+    "fit task.yaml --run run {st} --set views=nope",
+    "compare task.yaml new.jsonl {st} --methods knn?k=x,calibrator",
+    "compare task.yaml new.jsonl {st} --methods knn,chat:antropic:m",
+    "sweep task.yaml {st} --search nope=1",
+]
+IN_ONE_PROCESS = """
+import sys
+from typer.testing import CliRunner
+from adamab.cli.app import app
+for line in sys.stdin.read().splitlines():
+    result = CliRunner().invoke(app, line.split())
+    assert result.exit_code == 2 and 'torch' not in sys.modules, (line, result.output)
+"""
+
+
+def test_what_is_wrong_is_told_before_torch_is_imported(folder, tiny_model, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    lines = "\n".join(line.format(st=f"--embedder st:{tiny_model}") for line in WRONG)
+    command = [sys.executable, "-c", IN_ONE_PROCESS]
+    done = subprocess.run(command, input=lines, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_demo_names_all_that_it_needs(refused, folder, without):

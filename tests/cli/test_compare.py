@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 import numpy as np
 import pytest
@@ -197,6 +198,25 @@ def test_methods_behind_an_api_share_one_budget(adamab, folder, server):
     assert set(capped["failed"]) == {chat}
     assert "4 calls" in capped["failed"][chat]
     assert server.count() == 13
+
+
+def test_a_dry_run_names_every_key_that_is_not_set(adamab, folder, monkeypatch):
+    asked = {
+        "mistral:mistral-embed": "MISTRAL_API_KEY",
+        "anthropic:claude": "ANTHROPIC_API_KEY",
+        "chat:groq:llama": "GROQ_API_KEY",
+        "chat:gemini-2.0-flash-lite": "GEMINI_API_KEY",
+        "chat:m?base_url=https://example.org/v1&key_env=MY_OWN_KEY": "MY_OWN_KEY",
+        "rerank:jina:m": "JINA_API_KEY",
+    }
+    for variable in asked.values():
+        monkeypatch.delenv(variable, raising=False)
+    embedder, generator, *judges = asked
+    methods = ",".join(["calibrator+adamab", *judges, "chat:ollama:m"])
+    options = ["--embedder", embedder, "--generator", generator, "--methods", methods]
+    result = adamab("compare", "task.yaml", "new.jsonl", *options, "--dry-run")
+    assert result.exit_code == 0, result.output
+    assert re.findall(r"no key; set (\w+)", result.stderr) == list(asked.values())
 
 
 def test_an_answer_that_names_no_class_is_wrong(adamab, folder, server, monkeypatch):

@@ -9,7 +9,7 @@ import pytest
 
 from adamab.compare.base import TrainingData
 from adamab.compare.remote import ChatBaseline, chat_from_spec
-from adamab.errors import ApiError, ProviderError
+from adamab.errors import ApiError, ProviderError, TaskError
 from adamab.providers.generators.base import Request
 from adamab.providers.metering import Budget, Ledger, Price, find_price
 from adamab.providers.registry import EMBEDDERS, GENERATORS, remembered_embedder, resolve_embedder
@@ -95,7 +95,9 @@ def test_every_name_has_its_own_fingerprint_address_and_price(keys):
         "gemini": "gemini-2.5-flash", "mistral": "mistral-small-latest", "groq": "llama-3.3-70b-versatile",
         "together": "meta-llama/Llama-3.3-70B-Instruct-Turbo", "openrouter": "openai/gpt-4o-mini",
     }  # fmt: skip
-    assert {*CHATS} - {*models} == {"ollama"}, "which is on this machine, and free"
+    assert find_price("ollama", "m", address=service_of("ollama").base_url) == Price(Decimal(0))
+    assert find_price("ollama", "m", address="https://ollama.example.com/v1") is None
+    assert {*CHATS} - {*models} == {"ollama"}
     for name, model in models.items():
         assert find_price(name, model, address=service_of(name).base_url) is not None, name
 
@@ -241,6 +243,11 @@ async def test_a_server_that_is_not_there():
 def test_a_name_that_is_no_chat_model():
     with pytest.raises(ProviderError, match="voyage: has no chat models; those who have: openai, azure"):
         chat_from_spec("voyage:rerank-2.5")
+    with pytest.raises(
+        TaskError, match=r"unknown service 'antropic'; did you mean 'anthropic'\? \(chat:MODEL"
+    ):
+        chat_from_spec("antropic:claude")
+    assert chat_from_spec("ft:gpt-4o-mini:org::id").judge.model == "ft:gpt-4o-mini:org::id"
     assert chat_from_spec("ollama:mistral:7b").judge.api.limits.timeout == 600
 
 

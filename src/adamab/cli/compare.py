@@ -98,7 +98,7 @@ def compare(
     """
     from adamab.cli.summaries import print_plan
     from adamab.compare.bench import plan_comparison
-    from adamab.compare.methods import chosen_methods, reference_of
+    from adamab.compare.methods import check_method, chosen_methods, reference_of
     from adamab.compare.report import check_output
     from adamab.run.settings import set_up
     from adamab.task import load_task, read_image_samples, read_samples
@@ -107,8 +107,11 @@ def compare(
     reference_of(chosen, against)
     if output is not None:
         check_output(output, [task, data])
+    for method in chosen:
+        check_method(method.spec)
+    settings_chosen = settings_of(context.params)
     need_torch_for(embedder)
-    setup = set_up(load_task(task), settings_of(context.params))
+    setup = set_up(load_task(task), settings_chosen)
     images = setup.task.modality == "image"
     samples = read_image_samples(data) if images else read_samples(data)
     test = known_samples(data, samples, setup.task.class_names, skip_unknown)

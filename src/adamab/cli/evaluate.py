@@ -99,10 +99,9 @@ def evaluate(
     known = known_samples(data, samples, classes, skip_unknown)
     index = {name: number for number, name in enumerate(classes)}
     truth = np.array([index[sample.class_name] for sample in known], np.int64)
+    strange = None if out_of_scope is None else readers.read_samples(out_of_scope, inference.modality)
     logits = _logits(inference, known)
-    others = None
-    if out_of_scope is not None:
-        others = _logits(inference, readers.read_samples(out_of_scope, inference.modality))
+    others = None if strange is None else _logits(inference, strange)
     result = judge(softmax(logits + offsets), truth, classes)
     more = _reliability(logits, truth, others, classifier.confidence, options, offsets)
     skipped = len(samples) - len(known)

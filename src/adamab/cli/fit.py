@@ -111,7 +111,6 @@ def fit(
     from adamab.run.directory import check_place
 
     check_place(run, overwrite=overwrite)
-    need_torch_for(embedder)
     from adamab.run.run_log import task_to_go_on
     from adamab.run.settings import set_up
     from adamab.task import load_task
@@ -131,6 +130,7 @@ def fit(
         setup = set_up(task_to_go_on(run), stored.model_copy(update=varying))
     else:
         chosen = settings_of(context.params, reject=reject or (), run_dir=run_dir)
+        need_torch_for(embedder)
         # A run in the folder of the images would be taken for a class by whatever reads that folder.
         if os.path.isdir(task) and Path(task).resolve() in (run.resolve(), *run.resolve().parents):
             raise RunError(f"{place(run)}: lies in the folder of the images; name a directory beside it")

@@ -88,10 +88,10 @@ def sweep(
     if sampler not in ("tpe", "random"):
         raise RecipeError(f"--sampler {short(sampler)} is unknown; choose tpe or random")
     need_optuna()
-    need_torch_for(embedder)
     if Budget.parse(budget).samples is not None:
         raise RecipeError("a sweep generates nothing; leave samples out of --budget")
     chosen_settings, read = settings_of(context.params), load_task(task)
+    need_torch_for(embedder)
     if read.modality == "image":
         say_passed_over(task)
     setup = set_up(read, chosen_settings)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -68,6 +69,23 @@ def make_baseline(name: str, *, seed: int = 0, view: str | None = None, **option
     Returns:
         A baseline to be fitted.
     """
+    maker, arguments, given = _call(name, seed, view, options)
+    return maker(*arguments, **given)
+
+
+def check_method(spec: str) -> None:
+    """Refuse services and options that do not read, before anything is loaded or embedded for a method."""
+    if spec == CALIBRATOR:
+        return
+    maker, arguments, given = _call(spec)
+    if method_name(spec) in ("chat", "rerank"):  # which are made without loading anything
+        maker(*arguments, **given)
+
+
+def _call(
+    name: str, seed: int = 0, view: str | None = None, options: Mapping[str, Any] = MappingProxyType({})
+) -> tuple[Callable[..., Baseline], tuple[str, ...], dict[str, Any]]:
+    """What makes a baseline, and its arguments."""
     method = method_name(name)
     bare, written = split_spec(name)
     rest = bare.partition(":")[2]
@@ -91,7 +109,7 @@ def make_baseline(name: str, *, seed: int = 0, view: str | None = None, **option
         signature.bind(*arguments, **given)
     except TypeError as problem:
         raise TaskError(f"method {method!r} does not take these options: {problem}") from None
-    return maker(*arguments, **given)
+    return maker, arguments, given
 
 
 CALIBRATOR, NONE = "calibrator", "none"

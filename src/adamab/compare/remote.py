@@ -39,7 +39,7 @@ from adamab.providers.judges import (
     scores_of,
 )
 from adamab.providers.metering import Usage
-from adamab.providers.registry import expand
+from adamab.providers.registry import CHATS, expand, unknown
 from adamab.providers.services import split_service
 from adamab.task.images import Image
 from adamab.task.prompts import Prompts
@@ -328,7 +328,12 @@ def chat_from_spec(model: str, **options: Any) -> ChatBaseline:
     bare, preset = split_spec(expand(model, "chat"))
     given = {name: value for name, value in options.items() if value is not None}
     service, name = split_service(bare.partition(":")[2])
-    return ChatBaseline(ChatModel(name, service, **{**preset, **given}))
+    judge = ChatModel(name, service, **{**preset, **given})
+    head, colon, _ = name.partition(":")
+    # No name of OpenAI's own models has a colon, but for those that were tuned.
+    if colon and head != "ft" and service == "openai" and judge.api.service.own:
+        raise TaskError(f"chat:{name}: {unknown('service', head, CHATS)}")
+    return ChatBaseline(judge)
 
 
 class RerankBaseline(RemoteBaseline):

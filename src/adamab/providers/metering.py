@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from adamab.errors import BudgetError, RecipeError, RunError, one_line, place, short, storable
 from adamab.providers.embedders.base import Embedder
 from adamab.providers.generators.base import Generator
+from adamab.providers.services import PROVIDERS, host_of, is_loopback
 from adamab.providers.sqlite_file import SqliteFile
 
 if TYPE_CHECKING:
@@ -223,11 +224,14 @@ def find_price(
             provider's protocol as well.
 
     Returns:
-        The highest price of the coming day; None where it is unknown.
+        The highest price of the coming day; None where it is unknown. Software that runs models of one's own
+        costs nothing on this machine.
     """
     for name in (f"{service}:{model}", model):
         if own is not None and name in own:
             return own[name]
+    if service in PROVIDERS and PROVIDERS[service].free and is_loopback(host_of(address or "")):
+        return Price(Decimal(0))
     return _listed(service, model, datetime.now(UTC), address)
 
 

@@ -135,7 +135,8 @@ GENERATORS = {
     "openai-image": "adamab.providers.generators.openai_image:OpenAIImageGenerator",
 }
 _CHAT = "adamab.providers.generators.openai:OpenAIGenerator"
-GENERATORS |= {name: _CHAT for name, own in PROVIDERS.items() if own.chats}
+CHATS = tuple(name for name, own in PROVIDERS.items() if own.chats)
+GENERATORS |= dict.fromkeys(CHATS, _CHAT)
 AUTO = "auto"  # what is taken where nobody names an embedder; see `embedder_for`
 _WITHOUT_ARGUMENT = ("local", "noise", "transform")
 _MODELS = ("openai-image", *PROVIDERS)
@@ -210,7 +211,7 @@ def _resolve(
     else:
         entries = {entry.name: entry for entry in metadata.entry_points(group=f"adamab.{what}s")}
         if name not in entries:
-            raise error(_unknown(what, name, sorted({*table, *entries})))
+            raise error(unknown(what, name, sorted({*table, *entries})))
         try:
             factory = entries[name].load()
         except (ImportError, AttributeError) as problem:
@@ -235,12 +236,19 @@ def _resolve(
     return factory(*arguments, **given)
 
 
-def _unknown(what: str, name: str, known: Sequence[str]) -> str:
-    """What to say of a name that stands for nothing here."""
+def unknown(what: str, name: str, known: Sequence[str]) -> str:
+    """What to say of a name that stands for nothing here.
+
+    Args:
+        what: it was meant to name.
+        name: as the user wrote it.
+        known: names that would be right.
+    """
     if name in PROVIDERS:
         has = ", ".join(one for one in known if one in PROVIDERS)
         return f"{name} has no {what}s here; services that have: {has}"
-    other = "(openai:MODEL?base_url=URL is any server that speaks OpenAI's protocol)"
+    scheme = "chat" if what == "service" else "openai"
+    other = f"({scheme}:MODEL?base_url=URL is any server that speaks OpenAI's protocol)"
     return f"unknown {what} {short(name)}; {suggestion(name, known)} {other}"
 
 

@@ -45,6 +45,11 @@ class Provider:
     dialect: Mapping[str, bool] = field(default_factory=lambda: _MANY)
     limits: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def free(self) -> bool:
+        """Whether it is software that people run themselves."""
+        return not self.needs_key
+
 
 PROVIDERS: Mapping[str, Provider] = MappingProxyType(
     {
