@@ -51,7 +51,7 @@ def test_the_page_runs_its_own_scripts_only(shown_server):
         assert directive in POLICY
     assert "unsafe" not in POLICY
     asked = re.findall(r'(?:src|href)="([^"#]+)"', index.text)
-    files = {f"web/{name}" for name in ("app.js", "style.css", "theme.js", "icon.svg")}
+    files = {f"web/{name}" for name in ("app.js", "look.css", "style.css", "theme.js", "icon.svg")}
     assert set(asked) == {*files, "docs"}
     assert " style=" not in index.text
     kinds = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}

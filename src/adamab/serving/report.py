@@ -73,10 +73,10 @@ def report_html(run: Path, *, samples: bool = True) -> str:
         run: The run's directory.
         samples: Whether it shows texts and images, as in `write_report`.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined, TemplateError
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, TemplateError
 
     environment = Environment(
-        loader=PackageLoader("adamab.serving", "templates"),
+        loader=ChoiceLoader([PackageLoader("adamab.serving", folder) for folder in ("templates", "web")]),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_shown,
