@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 import adamab.cli.demo as command
-from adamab.demo import demo_generator, load_demo, story, synthetic_texts
+from adamab.demo import demo_generator, load_demo, story, synthetic_samples
 from adamab.demo.report import write_report
 from adamab.demo.story import findings, summarise
 from adamab.providers.async_bridge import run_sync
@@ -130,7 +130,7 @@ def test_five_messages_per_class_are_given_and_forty_tested():
 def test_no_test_message_is_in_reach_of_training():
     data = load_demo()
     training = {normalised_text(s.text) for s in data.task.samples} | {
-        normalised_text(t) for t in synthetic_texts()
+        normalised_text(sample.text) for sample in synthetic_samples()
     }
     assert not training & {normalised_text(s.text) for s in data.test}
 
@@ -140,4 +140,4 @@ def test_recording_hands_out_thirty_per_class():
     batch = run_sync(demo_generator(seed=1).generate(Request(spec, 0, 99, (), ())))
     assert len(batch) == 30
     assert batch.closed is not None
-    assert set(batch.texts) <= set(synthetic_texts())
+    assert set(batch.texts) <= {sample.text for sample in synthetic_samples()}

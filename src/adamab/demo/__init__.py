@@ -51,13 +51,8 @@ def demo_generator(*, seed: int | None = None) -> ReplayGenerator:
         return ReplayGenerator(path, seed=seed)
 
 
-def synthetic_texts() -> list[str]:
-    """All recorded synthetic messages, for embedding them in one go."""
-    return [sample.text for sample in synthetic_samples()]
-
-
 def synthetic_samples() -> list[Sample]:
-    """The same with their classes."""
+    """All recorded synthetic messages with their classes."""
     with _resource("synthetic.jsonl") as path:
         return read_samples(path)
 

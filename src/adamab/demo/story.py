@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adamab.compare import LinearProbe, Similarity, TrainingData
-from adamab.demo import demo_generator, load_demo, synthetic_texts
+from adamab.demo import demo_generator, load_demo, synthetic_samples
 from adamab.engines import Engine
 from adamab.evaluation import statistics
 from adamab.evaluation.statistics import Bootstrap, Interval, percent, points
@@ -93,7 +93,7 @@ def gather(embedder: Embedder, recipe: Recipe) -> Materials:
         What jobs need.
     """
     data, views = load_demo(), recipe.views or embedder.views
-    queries = list(dict.fromkeys([*(s.text for s in data.task.samples), *synthetic_texts()]))
+    queries = list(dict.fromkeys(sample.text for sample in (*data.task.samples, *synthetic_samples())))
     wordings = [data.task.prompts.class_text(spec) for spec in data.task.classes]
     training = MemoryEmbedder(embedder)  # of a closed set: asking for a test message is a mistake
     training.put(queries, "query", run_sync(embedder.embed(queries, kind="query", views=views)))

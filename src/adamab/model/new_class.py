@@ -76,7 +76,8 @@ class Matching(ArrayParts):
         wording = None
         if described is not None:
             wording = ViewTransform(self.described_centre, head.normalise, head.basis)(described)  # (1, r)
-        x = class_inputs(_mean(queries), wording, self.class_input)
+        mean = queries.mean(axis=0, keepdims=True) if len(queries) else np.zeros((1, queries.shape[1]))
+        x = class_inputs(mean.astype(np.float32), wording, self.class_input)
         vectors = through(self.tower[:-1], x, head.activation) @ self.tower[-1].T + x
         vectors = np.float32(self.scale) * (vectors if self.free is None else vectors + self.free)
         linear, hidden = matching_rows(vectors, self.last, bool(head.tower))
@@ -161,12 +162,6 @@ def _spanning(basis: Array | None, rows: Array) -> tuple[Array | None, int]:
 
 
 ClassHead: TypeAlias = Matching | Stacked
-
-
-def _mean(examples: Array) -> Array:  # (n, r) -> (1, r)
-    if not len(examples):
-        return np.zeros((1, examples.shape[1]), np.float32)
-    return np.asarray(examples.mean(axis=0, keepdims=True), np.float32)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -128,11 +128,11 @@ class Inference:
             priors: shares of the classes where the classifier is used.
         """
         self.check(PredictOptions(priors=priors))
-        return self.classifier.predict_proba(self.views(rows), self._texts(rows), priors=priors)
+        return self.classifier.predict_proba(self.views(rows), [row.text for row in rows], priors=priors)
 
     def logits(self, rows: Sequence[HasText]) -> NDArray[np.float32]:
         """(n, K) logits."""
-        return self.classifier.logits(self.views(rows), self._texts(rows))
+        return self.classifier.logits(self.views(rows), [row.text for row in rows])
 
     def answers(self, rows: Sequence[HasText], options: PredictOptions) -> Answers:
         """Everything that is asked for, of each text.
@@ -142,10 +142,7 @@ class Inference:
             options: number of classes, priors, `unknown`, coverage.
         """
         self.check(options)
-        return self.classifier.answers(self.views(rows), self._texts(rows), options)
-
-    def _texts(self, rows: Sequence[HasText]) -> list[str]:
-        return [row.text for row in rows]
+        return self.classifier.answers(self.views(rows), [row.text for row in rows], options)
 
     def views(self, rows: Sequence[HasText], more: Sequence[str] = ()) -> dict[str, NDArray[np.float32]]:
         """What the embedder says of each text: (n, d) for every view of the classifier, and for `more`.

@@ -20,7 +20,7 @@ from adamab.method.policies import Arms, Choice, Policy
 from adamab.providers.async_bridge import run_sync
 from adamab.providers.embedders.base import Embedded, Embedder, Item, Kind, Modality, only_images, only_texts
 from adamab.providers.generators.base import Batch, Generator, Request
-from adamab.task.images import Image
+from adamab.task.images import Image, decoded
 from adamab.task.words import normalised_text
 
 ROUNDS = 30  # random states that a policy chooses in
@@ -335,8 +335,6 @@ class PixelEmbedder(Embedder):
 
     def _vector(self, image: Image) -> NDArray[np.float32]:
         from PIL.Image import Resampling
-
-        from adamab.task.images import decoded
 
         small = decoded(image, least_side=4 * _SIDE).resize((_SIDE, _SIDE), Resampling.BOX)
         pixels = np.asarray(small, np.float64).reshape(-1, 3) / 255

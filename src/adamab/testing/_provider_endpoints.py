@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adamab.providers.metering import estimated_tokens as tokens
 from adamab.testing._provider_protocol import (
     WORD,
     Fault,
@@ -37,7 +38,6 @@ from adamab.testing._provider_protocol import (
     prompt_of,
     read_data,
     texts_in,
-    tokens,
 )
 
 if TYPE_CHECKING:

@@ -261,11 +261,6 @@ def overlap(text: str, other: str) -> int:
     return len(set(WORD.findall(text.casefold())) & set(WORD.findall(other.casefold())))
 
 
-def tokens(text: str) -> int:
-    """About as many as a tokenizer would count: one for four bytes."""
-    return max(1, -(-len(text.encode("utf-8", "replace")) // 4))
-
-
 def digest(value: Any) -> str:
     """The sha256 of a JSON value, however it was spaced and sorted."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
