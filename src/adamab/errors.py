@@ -27,7 +27,9 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from os import PathLike
+from typing import Any
 
 _SHOWN_NAMES = 8
 _EMOJI = "\u2190-\u2bff\U0001f000-\U0001faff"
@@ -124,6 +126,20 @@ class ModelFileError(AdamabError, ValueError):
 
 class RunError(AdamabError):
     """A run directory cannot be used as asked."""
+
+
+def imported(module: str, what: str, extra: str) -> Any:
+    """A module of an optional package, or the line that says how to get it.
+
+    Args:
+        module: its name.
+        what: what messages call it.
+        extra: the extra of adamab that brings it.
+    """
+    try:
+        return import_module(module)
+    except ImportError:
+        raise MissingExtraError(what, extra) from None
 
 
 def one_line(text: object) -> str:

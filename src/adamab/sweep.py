@@ -38,11 +38,11 @@ from numpy.typing import NDArray
 from adamab.display import Bar
 from adamab.engines import Engine, WorkerMap
 from adamab.errors import (
-    MissingExtraError,
     RecipeError,
     RunError,
     StoppedError,
     TaskError,
+    imported,
     one_line,
     os_errors,
     place,
@@ -691,11 +691,7 @@ def _table_row(trial: Trial) -> tuple[str, ...]:
 
 def need_optuna() -> Any:
     """The module, or the one line that says how to get it."""
-    try:
-        import optuna
-    except ImportError:
-        raise MissingExtraError("Optuna, which proposes what a sweep tries,", "sweep") from None
-    return optuna
+    return imported("optuna", "Optuna, which proposes what a sweep tries,", "sweep")
 
 
 @contextmanager

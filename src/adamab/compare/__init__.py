@@ -11,10 +11,9 @@ from adamab.compare._vectors import (
     Similarity,
 )
 from adamab.compare.base import Baseline, TrainingData
-from adamab.compare.methods import METHODS, make_baseline
+from adamab.compare.methods import make_baseline
 
 __all__ = [
-    "METHODS",
     "Baseline",
     "CacheAdapter",
     "CentredSimilarity",

@@ -20,7 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adamab.errors import EmbedderError, MissingExtraError, TaskError, one_line, os_errors, place, short
+from adamab.errors import EmbedderError, TaskError, imported, one_line, os_errors, place, short
 from adamab.task.image_folders import ENDINGS as IMAGE_ENDINGS
 from adamab.task.image_folders import PATH_KEYS, image_at, image_files, image_path
 from adamab.task.images import is_url
@@ -124,12 +124,8 @@ def _numbered(source: Source, fields: Iterable[dict[str, object]], first: int = 
 
 def pyarrow() -> Any:
     """The module, which comes with the extra `parquet`."""
-    try:
-        pyarrow = import_module("pyarrow")  # it has no types
-        import_module("pyarrow.parquet")
-    except ImportError:
-        raise MissingExtraError("pyarrow, which reads and writes Parquet,", "parquet") from None
-    return pyarrow
+    imported("pyarrow.parquet", "pyarrow, which reads and writes Parquet,", "parquet")
+    return import_module("pyarrow")  # it has no types
 
 
 def find_sources(text: str, kind: str | None, modality: Modality) -> list[Source]:

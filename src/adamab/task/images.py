@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO
 
-from adamab.errors import ImageError, MissingExtraError, TaskError, one_line, place, short
+from adamab.errors import ImageError, TaskError, imported, one_line, place, short
 
 if TYPE_CHECKING:
     import PIL.Image
@@ -206,10 +206,7 @@ def _decoded(stream: IO[bytes], name: str, least_side: int | None) -> PIL.Image.
 @contextmanager
 def _read_header(stream: IO[bytes], name: str) -> Iterator[tuple[PIL.Image.Image, str]]:
     """The image before its pixels are decoded, and its format; raises `ImageError` only."""
-    try:
-        import PIL.Image  # noqa: F401
-    except ImportError:
-        raise MissingExtraError("Pillow", "images") from None
+    imported("PIL.Image", "Pillow", "images")
     # What Pillow remarks about odd metadata is of no use to anybody here. The filter stays: to take it away
     # again would take away what other threads have changed meanwhile. Warnings of decompression bombs are of
     # another kind, and others' code keeps getting them.

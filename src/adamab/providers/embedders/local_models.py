@@ -17,13 +17,14 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adamab.errors import EmbedderError, MissingExtraError, os_errors
+from adamab.errors import EmbedderError, MissingExtraError, imported, os_errors
 from adamab.providers.embedders.base import Embedded, Embedder, Item, Kind
 from adamab.task.images import Image, decoded
 
@@ -223,11 +224,7 @@ def _downloaded(name: str, scheme: str, notice: str, revision: str) -> Path:
 
 
 def _hub(scheme: str) -> Any:
-    try:
-        import huggingface_hub
-    except ImportError:
-        raise MissingExtraError("huggingface-hub", _EXTRAS.get(scheme, scheme)) from None
-    return huggingface_hub
+    return imported("huggingface_hub", "huggingface-hub", _EXTRAS.get(scheme, scheme))
 
 
 def _wanted(scheme: str, revision: str) -> dict[str, Any]:
@@ -241,13 +238,11 @@ def _wanted(scheme: str, revision: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """No progress bars and no advice on stderr from the libraries while they work for us."""
-    from transformers.utils import logging as transformers_logging
-
-    chatty: Any = transformers_logging
+def quiet(package: str = "transformers") -> Iterator[None]:
+    """No progress bars and no advice on stderr from a library of the hub's makers while it works for us."""
+    chatty = import_module(f"{package}.utils.logging")
     bars = chatty.is_progress_bar_enabled()
-    loggers = [logging.getLogger(name) for name in ("transformers", "sentence_transformers")]
+    loggers = [logging.getLogger(name) for name in (package, "sentence_transformers")]
     levels = [logger.level for logger in loggers]
     chatty.disable_progress_bar()
     for logger in loggers:

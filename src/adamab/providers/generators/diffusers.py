@@ -13,8 +13,6 @@ import re
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -188,7 +186,7 @@ class DiffusersGenerator(ImageGenerator):
         noise = torch.Generator("cpu").manual_seed(seed)
         given = {name: value for name, value in options.items() if value is not None}
         try:
-            with _quiet(), torch.inference_mode():
+            with quiet(), quiet("diffusers"), torch.inference_mode():
                 answer = self._pipeline(prompt=prompt, generator=noise, **given)
         except Exception as error:  # whatever a pipeline makes of an option that it does not take
             raise GeneratorError(f"{self}: cannot draw ({_reason(error)})") from None
@@ -254,7 +252,7 @@ def _snapshot(name: str) -> Path:
 
     fetch: Any = diffusers.DiffusionPipeline.download
     try:
-        with _quiet():
+        with quiet(), quiet("diffusers"):
             local = Path(fetch(name, use_safetensors=True, local_files_only=True))
         if any(local.rglob("*.safetensors")):
             return local
@@ -284,7 +282,7 @@ def _load(directory: Path, wanted: str, dtype: str, name: str) -> Any:
         kind = torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
     library: Any = diffusers
     try:
-        with _quiet(), warnings.catch_warnings():
+        with quiet(), quiet("diffusers"), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about settings of the model that its user cannot change
             pipeline = library.DiffusionPipeline.from_pretrained(
                 str(directory), use_safetensors=True, local_files_only=True, torch_dtype=kind
@@ -321,21 +319,3 @@ def _check_index(directory: Path) -> None:
 
 def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {one_line(' '.join(str(error).split())[:160])}"
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No progress bars and no advice on stderr from the libraries while they work for us."""
-    from diffusers.utils import logging as library
-
-    logger, bars = logging.getLogger("diffusers"), library.is_progress_bar_enabled()
-    level = logger.level
-    library.disable_progress_bar()
-    logger.setLevel(logging.ERROR)
-    try:
-        with quiet():
-            yield
-    finally:
-        logger.setLevel(level)
-        if bars:
-            library.enable_progress_bar()
