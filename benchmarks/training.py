@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from adamab.compare._setfit import SetFit
-from adamab.compare.base import TrainingData
+from adamab.compare.methods import TrainingData
 from adamab.errors import TaskError
 from adamab.providers.cache import CachedEmbedder, VectorCache
 from adamab.providers.embedders.local import LocalEmbedder

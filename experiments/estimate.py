@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from adamab.compare.base import TrainingData, items_of
-from adamab.compare.methods import make_baseline
+from adamab.compare.methods import TrainingData, items_of, make_baseline
 from adamab.compare.remote import RemoteBaseline
 from adamab.providers.cache import Ask, Reply
 from adamab.providers.embedders.api import ApiEmbedder

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adamab.compare.base import TrainingData, items_of
 from adamab.compare.bench import n_parameters
-from adamab.compare.methods import make_baseline
+from adamab.compare.methods import TrainingData, items_of, make_baseline
 from adamab.compare.remote import metered
 from adamab.errors import BudgetError, EmbedderError
 from adamab.providers.async_bridge import run_sync

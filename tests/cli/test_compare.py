@@ -7,9 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from adamab.compare.base import Baseline
 from adamab.compare.bench import compare, paired_difference, unseen
-from adamab.compare.methods import ON_GIVEN, WITH_GENERATOR, Method
+from adamab.compare.methods import ON_GIVEN, WITH_GENERATOR, Baseline, Method
 from adamab.providers.async_bridge import run_sync
 from adamab.run.settings import FitSettings, set_up
 from adamab.task import Prompts, Sample, Task

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adamab.compare.base import TrainingData
-from adamab.compare.methods import make_baseline
+from adamab.compare.methods import TrainingData, make_baseline
 from adamab.compare.remote import NO_CLASS, ChatBaseline, chat_from_spec, chosen, metered, read_number
 from adamab.errors import ApiError, BudgetError, ProviderError, TaskError
 from adamab.providers.cache import Reply

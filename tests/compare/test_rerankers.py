@@ -8,8 +8,7 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from adamab.compare.base import TrainingData
-from adamab.compare.methods import make_baseline
+from adamab.compare.methods import TrainingData, make_baseline
 from adamab.compare.remote import CrossEncoderBaseline, RerankBaseline, metered, rerank_from_spec
 from adamab.errors import ApiError, BudgetError, EmbedderError, ProviderError, TaskError
 from adamab.providers.cache import CachedReplies

@@ -10,8 +10,7 @@ from adamab.compare._vectors import (
     NearestNeighbours,
     Similarity,
 )
-from adamab.compare.base import Baseline, TrainingData
-from adamab.compare.methods import make_baseline
+from adamab.compare.methods import Baseline, TrainingData, make_baseline
 
 __all__ = [
     "Baseline",

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from adamab.compare._vectors import in_columns
-from adamab.compare.base import Baseline, Floats, TrainingData
+from adamab.compare.methods import Baseline, Floats, TrainingData
 from adamab.errors import MissingExtraError, TaskError, short
 from adamab.providers.embedders.base import Item, only_texts
 from adamab.providers.embedders.local_models import find_model, quiet

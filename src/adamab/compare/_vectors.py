@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from adamab.compare.base import POOLED, Baseline, Floats, TrainingData
+from adamab.compare.methods import POOLED, Baseline, Floats, TrainingData
 from adamab.errors import TaskError
 from adamab.method.numerics import cross_entropy
 from adamab.method.training import Optimiser

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from adamab.compare._vectors import DEFAULT_STRENGTH, FOLDS, Ints, Rows, in_columns, unit
-from adamab.compare.base import POOLED, Baseline, Floats, TrainingData
+from adamab.compare.methods import POOLED, Baseline, Floats, TrainingData
 from adamab.errors import TaskError
 from adamab.providers.embedders.base import Item
 from adamab.task.words import Vocabulary

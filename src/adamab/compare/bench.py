@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adamab.compare.base import Floats, TrainingData, items_of
 from adamab.compare.methods import (
     CALIBRATOR,
     NEEDS_CLASS_VECTORS,
     NONE,
+    Floats,
     Method,
+    TrainingData,
+    items_of,
     make_baseline,
     method_name,
     reference_of,

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 
-from adamab.compare.base import Baseline, Floats, TrainingData
+from adamab.compare.methods import Baseline, Floats, TrainingData
 from adamab.errors import ApiError, TaskError, short, suggestion
 from adamab.providers.async_bridge import run_sync
 from adamab.providers.cache import Ask, MemoryReplies, Replies, Reply

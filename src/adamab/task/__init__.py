@@ -2,7 +2,6 @@
 
 from adamab.task.image_folders import read_image_samples, read_images
 from adamab.task.images import Image
-from adamab.task.lexical import terms
 from adamab.task.prompts import Prompts
 from adamab.task.spec import ClassSpec, Sample, Task
 from adamab.task.tables import TextRow, read_samples, read_texts
@@ -24,5 +23,4 @@ __all__ = [
     "read_images",
     "read_samples",
     "read_texts",
-    "terms",
 ]
