@@ -15,7 +15,7 @@ from adamab.cli.console import Bar, counted, echo, make_folder, print_json, prin
 from adamab.cli.errors import exit_code, need_torch_for, stop_gently
 from adamab.cli.options import Address, EngineName, Jobs, engine_of
 from adamab.cli.summaries import cost
-from adamab.demo.report import check_matplotlib
+from adamab.demo.story import check_matplotlib
 from adamab.engines import HERE, Engine
 from adamab.errors import TaskError
 from adamab.providers.metering import Budget, CallContext, Ledger, Price

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from adamab.demo.report import check_matplotlib
+from adamab.demo.story import check_matplotlib
 from adamab.engines import Engine
 from adamab.providers.embedders.base import Embedder
 from experiments.convergence_descent import (

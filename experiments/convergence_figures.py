@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from adamab.demo.report import COLOURS, QUIET, new_figure
+from adamab.demo.story import COLOURS, QUIET, new_figure
 from experiments.convergence_descent import Floats, Summary
 from experiments.pages import save_figure
 from experiments.theory import Check, quadratic_check

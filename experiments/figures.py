@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from adamab.demo.report import COLOURS, MARKERS, QUIET, new_figure, percent_axis
+from adamab.demo.story import COLOURS, MARKERS, QUIET, new_figure, percent_axis
 from experiments.cells import BOTH
 from experiments.definition import CALIBRATOR, NONE
 from experiments.pages import save_figure

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from adamab.demo.report import COLOURS, QUIET, new_figure
+from adamab.demo.story import COLOURS, QUIET, new_figure
 from adamab.evaluation.statistics import INTERVALS, points
 from adamab.version import __version__
 from experiments.pages import Table, as_document, save_figure

@@ -168,7 +168,7 @@ def place(path: str | PathLike[str], line: int | None = None) -> str:
 
 @contextmanager
 def os_errors(
-    path: str | PathLike[str], problem: str, error_class: type[AdamabError] = RunError
+    path: str | PathLike[str], problem: str, error_class: type[AdamabError] = RunError, remedy: str = ""
 ) -> Iterator[None]:
     """What the system says about a file or folder becomes one line, such as `PATH: PROBLEM (disk full)`.
 
@@ -176,11 +176,13 @@ def os_errors(
         path: the file or folder.
         problem: what failed, in words that follow the path.
         error_class: of the error that is raised.
+        remedy: what to do, which ends the line.
     """
     try:
         yield
     except OSError as error:
-        raise error_class(f"{place(path)}: {problem} ({one_line(error.strerror or error)})") from None
+        reason, then = one_line(error.strerror or error)[:200], f"; {remedy}" if remedy else ""
+        raise error_class(f"{place(path)}: {problem} ({reason}){then}") from None
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

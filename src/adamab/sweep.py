@@ -75,6 +75,7 @@ REPEATS = 5  # cross-validations of the examination, each with folds of its own
 LEVEL = 0.05
 _LEAST = 1e-6  # probability: or one sample that was given none would decide everything
 _SHOWN = 5  # of the best trials
+_GO_ON = "what is in it is kept: run the same command again to go on"
 
 # Options that change nothing where nothing is generated; `name` is not even one.
 _OF_GENERATION = frozenset(
@@ -558,13 +559,8 @@ class Sweep:
         lacking = [cell for cell in cells if cell not in self._scores]
         self._bar.step(len(cells) - len(lacking))
         for cell, scores in self._map_items(lacking) if lacking else ():
-            try:
+            with os_errors(JOURNAL, "cannot be written", RunError, _GO_ON):
                 self._study.set_user_attr(json.dumps(cell), list(scores))  # on the disk before anything else
-            except OSError as error:
-                raise RunError(
-                    f"{JOURNAL}: cannot be written ({error.strerror}); what is in it is kept: run the same "
-                    "command again to go on"
-                ) from None
             self._scores[cell] = scores
             self._bar.step()
 

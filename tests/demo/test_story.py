@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 
 import adamab.cli.demo as command
 from adamab.demo import demo_generator, load_demo, story, synthetic_samples
-from adamab.demo.report import write_report
-from adamab.demo.story import findings, summarise
+from adamab.demo.story import findings, summarise, write_report
 from adamab.providers.async_bridge import run_sync
 from adamab.providers.generators.base import Request
 from adamab.task import normalised_text

@@ -1,4 +1,5 @@
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -76,7 +77,7 @@ def test_everything_together():
     (confusion,) = result.confusions
     assert (confusion.true, confusion.predicted, confusion.count) == ("b", "a", 2)
     assert confusion.share == pytest.approx(2 / 3)
-    assert json.loads(json.dumps(result.to_json()))["n"] == 4
+    assert json.loads(json.dumps(asdict(result)))["n"] == 4
 
 
 @pytest.mark.parametrize("n", [0, 2])

@@ -29,8 +29,7 @@ def demo(
 ) -> None:
     """Compare zero-shot, linear probe, calibrator and policies on the built-in support-desk task."""
     need_modules({"matplotlib": "matplotlib"}, "local,plots")
-    from adamab.demo.report import write_report
-    from adamab.demo.story import Plan
+    from adamab.demo.story import Plan, write_report
 
     make_folder(output, " for the results")  # a place that cannot be written to fails now
     n_seeds = seeds if seeds is not None else 1 if quick else SEEDS
@@ -54,8 +53,7 @@ def _run(plan: Plan) -> Summary:
 
 
 def _print(summary: Summary, written: list[Path]) -> None:
-    from adamab.demo.report import HEADER, caption, cells
-    from adamab.demo.story import findings
+    from adamab.demo.story import HEADER, caption, cells, findings
 
     columns = [HEADER[0], *(f"{name}#" for name in HEADER[1:])]
     print_table(columns, cells(summary), title="Support desk: which class is this message?")

@@ -109,7 +109,7 @@ def evaluate(
         say(note)
     if as_json:
         left_out = {"skipped": skipped, "overlong": inference.overlong}
-        print_json({**result.to_json(), **more, **left_out})
+        print_json({**asdict(result), **more, **left_out})
         return
     _print(result, more, skipped, inference.modality)
     if more["probabilities"]["before"] is None:

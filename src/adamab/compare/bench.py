@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -68,7 +68,7 @@ class Row:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, without what is known of each sample."""
-        judged = self.evaluation.to_json()
+        judged = asdict(self.evaluation)
         return {
             "method": self.method,
             "samples": self.samples,

@@ -6,7 +6,7 @@ Accuracy, macro-F1, calibration and confusions; inputs that belong to no class, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -68,10 +68,6 @@ class Evaluation:
     calibration_error: float
     classes: tuple[ClassFigures, ...]
     confusions: tuple[Confusion, ...]  # the most frequent first
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
 
 
 def evaluate(

@@ -21,7 +21,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adamab.errors import RunError, TaskError, one_line, place, storable
+from adamab.errors import RunError, TaskError, one_line, os_errors, place, storable
 from adamab.model.storage import DOCUMENT, read_file
 from adamab.predict.predictor import Predictor, Question
 from adamab.predict.readers import (
@@ -208,7 +208,7 @@ class PartsFolder:
 
     def _locked(self) -> WriterLock:
         while True:
-            with self._one_line():
+            with os_errors(self._shown, "cannot be written"):
                 self.path.mkdir(parents=self._shown == self.path, exist_ok=True)
             lock = WriterLock(self.path, _LOCK, "these parts")
             if (self.path / _LOCK).exists():
@@ -319,7 +319,7 @@ class PartsFolder:
             rows: how many it must have.
         """
         temporary = self.path / ".part-joined"
-        with self._one_line():
+        with os_errors(self._shown, "cannot be written"):
             joined = (
                 _join_parquet(self.parts(), temporary)
                 if kind == PARQUET
@@ -352,20 +352,12 @@ class PartsFolder:
     def _replace(self, target: Path, put: Callable[[Path], object]) -> None:
         temporary = self.path / f".part-{uuid.uuid4().hex}"
         try:
-            with self._one_line():
+            with os_errors(self._shown, "cannot be written"):
                 put(temporary)
                 _sync(temporary)
                 os.replace(temporary, target)
         finally:
             temporary.unlink(missing_ok=True)
-
-    @contextmanager
-    def _one_line(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:  # of Arrow too
-            reason = one_line(error.strerror or error)[:200]
-            raise RunError(f"{place(self._shown)}: cannot be written ({reason})") from None
 
 
 def parts_beside(output: Path) -> Path:

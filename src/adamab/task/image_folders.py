@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from adamab.errors import ImageError, TaskError, one_line, place, short, suggestion
+from adamab.errors import ImageError, TaskError, one_line, os_errors, place, short, suggestion
 from adamab.task.images import Image, is_reference, is_url, open_image
 from adamab.task.spec import Sample
 from adamab.task.tables import Row, TextRow, class_name_of, id_of, read_rows, string_of, unknown_class
@@ -28,12 +28,9 @@ _CHUNK = 2**20
 def image_at(path: Path) -> Image:
     """The image in a file, known by its content; raises `ImageError`. The pixels are not looked at."""
     digest = hashlib.sha256()
-    with open_image(path) as stream:
-        try:
-            while chunk := stream.read(_CHUNK):
-                digest.update(chunk)
-        except OSError as error:
-            raise ImageError(f"{place(path)}: cannot be read ({_why(error)}); check the disk") from None
+    with open_image(path) as stream, os_errors(path, "cannot be read", ImageError, "check the disk"):
+        while chunk := stream.read(_CHUNK):
+            digest.update(chunk)
     return Image(digest.hexdigest(), path)
 
 

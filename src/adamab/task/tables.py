@@ -16,7 +16,7 @@ from os import PathLike
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
-from adamab.errors import TaskError, one_line, place, short, suggestion
+from adamab.errors import TaskError, one_line, os_errors, place, short, suggestion
 from adamab.task.images import Image, is_url, open_regular
 from adamab.task.spec import Sample
 from adamab.task.words import checked
@@ -57,12 +57,8 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
     """An open file that is read to its end; what is wrong with it is one line."""
-    with open_regular(path) as handle:
-        try:
-            yield handle
-        except OSError as exc:
-            reason = one_line(exc.strerror)
-            raise TaskError(f"{place(path)}: cannot be read ({reason}); check the path") from None
+    with open_regular(path) as handle, os_errors(path, "cannot be read", TaskError, "check the path"):
+        yield handle
 
 
 def _raw_lines(handle: BinaryIO) -> Iterator[tuple[int, int, bytes | None]]:
