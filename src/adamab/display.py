@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from adamab.errors import MissingExtraError, clean
+from adamab.errors import clean, imported
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -151,10 +151,8 @@ def draw_history(history: Sequence[RoundRecord]) -> Figure:
 
 
 def _new_figure(*, height: float) -> Figure:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtraError("matplotlib", "plots") from None
+    imported("matplotlib.figure", "matplotlib", "plots")
+    from matplotlib.figure import Figure
 
     class NotebookFigure(Figure):
         """Shows itself in notebooks that have not imported pyplot, too."""

@@ -30,7 +30,7 @@ from typing import Any, Literal, TypeAlias
 from joblib.externals.loky import ProcessPoolExecutor
 from threadpoolctl import threadpool_limits
 
-from adamab.errors import MissingExtraError, ProviderError, RunError, one_line, short
+from adamab.errors import ProviderError, RunError, imported, one_line, short
 
 EngineName = Literal["local", "ray"]
 Work: TypeAlias = Callable[[Any, Any], Any]  # an item and what all share -> the result
@@ -291,12 +291,9 @@ def _ray(address: str | None) -> Any:
         settings |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     for name, value in settings.items():
         os.environ.setdefault(name, value)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            import ray
-    except ImportError:
-        raise MissingExtraError("Ray", "ray") from None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ray = imported("ray", "Ray", "ray")
     logging.getLogger("ray").setLevel(logging.CRITICAL)
     return ray
 

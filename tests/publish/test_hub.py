@@ -6,6 +6,7 @@ import base64
 import contextlib
 import hashlib
 import json
+import sys
 import threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -193,7 +194,7 @@ def test_what_is_neither_a_folder_nor_an_id_asks_nobody(name, monkeypatch):
 
 
 def test_without_the_hubs_package_folders_work_and_one_line_names_it(fitted, tmp_path, monkeypatch):
-    monkeypatch.setattr(adamab.publish.hub, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(MissingExtraError, match=r"'someone/model' is no folder here.*adamab\[hub\]"):
         ADAMABClassifier.from_pretrained("someone/model")
     with pytest.raises(MissingExtraError, match=r"adamab\[hub\]"):

@@ -12,12 +12,11 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adamab.errors import AdamabError, MissingExtraError, ModelFileError, RunError, os_errors, place, short
+from adamab.errors import AdamabError, ModelFileError, RunError, imported, os_errors, place, short
 from adamab.model import save
 from adamab.model.storage import DOCUMENT, WEIGHTS
 from adamab.publish.model_card import CARD, is_ours, public_fingerprint, without_place
@@ -133,11 +132,7 @@ def push(
 
 
 def _hub(what: str) -> Any:
-    if find_spec("huggingface_hub") is None:
-        raise MissingExtraError(what, "hub")
-    import huggingface_hub
-
-    return huggingface_hub
+    return imported("huggingface_hub", what, "hub")
 
 
 @contextmanager

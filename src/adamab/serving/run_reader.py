@@ -14,10 +14,11 @@ import os
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, TypeVar
 
 from adamab.model.storage import JOURNAL
 from adamab.providers.image_store import FOLDER as IMAGES
@@ -159,7 +160,7 @@ def _while_unchanged(*files: str) -> Callable[[Callable[[RunReader], T]], Callab
     return decorate
 
 
-class RunReader:
+class RunReader(AbstractContextManager["RunReader", None]):
     """Looks into the run in `directory`; there is little to see where a model was saved without its run.
 
     May be asked by several threads: one at a time reads, the others wait.
@@ -173,9 +174,6 @@ class RunReader:
         self._journal: Journal | None = None
         self._inode = 0
         self._content = _JournalContent()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -16,6 +16,7 @@ from adamab.task.words import checked
 
 ENDINGS: tuple[str, ...] = (".apng", ".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".mpo")
 ENDINGS += (".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp")
+_LISTED = ", ".join(ENDINGS)
 # Endings of files that are images, or may be, and are not read.
 _UNREAD: tuple[str, ...] = ("", ".arw", ".cr2", ".cr3", ".dng", ".heic", ".heif", ".ico", ".jp2")
 _UNREAD += (".jxl", ".nef", ".psd", ".svg")
@@ -44,7 +45,7 @@ def image_files(folder: Path) -> Iterator[Path]:
         yield path
     if path is None:
         raise ImageError(
-            f"{place(folder)}: holds no images; put files there that end in {_endings()}, or name another"
+            f"{place(folder)}: holds no images; put files there that end in {_LISTED}, or name another"
         )
 
 
@@ -74,7 +75,7 @@ def class_folders(folder: Path) -> Iterator[tuple[str, Path]]:
             yield name, path
         if path is None:
             raise ImageError(
-                f"{place(entry)}: no images for this class; put files there that end in {_endings()}, "
+                f"{place(entry)}: no images for this class; put files there that end in {_LISTED}, "
                 "or remove the folder"
             )
 
@@ -126,10 +127,6 @@ def _is_run(folder: Path) -> bool:
 
 def _is_image(path: Path) -> bool:
     return path.suffix.lower() in ENDINGS
-
-
-def _endings() -> str:
-    return ", ".join(ENDINGS)
 
 
 def _why(error: OSError | ValueError) -> str:

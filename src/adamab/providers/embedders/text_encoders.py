@@ -182,7 +182,7 @@ class TextEncoder:
         try:
             encoded = self.tokenizer.encode_batch_fast(lowered)
         except TypeError:  # half a surrogate pair, which no tokenizer takes
-            broken = (number for number, text in enumerate(texts) if not _is_whole(text))
+            broken = (n for n, text in enumerate(texts) if any("\ud800" <= c <= "\udfff" for c in text))
             raise TextError(self.name, next(broken, 0), "holds half of a surrogate pair") from None
         return [
             _Tokens(
@@ -517,7 +517,3 @@ def _document(file: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise EmbedderError(f"{file}: is no JSON object; the model is damaged")
     return document
-
-
-def _is_whole(text: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in text)
