@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from adamab.providers.generators.base import Batch, Generator
 from adamab.run.fit import resume_run
 from adamab.run.settings import FitSettings, FitSetup, set_up
 from adamab.task.spec import Task
@@ -41,3 +42,13 @@ class Order:
 def fit_run(order: Order, path: Path, *, overwrite: bool = False, **hooks: Any) -> dict[str, Any]:
     """Fit into a run directory."""
     return resume_run(order.set_up(run_dir=path, overwrite=overwrite), **hooks)
+
+
+class Writer(Generator):
+    """Other texts of the class each time."""
+
+    fingerprint = "writer"
+
+    async def generate(self, request):
+        have = len(request.existing)
+        return Batch(tuple(f"{request.spec.name} text {have + i} {i}" for i in range(request.count)))

@@ -36,8 +36,3 @@ def fenced(language, *lines):
 def test_a_wrong_block_fails(run, block):
     with pytest.raises(Exception, match=r"shows:|exit code|ended:|while parsing|not defined"):
         run(block)
-
-
-def test_servers_of_two_pages_do_not_meet(run):
-    serve = ["$ python -m adamab.testing --port 8455", "serving openai http://127.0.0.1:8455/v1, …"]
-    run(fenced("console", *serve, "$ curl -s http://127.0.0.1:8455/_seen", "{}"))

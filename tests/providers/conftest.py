@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from adamab.providers.image_store import ImageStore
 from adamab.task.images import Image, digest_of
 from adamab.testing import ProviderServer
 
@@ -36,3 +37,8 @@ def hub(tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     return tmp_path / "hub"
+
+
+@pytest.fixture
+def store(tmp_path):
+    return ImageStore(tmp_path / "images")

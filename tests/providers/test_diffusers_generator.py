@@ -11,7 +11,6 @@ import pytest
 from adamab.errors import GeneratorError, MissingExtraError
 from adamab.providers.generators.base import Request, Settings
 from adamab.providers.generators.diffusers import DiffusersGenerator
-from adamab.providers.image_store import ImageStore
 from adamab.task.images import decoded
 from adamab.task.prompts import Prompts
 from adamab.task.recipe import Recipe
@@ -85,11 +84,6 @@ def prudish(tmp_path_factory):
     )
     pipeline.save_pretrained(directory)
     return directory
-
-
-@pytest.fixture
-def store(tmp_path):
-    return ImageStore(tmp_path / "images")
 
 
 @pytest.fixture

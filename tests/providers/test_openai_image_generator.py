@@ -34,11 +34,6 @@ OWN, OLDER, OTHER = "gpt-image-1-mini", "dall-e-3", "some/diffusion"
 ALIVE: list[OpenAIImageGenerator] = []  # a client's connections close with its event loop, not before
 
 
-@pytest.fixture
-def store(tmp_path):
-    return ImageStore(tmp_path / "images")
-
-
 def generator(server, store, model=OWN, **options):
     quick = {"retries": 2, "first_wait": 0.01, "base_url": f"{server.url}/v1"}
     made = OpenAIImageGenerator(model, **{**quick, **options})

@@ -5,7 +5,7 @@ import pytest
 
 from adamab.errors import EmbedderError
 from adamab.providers.embedders.local_models import VIEWS, split
-from adamab.providers.embedders.sentence_transformers import _spans, token_views
+from adamab.providers.embedders.sentence_transformers import token_views
 
 torch = pytest.importorskip("torch")
 
@@ -56,5 +56,3 @@ def test_texts_are_cut_between_words_where_possible():
 def test_what_cannot_be_split():
     with pytest.raises(EmbedderError, match="leaves no room"):
         pieces("abc", 0)
-    with pytest.raises(EmbedderError, match="use long_texts='cut'"):
-        _spans(object(), "abc", "st:x")

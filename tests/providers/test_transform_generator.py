@@ -10,7 +10,6 @@ import pytest
 from adamab.errors import GeneratorError
 from adamab.providers.generators.base import Request, Settings
 from adamab.providers.generators.variations import TransformGenerator, transform_from_spec
-from adamab.providers.image_store import ImageStore
 from adamab.task.image_folders import image_at
 from adamab.task.images import decoded
 from adamab.task.prompts import Prompts
@@ -33,11 +32,6 @@ def smooth(seed, size=(80, 60)):
     """An image whose left and right, top and bottom differ."""
     coarse = np.random.default_rng(seed).integers(0, 256, (6, 8, 3)).astype(np.uint8)
     return PIL.Image.fromarray(coarse).resize(size, PIL.Image.Resampling.BICUBIC)
-
-
-@pytest.fixture
-def store(tmp_path):
-    return ImageStore(tmp_path / "images")
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ from adamab.errors import RecipeError
 from adamab.method.views import View
 from adamab.model.new_class import NewClass
 from adamab.providers.async_bridge import run_sync
-from adamab.providers.generators.base import Batch, Generator
 from adamab.run._arrays import heads_of_fit
 from adamab.run.fit import fit_task, fit_vectors
 from adamab.task.prompts import Prompts
 from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec, Task
 from adamab.testing import HashEmbedder
+from tests.fitting import Writer
 from tests.method.fitting import fit_on
 
 GIVEN = {
@@ -26,16 +26,6 @@ GIVEN = {
 DESCRIPTIONS = {"refund": "wants money back", "praise": "is happy", "outage": "the site is down"}
 # A class that comes later has no trained vector of its own, so none is trained here.
 FAST = Recipe(batch=2, rounds_per_class=2, calibrator=True, free_vectors=False)
-
-
-class Writer(Generator):
-    """Other texts of the class each time."""
-
-    fingerprint = "writer"
-
-    async def generate(self, request):
-        have = len(request.existing)
-        return Batch(tuple(f"{request.spec.name} text {have + i} {i}" for i in range(request.count)))
 
 
 def views_of(embedder, texts, kind="query"):

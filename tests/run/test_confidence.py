@@ -6,11 +6,11 @@ import pytest
 from adamab.errors import TaskError
 from adamab.model.confidence import confidence_of
 from adamab.model.predictor import Inference
-from adamab.providers.generators.base import Batch, Generator
 from adamab.run.fit import fit_task
 from adamab.task.recipe import Recipe
 from adamab.task.spec import Sample, Task
 from adamab.testing import HashEmbedder
+from tests.fitting import Writer
 
 GIVEN = {
     "refund": ["give me my money back", "i want a refund of the fee", "refund the double charge"],
@@ -18,16 +18,6 @@ GIVEN = {
     "outage": ["the site is down again", "nothing loads, site down", "down for an hour now"],
 }
 RECIPE = Recipe(batch=2, rounds_per_class=2, synthetic_weight=0.5)
-
-
-class Writer(Generator):
-    """Other texts of the class each time."""
-
-    fingerprint = "writer"
-
-    async def generate(self, request):
-        have = len(request.existing)
-        return Batch(tuple(f"{request.spec.name} text {have + i} {i}" for i in range(request.count)))
 
 
 def fit(given=GIVEN, recipe=RECIPE, **options):

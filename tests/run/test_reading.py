@@ -9,8 +9,6 @@ import adamab
 from adamab.errors import RunError
 from adamab.run.directory import HELD_OUT, SUMMARY, read_summary, read_vectors
 from adamab.run.directory import SAMPLES as VECTORS
-from adamab.run.directory import TASK as TASK
-from adamab.run.run_log import JOURNAL as JOURNAL
 from adamab.serving.run_reader import RunReader
 from adamab.testing import HashEmbedder
 

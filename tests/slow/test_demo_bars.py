@@ -3,6 +3,10 @@
 First five messages per class given, the other forty tested, mean of five seeds.
 """
 
+import json
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -45,3 +49,17 @@ def test_api_views(embedder):
 
 def test_all_views_with_ten_recorded_samples_a_class(embedder):
     assert mean_accuracy(embedder, Recipe(), budget=120) >= 0.53
+
+
+def test_demo_in_an_empty_folder(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "adamab", "demo", "--quick"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    for word in ("zero-shot", "linear probe", "round-robin", "ADAMAB", "adamab-demo"):
+        assert word in done.stdout
+    folder = tmp_path / "adamab-demo"
+    assert {"accuracy.png", "accuracy.svg", "samples.png", "samples.svg", "demo.json"} <= {
+        path.name for path in folder.iterdir()
+    }
+    assert json.loads((folder / "demo.json").read_text())

@@ -123,19 +123,6 @@ def test_samples_are_about_the_class_and_depend_on_the_request_alone(server, pos
         assert post(other, CHAT, **request).json() == first
 
 
-def test_images_of_a_class_look_alike_and_no_two_are_equal(server, post):
-    images = []
-    for name in ("Bengal", "Sphynx"):
-        prompt = f'Take a photograph of this:\n<data>\n{{"name": "{name}"}}\n</data>'
-        answer = post(server, DRAW, model="gpt-image-1-mini", prompt=prompt, n=2, size="1536x1024").json()
-        images += [base64.b64decode(entry["b64_json"], validate=True) for entry in answer["data"]]
-    assert {PIL.Image.open(io.BytesIO(data)).size for data in images} == {(96, 64)}
-    assert len(set(images)) == 4
-    rows = vectors(post(server, MULTIMODAL, inputs=[*map(image, images)], input_type="document"))
-    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1)
-    assert 0.95 > rows[0] @ rows[1] > 0.6 > rows[0] @ rows[2]
-
-
 @pytest.mark.parametrize("path", [EMBED, VOYAGE, COHERE])
 def test_a_wrong_key_is_401_and_errors_quote_what_they_got(client, path):
     with ProviderServer(key="sk-right") as server:
