@@ -78,6 +78,6 @@ def cross_entropy(logits: Array, own: NDArray[np.intp]) -> Array:
     losses += np.log(sums[:, 0])
     logits /= sums
     logits[rows, own] = 0
-    logits[logits < max(LEAST_RESIDUAL, NEGLIGIBLE * float(logits.max(initial=0)))] = 0
+    logits *= logits >= max(LEAST_RESIDUAL, NEGLIGIBLE * float(logits.max(initial=0)))
     logits[rows, own] = -logits.sum(axis=1)
     return losses
