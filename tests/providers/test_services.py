@@ -6,8 +6,8 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
-from adamab.compare.base import TrainingData
 
+from adamab.compare import TrainingData
 from adamab.compare.remote import ChatBaseline, chat_from_spec
 from adamab.errors import ApiError, ProviderError, TaskError
 from adamab.providers.generators.base import Request
