@@ -307,7 +307,7 @@ class ADAMABClassifier(LabelsMixin, PersistenceMixin, RecipeMixin):
     prefetch : batches to fetch from an API before the policy asks for them
     modality : "text", or "image" where X holds paths of images
     random_state : seed of everything random
-    cache : keep vectors and answers on disk, so that nothing is bought twice
+    cache : keep vectors and answers on disk, so that what has arrived is not bought again
     run_dir : directory to write the run into as it happens, as `adamab fit --run` does; a fit that was
         interrupted goes on where it was, under the same budget, when `fit` is called again. The seed is 0
         where `random_state` is None

@@ -24,7 +24,10 @@ def export(
     run: Model,
     kind: Annotated[
         Format,
-        typer.Option("--format", help="onnx: to use without adamab; hub: the model itself."),
+        typer.Option(
+            "--format",
+            help="onnx: takes texts without adamab (local, onnx-text), else vectors; hub: the model.",
+        ),
     ],
     output: Annotated[
         Path | None,

@@ -105,7 +105,7 @@ def fit(
 ) -> None:
     """Train a classifier for TASK and write it, with its history, into a run directory.
 
-    Started again on the same directory it goes on where it was stopped; nothing is bought twice.
+    Started again on the same directory it goes on where it was stopped; what has arrived is not bought again.
     """
     from adamab.cli.options import budget_of, prices_of, settings_of
     from adamab.run.directory import check_place
@@ -195,4 +195,5 @@ def _say_resumed(session: JournalRunLog) -> None:
     for change in session.changes:
         say(f"new segment: {change}")
     if session.replayed:
-        say(f"resuming the run after {counted(session.replayed, 'round')}; nothing is bought again")
+        replayed = counted(session.replayed, "round")
+        say(f"resuming the run after {replayed}; what has arrived is not bought again")

@@ -332,7 +332,8 @@ def resume_run(
 ) -> dict[str, Any]:
     """Fit into the settings' run directory.
 
-    A run that is there already is resumed: nothing that was bought is bought again.
+    A run that is there already is resumed: answers that have arrived are not bought again. Calls that were in
+    flight when it was killed are repeated; a server that does not honour `Idempotency-Key` bills those again.
 
     Args:
         setup: the task and what its settings name, opened.
