@@ -78,7 +78,7 @@ def test_a_task_that_lacks_the_class_is_refused(runs):
     runs.fit()
     add_class(runs.path, QUESTION, embedder=HashEmbedder())
     kept = (runs.path / "task.json").read_bytes()
-    with pytest.raises(RunError, match=r"'question' was added to this run with adamab add-class.*leave TASK"):
+    with pytest.raises(RunError, match=r"'question' was added to this run's own task.*leave TASK"):
         runs.fit()
     assert (runs.path / "task.json").read_bytes() == kept
     assert len(load(runs.path).classes) == 4
@@ -123,7 +123,7 @@ def test_one_writer_at_a_time(runs):
     WriterLock(runs.path).release()
 
 
-@pytest.mark.parametrize("step", ["write_task", "note_added", "save_new_class_model", "save"])
+@pytest.mark.parametrize("step", ["write_edited", "note_added", "save_new_class_model", "save"])
 def test_a_process_that_dies_leaves_the_old_model_and_can_be_started_again(runs, monkeypatch, step):
     runs.fit()
     where = "adamab.run.directory.note_added" if step == "note_added" else f"adamab.run.add_class.{step}"

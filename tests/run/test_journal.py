@@ -72,7 +72,7 @@ def test_answers_and_batches_come_back(journal):
         journal.put_batch("a\ud800b", number, batch)
     assert journal.batch("a\ud800b", 0) == batches[0]
     assert journal.batch("a\ud800b", 3) is None
-    *texts, last = journal.first_batches("a\ud800b", 3)
+    *texts, last = journal.first_batches("a\ud800b", 3).values()
     assert texts == batches[:2]
     np.testing.assert_array_equal(last.vectors, vectors)
     assert last.vectors.dtype == np.float32
@@ -232,4 +232,6 @@ def test_several_threads_write_while_others_read(tmp_path):
             assert now >= seen
             seen = now
         assert len(list(journal.events("round"))) == 90
-        assert [batch.texts for batch in journal.first_batches("b", 30)] == [(f"b {n}",) for n in range(30)]
+        assert {n: b.texts for n, b in journal.first_batches("b", 30).items()} == {
+            n: (f"b {n}",) for n in range(30)
+        }

@@ -5,9 +5,11 @@ killed at that moment leaves behind. Whatever differs from the moment before is 
 """
 
 import os
+import shutil
 import sqlite3
 import threading
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
@@ -19,9 +21,13 @@ GIVEN = {
     "praise": ["a lovely product", "lovely team"],
 }
 DESCRIPTIONS = {"refund": "wants money back", "praise": "is happy"}
+# One class has another name, one another description, and a new one the name of the first.
+CHANGED = {"money": GIVEN["refund"], "praise": GIVEN["praise"], "refund": ["refund us", "a refund is due"]}
+OTHER_DESCRIPTIONS = {"money": "wants money back", "praise": "says thanks", "refund": "is a merchant"}
 RECIPES = {
     "default": Recipe(views=("pooled",), words=False, batch=2, augmentation_rounds=3),
     "paper": Recipe.preset("paper").with_options(batch=2, augmentation_rounds=3, rounds=4),
+    "changed": Recipe(views=("pooled",), words=False, batch=2, rounds_per_class=2),
 }
 PRICES = {"openai:m": Price.parse("m=1/2")[1]}
 LOG, SHARED_MEMORY = "-wal", "-shm"  # what SQLite puts behind the name of a database
@@ -85,15 +91,15 @@ class Watcher:
 
 @pytest.mark.parametrize(
     ("policy", "prefetch", "recipe"),
-    [("adamab", 0, "default"), ("adamab", 2, "paper"), ("round-robin", 2, "paper")],
+    [("adamab", 0, "default"), ("adamab", 2, "paper"), ("round-robin", 2, "paper"), ("adamab", 2, "changed")],
 )
 def test_killed_at_every_write(runs, server, tmp_path, monkeypatch, policy, prefetch, recipe):
-    def fit(path, prefetch=prefetch):
+    def fit(path, prefetch=prefetch, given=GIVEN, descriptions=DESCRIPTIONS):
         """The questions that were asked, and what was spent."""
         start = server.count()
         order = runs.order(
-            GIVEN,
-            descriptions=DESCRIPTIONS,
+            given,
+            descriptions=descriptions,
             policy=policy,
             prefetch=prefetch,
             prices=PRICES,
@@ -102,6 +108,10 @@ def test_killed_at_every_write(runs, server, tmp_path, monkeypatch, policy, pref
         spent = runs.fit(order, path)["spent"]
         return [seen.idempotency_key for seen in server.seen[start:]], spent
 
+    if recipe == "changed":
+        fit(runs.path)
+        shutil.copytree(runs.path, tmp_path / "whole")
+        fit = partial(fit, given=CHANGED, descriptions=OTHER_DESCRIPTIONS)
     needed, cost = fit(tmp_path / "whole", prefetch=0)
     expected = runs.left(tmp_path / "whole")
     start = server.count()

@@ -214,7 +214,7 @@ def test_recorded_verdicts_are_followed_with_one_warning(runs, monkeypatch):
         dropped = {
             text
             for name in ("refund", "praise", "outage")
-            for batch in journal.first_batches(name, 2)
+            for batch in journal.first_batches(name, 2).values()
             for text in batch.texts
         } - set(now)
     assert dropped  # what was refused then stays out

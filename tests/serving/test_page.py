@@ -15,6 +15,7 @@ import pytest
 
 from adamab.model import load, save
 from adamab.run.add_class import Addition, add_class
+from adamab.run.classes import remove_class, rename_class
 from adamab.run.directory import read_task
 from adamab.run.reviews import Reviews
 from adamab.run.run_log import ROUND, Journal
@@ -234,6 +235,25 @@ def test_counts_agree_after_a_rejection(server, shown_run, shown_order):
     assert known["given"] + known["synthetic"] == sum(strips.values())
     assert known["kept_out"] == sum(one["kept_out"] for one in classes)
     assert known["rejected"] == 1
+
+
+def test_a_renamed_class_has_its_samples_and_a_removed_one_is_gone(server, shown_run, shown_order):
+    before = {one["class"]: one for one in got(server, "/v1/run/classes")["classes"]}
+    assert before["login"]["synthetic"]
+    rename_class(shown_run, "login", "entrance")
+    removed = next(name for name in before if name != "login")
+    task = remove_class(shown_run, removed)
+    assert said(server, "/v1/explain", {"text": "good bye money"}).status_code == 200
+    assert len(got(server, "/v1/run/classes")["classes"]) == 2  # those of the next fit
+    fit_run(shown_order.changed(task=task), shown_run, own_task=True)
+    after = {one["class"]: one for one in got(server, "/v1/run/classes")["classes"]}
+    assert set(after) == {*before, "entrance"} - {"login", removed}
+    assert after["entrance"]["synthetic"] >= before["login"]["synthetic"]
+    assert after["entrance"]["given"] == before["login"]["given"]
+    shown = got(server, "/v1/run")
+    assert shown["synthetic"] == sum(one["synthetic"] for one in after.values())
+    assert got(server, "/v1/run/figures")["rounds"]
+    assert got(server, "/v1/run/class", name="entrance")["synthetic_samples"]
 
 
 def test_a_damaged_file_of_the_run_is_reported_in_one_line(server, shown_run):

@@ -73,6 +73,7 @@ def _diagnosis(error: BaseException) -> tuple[int | None, str]:
         context = getattr(error, "ctx", None)
         command = "adamab" if context is None else context.command_path
         message = " ".join(error.format_message().split())
+        command = command.replace("{", "").replace("}", "")  # around the arguments of a group
         return USER_ERROR, f"{message.rstrip('.')}; see: {command} --help"
     return None, ""
 

@@ -26,6 +26,9 @@ from adamab.cli.options import (
 from adamab.errors import RunError, place
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from adamab.providers.metering import Price
     from adamab.run.run_log import JournalRunLog
     from adamab.run.settings import FitSettings, FitSetup
 
@@ -146,7 +149,37 @@ def fit(
 
         print_plan(plan_fit(setup), as_json=as_json)
     else:
-        _train(setup, run, as_json=as_json, quiet=quiet)
+        train(setup, run, own_task=task is None, as_json=as_json, quiet=quiet)
+
+
+def fit_again(
+    run: Path,
+    *,
+    embedder: str | None = None,
+    prices: Mapping[str, Price] | None = None,
+    cache: bool = True,
+    as_json: bool = False,
+) -> None:
+    """Fit a run with the task that it keeps, as it was started.
+
+    Args:
+        run: its directory.
+        embedder: where its embedder is to be found now.
+        prices: the user's own besides those that the run remembers.
+        cache: use what other runs bought, and leave them some.
+        as_json: print the summary as JSON.
+    """
+    from adamab.cli.errors import need_torch_for
+    from adamab.run.run_log import task_to_go_on
+    from adamab.run.settings import set_up, stored_settings
+
+    stored = stored_settings(run)
+    varying: dict[str, Any] = {"prices": {**stored.prices, **(prices or {})}, "cache": cache, "run_dir": run}
+    if embedder is not None:
+        varying["embedder"] = embedder
+    need_torch_for(str(varying.get("embedder", stored.embedder)))
+    setup = set_up(task_to_go_on(run), stored.model_copy(update=varying))
+    train(setup, run, own_task=True, as_json=as_json, quiet=False)
 
 
 def _stored(run: Path, context: typer.Context) -> FitSettings:
@@ -161,7 +194,8 @@ def _stored(run: Path, context: typer.Context) -> FitSettings:
     return stored_settings(run)
 
 
-def _train(setup: FitSetup, run: Path, *, as_json: bool, quiet: bool) -> None:
+def train(setup: FitSetup, run: Path, *, own_task: bool, as_json: bool, quiet: bool) -> None:
+    """Fit into the run and print its summary."""
     from adamab.cli.summaries import print_summary
     from adamab.display import round_counter
     from adamab.run.fit import resume_run
@@ -169,6 +203,7 @@ def _train(setup: FitSetup, run: Path, *, as_json: bool, quiet: bool) -> None:
     with progress("embedding the samples", quiet=quiet) as bar, stop_gently(setup.apis) as stop:
         summary: dict[str, Any] = resume_run(
             setup,
+            own_task=own_task,
             stop=stop,
             on_start=lambda session: None if quiet else _say_resumed(session),
             on_round=round_counter(bar, setup.rounds),

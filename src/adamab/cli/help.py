@@ -37,10 +37,10 @@ class _Readable:
                 option.rich_help_panel = _GROUP_OF.get(option.name)
         return params
 
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+    def get_usage(self, ctx: Any) -> str:
         """The usage: RUN where an argument is needed, [TASK] where it is not."""
-        pieces: list[str] = super().collect_usage_pieces(ctx)  # type: ignore[misc]
-        return [piece.replace("{", "").replace("}", "") for piece in pieces]
+        usage: str = super().get_usage(ctx)  # type: ignore[misc]
+        return usage.replace("{", "").replace("}", "")
 
 
 class Command(_Readable, TyperCommand):

@@ -154,6 +154,12 @@ def _result(summary: dict[str, Any]) -> Iterator[str]:
         )
     if any(summary["rejected"].values()):
         yield _kept_out(summary["rejected"])
+    if reused := summary.get("reused"):
+        these = counted(sum(reused.values()), "synthetic sample")
+        yield f"bought before and reused: {these} ({_counts(reused)})"
+    if aside := summary.get("set_aside"):
+        these = f"{counted(sum(aside.values()), 'synthetic sample')} ({_counts(aside)})"
+        yield f"kept in the run, but out of training, for want of their class: {these}"
     if refused := summary["refused"]:
         yield f"refused by the generator: {_counts(refused)}"
     closed: dict[str, list[str]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -81,6 +81,73 @@ class PendingSamples:
         """Remove the first samples."""
         del self.texts[:count], self.rows[:count], self.vectors[:count]
 
+    def join(self, other: PendingSamples) -> None:
+        """Append the samples of another class, which may not be closed any more."""
+        self.texts += other.texts
+        self.rows += other.rows
+        self.vectors += other.vectors
+        self.refusals, self.closing = 0, None
+
+
+@dataclass
+class Stock:
+    """What a class has got from its generator so far."""
+
+    texts: list[str] = field(default_factory=list)  # of all its batches, as they came
+    pending: PendingSamples = field(default_factory=PendingSamples)
+    round: int = 0  # the last one that chose it
+    closed: str | None = None  # why it can give no more
+
+
+class Bought:
+    """What the rounds of a run took of each class; one that is renamed or merged takes it along."""
+
+    def __init__(self, state: ResumeState) -> None:
+        self.stocks: dict[str, Stock] = {}
+        self.next_batch: Counter[str] = Counter()  # by the name that it is kept under
+        self.vectors: dict[int, list[Floats]] = {}  # by round: those that it took
+        self._moves = list(state.moves)
+        counts: Counter[str] = Counter()
+        for outcome in (*state.before, *state.skipped):
+            name = outcome.record.chosen or ""
+            counts[name] = max(counts[name], outcome.batches)
+        for move in state.moves:
+            counts |= Counter(move.freed)
+        self._batches = {name: state.batches(name, count) for name, count in counts.items()}
+
+    def follow(self, outcome: RoundOutcome) -> None:
+        """Take what a round took; rounds come in their order."""
+        record = outcome.record
+        self.move_until(record.round)
+        if record.chosen is None:
+            return
+        stock = self.stocks.setdefault(record.chosen, Stock())
+        self._take(stock, record.chosen, outcome.batches)
+        used = len(stock.pending) - outcome.left
+        self.vectors[record.round] = stock.pending.vectors[:used]
+        stock.pending.drop(used)
+        stock.pending.refusals, stock.pending.closing = outcome.refusals, outcome.closing
+        stock.round, stock.closed = record.round, record.closed
+
+    def move_until(self, round_: int | None) -> None:
+        """Apply the moves that come before a round; all that are left without one."""
+        while self._moves and (round_ is None or self._moves[0].after < round_):
+            move = self._moves.pop(0)
+            leaving = {name: self.stocks.pop(name, Stock()) for name in move.to}
+            for name, stock in leaving.items():
+                self._take(stock, name, move.freed[name])  # what was fetched and never looked at
+                target = self.stocks.setdefault(move.to[name], Stock())
+                target.texts += stock.texts
+                target.pending.join(stock.pending)
+                target.round, target.closed = max(target.round, stock.round), None
+
+    def _take(self, stock: Stock, name: str, until: int) -> None:
+        for number in range(self.next_batch[name], until):
+            if (batch := self._batches[name].get(number)) is not None:  # or its answers never came
+                stock.texts += batch.texts
+                stock.pending.put(batch)
+        self.next_batch[name] = max(until, self.next_batch[name])
+
 
 @dataclass
 class SampleSource:
@@ -98,7 +165,9 @@ class SampleSource:
     closed: dict[int, str] = field(default_factory=dict)
     ended: str | None = None
     pending: dict[int, PendingSamples] = field(default_factory=dict)  # by class
-    _bought: dict[int, Iterator[Floats]] = field(default_factory=dict)  # by class: vectors to adopt
+    reused: Counter[str] = field(default_factory=Counter)  # by class: samples of earlier segments
+    set_aside: Counter[str] = field(default_factory=Counter)  # those of classes that the task has no more
+    _bought: dict[int, list[Floats]] = field(default_factory=dict)  # by round: vectors to adopt
 
     def open(self) -> NDArray[np.bool_]:
         """(K,) classes that can still give samples."""
@@ -131,38 +200,42 @@ class SampleSource:
         rounds = (*state.before, *state.skipped)
         self.spent = sum(outcome.record.accepted for outcome in rounds)
         self.ended = next((r.record.ended for r in state.skipped if r.record.ended), None)
+        bought = Bought(state)
+        for outcome in rounds:
+            bought.follow(outcome)
+        bought.move_until(None)
         for c, spec in enumerate(self.classes):
-            outcome = state.last_by_class.get(spec.name)
-            if outcome is None:
-                continue
-            batches = state.batches(spec.name, outcome.batches)
-            self.batches.taken(c, batches)
-            pending = self.pending[c] = PendingSamples()
-            for batch in batches:
-                pending.put(batch)
-            used = len(pending) - outcome.left
-            self._bought[c] = iter(pending.vectors[:used])
-            pending.drop(used)
-            pending.closing = None
-            if outcome.record.round > state.reopened.get(spec.name, 0):
-                pending.refusals, pending.closing = outcome.refusals, outcome.closing
-                if outcome.record.closed is not None:
-                    self.closed[c] = outcome.record.closed
+            stock = bought.stocks.get(spec.name, Stock())
+            stock.pending.batches = bought.next_batch.get(spec.name, 0)
+            self.batches.resume(c, stock.pending.batches, stock.texts)
+            self.pending[c] = stock.pending
+            if stock.round <= state.reopened.get(spec.name, 0):
+                stock.pending.refusals, stock.pending.closing = 0, None
+            elif stock.closed is not None:
+                self.closed[c] = stock.closed
+        self._bought = bought.vectors
 
     def adopt(self, samples: TrainingSet, outcome: RoundOutcome, state: ResumeState) -> None:
-        """Put the samples of a round that will not run again into the training set."""
-        name = outcome.record.chosen
+        """Put the samples of a round that will not run again into the training set.
+
+        Those of a class that the task has no more are counted and left out.
+        """
+        name, accepted = state.owner(outcome), outcome.record.accepted
         if name is None:
             return
-        class_index = [spec.name for spec in self.classes].index(name)
-        texts = state.entering(outcome, samples.keys)
-        if self.embed is not None:
-            if texts:
-                samples.add([class_index] * len(texts), self.embed(texts), given=False, texts=texts)
-        elif outcome.record.accepted:
-            vectors = list(itertools.islice(self._bought[class_index], outcome.record.accepted))
-            views = {samples.pooled: np.stack(vectors)}
-            samples.add([class_index] * len(vectors), views, given=False)
+        names = [spec.name for spec in self.classes]
+        if name not in names:
+            self.set_aside[name] += accepted
+            return
+        class_index, before = names.index(name), len(samples)
+        if self.embed is None:
+            if accepted:
+                views = {samples.pooled: np.stack(self._bought[outcome.record.round])}
+                samples.add([class_index] * accepted, views, given=False)
+        elif texts := state.entering(outcome, samples.keys):
+            samples.add([class_index] * len(texts), self.embed(texts), given=False, texts=texts)
+        if outcome.record.round <= state.last_before:
+            self.reused[name] += len(samples) - before
 
     def fill(
         self,

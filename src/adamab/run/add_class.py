@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,23 +17,14 @@ from adamab.model.storage import JOURNAL
 from adamab.providers.registry import HasText, keeping_vectors
 from adamab.providers.sqlite_file import WriterLock
 from adamab.run import directory as folder
-from adamab.run.directory import read_task, write_task
-from adamab.task.spec import ClassSpec, Sample
+from adamab.run.classes import Addition as Addition
+from adamab.run.classes import with_class, write_edited
+from adamab.run.directory import read_task
+from adamab.task.spec import ClassSpec
 
 if TYPE_CHECKING:
     from adamab.model.heads import Rows
     from adamab.providers.embedders.base import Embedder
-    from adamab.providers.metering import Price
-
-
-@dataclass(frozen=True)
-class Addition:
-    """A class to add to a run."""
-
-    name: str
-    description: str | None = None
-    examples: tuple[Sample, ...] = ()
-    prices: Mapping[str, Price] = field(default_factory=dict)  # the user's own, by model
 
 
 @dataclass(frozen=True)
@@ -111,11 +102,8 @@ def add_class(
         if model.embedder is not None:  # what is bought here is bought for the fit as well
             model = Inference(model.classifier, keeping_vectors(model.embedder, path / folder.VECTORS))
         side = load_new_class_model(path, model.classifier)
-        task, spec = read_task(path), ClassSpec(addition.name, addition.description)
-        # A class that a killed process has left there is replaced.
-        classes = tuple(known for known in task.classes if known.name != spec.name)
-        samples = tuple(sample for sample in task.samples if sample.class_name != spec.name)
-        task = replace(task, classes=(*classes, spec), samples=(*samples, *addition.examples))
+        before, spec = read_task(path), ClassSpec(addition.name, addition.description)
+        task = with_class(before, addition, model.classifier.classes)
         examples = task.samples_of(spec.name)
         if model.embedder is not None and model.remote:  # its calls count in the run's budget
             from adamab.providers.metering import CallContext, Ledger
@@ -127,7 +115,7 @@ def add_class(
             prices = {**prices_of_run(path), **addition.prices}
             held.enter_context(CallContext(budget, prices, ledger).connected(model.embedder, None))
         grown = extended(model, side, spec, examples)
-        write_task(path, task)
+        write_edited(path, before, task)
         folder.note_added(path, addition.name)
         save_new_class_model(side, path, model.classifier, grown)
         save(grown, path)

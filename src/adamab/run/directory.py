@@ -64,8 +64,43 @@ TASK = "task.json"
 TASK_FORMAT, TASK_VERSION = "adamab-task", 1
 
 
-def write_task(directory: Path, task: Task) -> None:
-    """Put a task into a run's directory, in place of the one that is there."""
+@dataclass(frozen=True)
+class TaskEdits:
+    """What was changed in a run's own task, for the next fit, and for a task file that does not have it.
+
+    Parts of a task are named by `parts_of`.
+    """
+
+    gained: frozenset[tuple[str, str]] = frozenset()
+    lost: frozenset[tuple[str, str]] = frozenset()
+    moved: Mapping[str, str] = field(default_factory=dict)  # class -> where its samples belong
+    segment: int = 0  # the segments that the run had when its classes were moved; a later one has done so
+
+
+def parts_of(task: Task) -> set[tuple[str, str]]:
+    """The classes and given samples of a task: class and hash of the text, which is empty for a class."""
+    samples = ((s.class_name, sample_digest(s)) for s in task.samples)
+    return {*((name, "") for name in task.class_names), *samples}
+
+
+def read_edits(directory: Path) -> TaskEdits:
+    """Those of the run in `directory`; none where it keeps no task."""
+    try:
+        document = json.loads((directory / TASK).read_bytes()).get("edits", {})
+        parts = {name: frozenset((c, s) for c, s in document.get(name, ())) for name in ("gained", "lost")}
+        return TaskEdits(**parts, moved=dict(document.get("moved", {})), segment=document.get("segment", 0))
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return TaskEdits()  # a damaged task is written again
+
+
+def write_task(directory: Path, task: Task, edits: TaskEdits | None = None) -> None:
+    """Put a task into a run's directory, in place of the one that is there.
+
+    Args:
+        directory: the run's.
+        task: what the next fit without a task file is about.
+        edits: what was changed in it since a task file was read.
+    """
     samples = []
     for sample in task.samples:
         row: dict[str, Any] = {"label": sample.class_name, "text": sample.text}
@@ -83,6 +118,8 @@ def write_task(directory: Path, task: Task) -> None:
         "samples": samples,
         "prompts": asdict(task.prompts),
     }
+    if edits is not None and edits != TaskEdits():
+        document["edits"] = {**vars(edits), "gained": sorted(edits.gained), "lost": sorted(edits.lost)}
     _write_json(directory / TASK, document, mode=0o600)  # given samples may be private
 
 
@@ -265,6 +302,8 @@ def summarise(setup: FitSetup, result: FitResult, *, seconds: float) -> dict[str
         "rounds": len(result.history),
         "views": list(dict.fromkeys(head.view for head in classifier.heads)),  # a view may have two heads
         "estimate": None if result.held_out is None else asdict(result.held_out.estimate()),
+        "reused": result.reused,
+        "set_aside": result.set_aside,
         "closed": result.closed,
         "ended": result.ended,
         "rejected": {name: dict(reasons) for name, reasons in rejected.items()},

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from adamab.providers.sqlite_file import WriterLock
-from adamab.run.directory import read_task, write_task
-from adamab.task.spec import Sample
+from adamab.run.classes import edit_task
+from adamab.task.spec import Sample, Task
 from adamab.task.words import normalised_text
 
 
@@ -24,10 +23,10 @@ def label_examples(path: Path, samples: Sequence[Sample], class_name: str | None
         Text -> the class that it was an example of; None where it was of none.
     """
     new = {normalised_text(sample.text): sample for sample in samples}
-    lock = WriterLock(path)
-    try:
-        task, kept = read_task(path), []
-        before: dict[str, str | None] = {sample.text: None for sample in samples}
+    before: dict[str, str | None] = {sample.text: None for sample in samples}
+
+    def labelled(task: Task) -> Task:
+        kept = []
         for sample in task.samples:
             known = new.get(normalised_text(sample.text))
             if known is None:
@@ -42,7 +41,7 @@ def label_examples(path: Path, samples: Sequence[Sample], class_name: str | None
                 for sample in new.values()
                 if before[sample.text] is None
             ]
-        write_task(path, replace(task, samples=tuple(kept)))
-    finally:
-        lock.release()
+        return replace(task, samples=tuple(kept))
+
+    edit_task(path, labelled)
     return before

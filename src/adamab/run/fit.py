@@ -35,7 +35,7 @@ from adamab.providers.registry import AUTO, keeping_vectors, open_generator
 from adamab.run import directory as folder
 from adamab.run._arrays import OnRound, fit_arrays
 from adamab.run._intake import SampleSource
-from adamab.run.directory import SampleVectors, read_task, vectors_of, write_task
+from adamab.run.directory import SampleVectors, vectors_of, write_task
 from adamab.run.gate import Diversity, Gate, diversity
 from adamab.run.prefetch import BatchPrefetcher
 from adamab.run.records import History, RoundRecord
@@ -45,7 +45,6 @@ from adamab.run.samples import DescribedClasses, TaskEmbedder, TrainingSet
 from adamab.run.settings import FitSettings, FitSetup, check_holdout, set_up, store_settings, within_budget
 from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec, Sample, Task
-from adamab.task.words import normalised_text
 from adamab.version import __version__
 
 Floats = NDArray[np.float32]
@@ -67,6 +66,8 @@ class FitResult:
     diversity: tuple[Diversity, ...] = ()  # of each class
     spent: Mapping[tuple[str, str | None], Spend] = field(default_factory=dict)  # by purpose and class
     unused: int = 0  # batches that were fetched ahead and not needed
+    reused: Mapping[str, int] = field(default_factory=dict)  # by class: synthetic samples of earlier fits
+    set_aside: Mapping[str, int] = field(default_factory=dict)  # of classes that the task has no more
     vectors: SampleVectors = field(repr=False, kw_only=True)
     new_class: NewClassModel = field(repr=False, kw_only=True)  # what gives an added class its rows
     held_out: HeldOut | None = None  # what `estimate` and the classifier's confidence come from
@@ -174,6 +175,8 @@ def build_classifier(
         diversity=tuple(diversity(pooled, samples.class_index, samples.given, samples.n_classes)),
         spent=call_context.spent(),
         unused=0 if source is None else source.batches.unused,
+        reused={} if source is None else dict(source.reused),
+        set_aside={} if source is None else dict(source.set_aside),
         vectors=vectors_of(samples),
         new_class=replace(
             outcome.new_class, wording=task.prompts.described, with_examples=task.prompts.with_examples
@@ -326,6 +329,7 @@ def _metadata(recipe: Recipe, settings: FitSettings, held_out: HeldOut | None) -
 def resume_run(
     setup: FitSetup,
     *,
+    own_task: bool = False,
     stop: threading.Event | None = None,
     on_start: Callable[[JournalRunLog], None] = lambda session: None,
     on_round: OnRound | None = None,
@@ -337,6 +341,7 @@ def resume_run(
 
     Args:
         setup: the task and what its settings name, opened.
+        own_task: the task is the one that the run keeps; another must have all that was changed in that.
         stop: when it is set, the fit ends after the calls that are on their way.
         on_start: called when the directory is locked and its journal read, before anything is fitted.
         on_round: called with each record as it happens.
@@ -348,12 +353,13 @@ def resume_run(
     task, settings, path = setup.task, setup.settings, setup.settings.run_dir
     assert path is not None
     check_holdout(setup)
-    if not settings.overwrite and folder.has_journal(path):
-        _check_added(task, path)
+    edits = folder.read_edits(path) if own_task else None
+    if not own_task and not settings.overwrite and folder.has_journal(path):
+        _check_edits(task, path)
     with JournalRunLog(path, Inputs.of(setup), reject=setup.reject, start_over=settings.overwrite) as session:
         store_settings(session.journal, path, settings)
         on_start(session)
-        write_task(path, task)
+        write_task(path, task, edits)
         if session.complete and all((path / name).is_file() for name in folder.RESULTS):
             with suppress(ModelFileError, RunError):  # damaged results are written again, without a call
                 load(path)
@@ -392,17 +398,14 @@ def resume_run(
         return {**summary, "changes": session.changes, "complete": False}
 
 
-def _check_added(task: Task, path: Path) -> None:
-    """A task file that lacks a class which the run's classifier has would take it away again."""
-    added = folder.read_summary(path).get("added", []) if folder.is_run(path) else []
-    if not added:
-        return
-    kept, present = read_task(path), {(s.class_name, normalised_text(s.text)) for s in task.samples}
-    for name in added:
-        lost = [s for s in kept.samples_of(name) if (name, normalised_text(s.text)) not in present]
-        if name not in task.class_names or lost:
-            what = "is not" if name not in task.class_names else "has examples that are not"
-            raise RunError(
-                f"class {short(name)} was added to this run with adamab add-class and {what} in the task; "
-                f"leave TASK out (adamab fit --run {place(path)}), or write them into it"
-            )
+def _check_edits(task: Task, path: Path) -> None:
+    """A task file that lacks what was changed in the run's own task would take it back."""
+    edits, present = folder.read_edits(path), folder.parts_of(task)
+    for part in sorted((edits.gained - present) | (edits.lost & present)):
+        name, sample = part
+        what = f"an example of class {short(name)}" if sample else f"class {short(name)}"
+        verb = "added to" if part in edits.gained else "taken out of"
+        raise RunError(
+            f"{what} was {verb} this run's own task, and TASK does not say so; "
+            f"leave TASK out (adamab fit --run {place(path)}), or change it there as well"
+        )

@@ -76,8 +76,7 @@ class Loop:
                 self.model.follow()  # round by round, as then: other shapes round differently
         self.done = max((record.round for record in state.records), default=0)
         # Where an earlier segment left generation undone, it comes on top.
-        last_before = max((outcome.record.round for outcome in state.before), default=0)
-        self._last_generating = last_before + self._planned()
+        self._last_generating = state.last_before + self._planned()
         if state.checkpoint is not None:
             self._make_model_again()
             self.rng.bit_generator.state = dict(state.checkpoint.rng)
@@ -116,13 +115,14 @@ class Loop:
         A budget of samples means samples: it allows twice the rounds that it needs, to make up for
         those that come short.
         """
-        before = [outcome.record for outcome in self.run_log.resume.before]
+        state = self.run_log.resume
         planned = self.recipe.n_augmentation_rounds(self.samples.n_classes)
         batch, budget = self.recipe.batch, None if self.source is None else self.source.budget
         if self.recipe.refit and budget is not None and planned == math.ceil(budget / batch):
-            left = budget - sum(record.accepted for record in before)
+            left = budget - sum(outcome.record.accepted for outcome in state.before)
             return 2 * math.ceil(max(left, 0) / batch)
-        return planned - sum(record.chosen is not None for record in before)
+        names = () if self.source is None else [spec.name for spec in self.source.classes]
+        return planned - sum(state.owner(outcome) in names for outcome in state.before)
 
     def _round(self, round_: int) -> RoundRecord | None:
         """One round; None where there is nothing left to generate and training follows later."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -86,12 +86,16 @@ class BatchPrefetcher(AbstractContextManager["BatchPrefetcher", None]):
         self._streams = [_Stream() for _ in self.classes]
         self._rivals: Sequence[int | None] = [None] * len(self.classes)
 
-    def taken(self, class_index: int, batches: Iterable[Batch]) -> None:
-        """Count these first batches of a class as taken: an earlier process used them."""
+    def resume(self, class_index: int, number: int, texts: Sequence[str]) -> None:
+        """Go on where an earlier process was.
+
+        Args:
+            class_index: the class.
+            number: of the next batch to take.
+            texts: of all batches that were taken.
+        """
         stream = self._streams[class_index]
-        for batch in batches:
-            stream.number += 1
-            stream.texts += batch.texts
+        stream.number, stream.texts = number, list(texts)
 
     def avoid(self, rivals: Sequence[int | None]) -> None:
         """Ask from now on for samples that are not mistaken for those of another class, class by class."""

@@ -30,7 +30,7 @@ CHECKPOINT = "checkpoint.safetensors"
 REJECTED_BEFORE = "rejected before"
 # Reasons of the gate that a person may overrule.
 OVERRULED = ("refusal", "near duplicate", "inconsistent", REJECTED_BEFORE)
-Batches = Callable[[str, int], Sequence[Batch]]  # class, how many -> its first batches
+Batches = Callable[[str, int], Mapping[int, Batch]]  # class, how many -> its first batches by number
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,21 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
+class Move:
+    """Classes whose samples belong to others from some round on: they were renamed, merged or split."""
+
+    after: int  # the last round that was for the old classes
+    to: Mapping[str, str]  # class -> where its samples go
+    freed: Mapping[str, int]  # class -> number of its next batch, should a class of its name come again
+
+
+@dataclass(frozen=True)
 class ResumeState:
     """Nothing, for a run that begins.
 
     `before` are the rounds of earlier segments: their samples are taken as they are. `rounds` are
-    those of this segment: they are replayed, from the checkpoint on if there is one.
+    those of this segment: they are replayed, from the checkpoint on if there is one. Samples follow
+    their class through `moves`; those of a class that the task lacks are left out.
     """
 
     before: tuple[RoundOutcome, ...] = ()
@@ -87,8 +97,22 @@ class ResumeState:
     dropped: frozenset[str] = frozenset()  # normalised texts that a person rejected
     wanted: frozenset[str] = frozenset()  # normalised texts that a person accepted against the gate
     reopened: Mapping[str, int] = field(default_factory=dict)  # classes with new given samples: after round
-    batches: Batches = lambda name, count: ()
+    batches: Batches = lambda name, count: {}
     choices: Mapping[int, str] = field(default_factory=dict)  # round of this segment -> the class it chose
+    moves: tuple[Move, ...] = ()
+
+    @property
+    def last_before(self) -> int:
+        """The last round of earlier segments."""
+        return max((outcome.record.round for outcome in self.before), default=0)
+
+    def owner(self, outcome: RoundOutcome) -> str | None:
+        """The class that a round's samples belong to now, whether the task has it or not."""
+        name = outcome.record.chosen
+        for move in self.moves:
+            if name is not None and outcome.record.round <= move.after:
+                name = move.to.get(name, name)
+        return name
 
     @cached_property
     def skipped(self) -> tuple[RoundOutcome, ...]:
@@ -107,14 +131,8 @@ class ResumeState:
         """Of all rounds that will not run again."""
         return [outcome.record for outcome in (*self.before, *self.skipped)]
 
-    @cached_property
-    def last_by_class(self) -> dict[str, RoundOutcome]:
-        """The last round that will not run again of every class that was chosen."""
-        rounds = (*self.before, *self.skipped)
-        return {outcome.record.chosen: outcome for outcome in rounds if outcome.record.chosen is not None}
-
     def entering(self, outcome: RoundOutcome, present: Container[str]) -> list[str]:
-        """What people and the gate let in, of a round of an earlier segment.
+        """What people and the gate let in, of a round of an earlier segment; no text that is given now.
 
         Args:
             outcome: how that round ended.
@@ -126,7 +144,7 @@ class ResumeState:
             for text, reason in outcome.turned_away
             if reason in OVERRULED and normalised_text(text) in self.wanted
         }
-        return texts + [text for key, text in overruled.items() if key not in present]
+        return [text for text in (*texts, *overruled.values()) if normalised_text(text) not in present]
 
 
 def save_checkpoint(directory: Path, state: Checkpoint, outcome: RoundOutcome, segment: int) -> None:
@@ -246,8 +264,18 @@ def _both(then: object, now: object) -> str:
 _WORDING = {"text": ("query", "described", "generate", "with_examples"), "image": ("described", "draw")}
 _LABELS = {name: name for name in ("recipe", "policy", "seed", "embedder", "generator")} | {
     "holdout": "file of held-out texts (--holdout)",
-    "prompts": "wording of the prompts",
 }
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What was changed on purpose since a run was fitted last."""
+
+    words: tuple[str, ...] = ()
+    moved: Mapping[str, str] = field(default_factory=dict)  # class -> the class of its samples now
+    reopened: tuple[
+        str, ...
+    ] = ()  # classes that may generate again, because they are no longer what they were
 
 
 @dataclass(frozen=True)
@@ -293,47 +321,91 @@ class Inputs:
         """From the fields as JSON has them."""
         return cls(**{**data, "given": {name: tuple(hashes) for name, hashes in data["given"].items()}})
 
-    def changes_to(self, now: Inputs) -> list[str]:
-        """What changed on purpose, in words; raises `RunError` for a change that would be another run."""
-        if difference := first_difference(vars(self), vars(now), _LABELS):
-            raise _another(difference)
-        for name, description in self.classes.items():
-            if now.classes.get(name, description) != description:
-                raise _another(f"description of class {short(name)}")
-        if gone := [name for name in self.classes if name not in now.classes]:
-            raise RunError(f"class {short(gone[0])} is gone from the task, and a run cannot forget a class")
-        changes = [f"class {short(name)} added" for name in now.classes if name not in self.classes]
-        changes += [*self._new_samples(now), *self._raised(now)]
-        if not changes and self.order != now.order:  # rows in another order train to other weights
-            raise _another("order of the classes or of the given samples")
-        return changes
+    def changes_to(
+        self, now: Inputs, *, moved: Mapping[str, str] | None = None, bought: bool = True
+    ) -> Changes:
+        """What changed on purpose.
 
-    def _new_samples(self, now: Inputs) -> list[str]:
-        for name in now.classes:
-            if set(self.given.get(name, ())).difference(now.given.get(name, ())):
-                raise RunError(
-                    f"a given sample of class {short(name)} is gone or was changed; a run may gain given "
-                    "samples, not lose them: put it back, or name another directory"
-                )
-        return [
-            f"{n} given sample{'s' * (n > 1)} of class {short(name)} added"
-            for name, n in self.grown(now).items()
-            if name in self.classes
+        Args:
+            now: what the run is started with now.
+            moved: classes that were renamed or merged, and into which; others are recognised by their
+                given samples.
+            bought: whether samples were. If so, a change that would make another run raises `RunError`.
+        """
+        difference = first_difference(vars(self), vars(now), _LABELS)
+        if difference and bought:
+            raise RunError(
+                f"the run was started with another {difference}; start it as then to keep what was bought, "
+                "or add --overwrite to start over"
+            )
+        words = [f"another {difference}"] if difference else []
+        moves = self._moves(now, moved or {})
+        for name, target in moves.items():
+            keeps = target in self.classes and target not in moves
+            several = keeps or list(moves.values()).count(target) > 1
+            verb = "merged into" if several else "renamed to"
+            if name in now.classes:
+                words.append(f"samples of class {short(name)} moved to {short(target)}")
+            else:
+                words.append(f"class {short(name)} {verb} {short(target)}")
+        words += [
+            f"class {short(n)} removed" for n in self.classes if n not in now.classes and n not in moves
         ]
+        added = [n for n in now.classes if n not in self.classes and n not in moves.values()]
+        words += [f"class {short(name)} added" for name in added]
+        reopened = {*moves.values(), *added}
+        for name in now.classes:
+            if name in added:
+                continue
+            sources = [source for source in self.classes if moves.get(source, source) == name] or [name]
+            if now.classes[name] not in [self.classes[source] for source in sources]:
+                words.append(f"description of class {short(name)} changed")
+                reopened.add(name)
+            before = {given for source in sources for given in self.given.get(source, ())}
+            after = set(now.given.get(name, ()))
+            gained, lost = len(after - before), len(before - after)
+            counts = [(gained, "changed")] if gained == lost else [(gained, "added"), (lost, "removed")]
+            for count, verb in counts:
+                if count:
+                    plural = "s" * (count > 1)
+                    words.append(f"{count} given sample{plural} of class {short(name)} {verb}")
+                    reopened.add(name)
+        words += self._other_budget(now, bought)
+        if self.prompts != now.prompts:
+            words.append("wording of the prompts changed")
+        if not words and self.order != now.order:  # rows in another order train to other weights
+            words.append("order of the classes or of the given samples changed")
+        return Changes(tuple(words), moves, tuple(sorted(reopened)))
 
-    def _raised(self, now: Inputs) -> list[str]:
+    def _moves(self, now: Inputs, moved: Mapping[str, str]) -> dict[str, str]:
+        """The classes whose samples belong to another one now.
+
+        Samples go where the given samples of their class have gone, if these are still together. A class
+        without any is known by its description. One that is still there keeps its samples unless it gave
+        away two given ones or more, and all that are left of them.
+        """
+        homes = {given: name for name, hashes in now.given.items() for given in hashes}
+        moves: dict[str, str] = {}
+        for name, description in self.classes.items():
+            stays, given = name in now.classes, self.given.get(name, ())
+            places = [homes[each] for each in given if each in homes]
+            alike = [n for n, d in now.classes.items() if d == description and n not in self.classes]
+            if moved.get(name) in now.classes:
+                moves[name] = moved[name]
+            elif len(set(places)) == 1 and len(places) > stays:
+                moves[name] = places[0]
+            elif not stays and not given and len(alike) == 1:
+                moves[name] = alike[0]
+        return {name: target for name, target in moves.items() if name != target}
+
+    def _other_budget(self, now: Inputs, bought: bool) -> list[str]:
         """Samples cannot be given back; a tighter cap on calls or money only ends generation sooner."""
         then, new = budget_from_json(self.budget), budget_from_json(now.budget)
-        if _is_tighter(new.samples, then.samples):
+        if bought and _is_tighter(new.samples, then.samples):
             raise RunError(f"the budget was {then}; its samples can be raised, not lowered to {new}")
-        tighter = _is_tighter(new.usd, then.usd) or _is_tighter(new.calls, then.calls)
+        tighter = any(_is_tighter(getattr(new, cap), getattr(then, cap)) for cap in vars(new))
         verb = "changed" if tighter else "raised"
         return [] if then == new else [f"budget {verb} from {then} to {new}"]
-
-    def grown(self, now: Inputs) -> dict[str, int]:
-        """The classes that gained given samples, and how many."""
-        gained = {name: set(now.given.get(name, ())) - set(self.given.get(name, ())) for name in now.classes}
-        return {name: len(hashes) for name, hashes in gained.items() if hashes}
 
 
 def _is_tighter(cap: Decimal | int | None, than: Decimal | int | None) -> bool:
@@ -343,12 +415,6 @@ def _is_tighter(cap: Decimal | int | None, than: Decimal | int | None) -> bool:
 def budget_from_json(data: Mapping[str, Any]) -> Budget:
     """The budget of `Inputs`."""
     return Budget(**{**data, "usd": None if data["usd"] is None else Decimal(data["usd"])})
-
-
-def _another(what: str) -> RunError:
-    return RunError(
-        f"the run was started with another {what}; start again as then, or name another directory"
-    )
 
 
 def sample_digest(sample: Sample) -> str:

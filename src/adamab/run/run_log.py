@@ -29,10 +29,12 @@ from adamab.providers.cache import Ask, Reply
 from adamab.providers.generators.base import Batch
 from adamab.providers.metering import Budget, Ledger, Price, Spend, spent_in
 from adamab.providers.sqlite_file import TROUBLE, SqliteFile, WriterLock
-from adamab.run.directory import ASIDE, has_journal, has_set_aside, read_task, versions
+from adamab.run.directory import ASIDE, has_journal, has_set_aside, read_edits, read_task, versions
 from adamab.run.resume import (
+    Changes,
     Checkpoint,
     Inputs,
+    Move,
     ResumeState,
     RoundOutcome,
     budget_from_json,
@@ -47,7 +49,7 @@ from adamab.task.images import references_in
 from adamab.task.spec import Task
 from adamab.task.words import normalised_text
 
-_VERSION = 3
+_VERSION = 4
 _TIMEOUT = 60.0  # seconds; writers of one process share the file with its ledger
 _SCHEMA = """
 CREATE TABLE events (
@@ -240,9 +242,11 @@ class Journal(SqliteFile, contextlib.AbstractContextManager["Journal", None]):
 
     def is_blank(self) -> bool:
         """Whether nothing has been generated or finished yet."""
-        return self.last(ROUND, FINISHED) is None and not any(
-            True for table in ("replies", "batches") for _ in self.rows(table, "LIMIT 1")
-        )
+        return self.last(ROUND, FINISHED) is None and not self.has_bought()
+
+    def has_bought(self) -> bool:
+        """Whether a generator has answered anything."""
+        return any(True for table in ("replies", "batches") for _ in self.rows(table, "LIMIT 1"))
 
     def spent(self) -> tuple[dict[tuple[str, str | None], Spend], int]:
         """What was spent so far by purpose and class, and the part that calls on their way may cost."""
@@ -294,11 +298,23 @@ class Journal(SqliteFile, contextlib.AbstractContextManager["Journal", None]):
         rows = (json.dumps(row.data) for table in ("batches", "replies") for row in self.rows(table))
         return {reference for row in rows for reference in references_in(row)}
 
-    def first_batches(self, class_name: str, count: int) -> Sequence[Batch]:
-        """The first batches of a class."""
+    def first_batches(self, class_name: str, count: int) -> Mapping[int, Batch]:
+        """The first batches of a class by number, those that have arrived."""
         where = "WHERE class = ? AND number < ? ORDER BY number"
-        rows = self.rows("batches", where, (storable(class_name), count))
-        return [_batch(row) for row in rows]
+        with self._database() as db:
+            values = (storable(class_name), count)
+            numbers = db.execute(f"SELECT number FROM batches {where}", values).fetchall()
+        rows = self.rows("batches", where, values)
+        return {number: _batch(row) for (number,), row in zip(numbers, rows, strict=True)}
+
+    def next_batch(self, class_name: str) -> int:
+        """The number of the first batch of a class for which nothing has arrived, nor for a later one."""
+        numbers = [0]
+        with self._database() as db:
+            for last in ("SELECT MAX(number) + 1 FROM batches", "SELECT MAX(batch) + 1 FROM replies"):
+                ((number,),) = db.execute(f"{last} WHERE class = ?", (storable(class_name),)).fetchall()
+                numbers.append(number or 0)
+        return max(numbers)
 
 
 def _crc(keys: Sequence[Any], at: float, text: str, blob: bytes | None) -> int:
@@ -386,12 +402,19 @@ class JournalRunLog(RunLog, contextlib.AbstractContextManager["JournalRunLog", N
         then = Inputs.from_json(segments[-1].data["inputs"]) if segments else None
         if then is not None and then != inputs and self.journal.is_blank():
             then = None  # a first try that got nowhere binds nothing; vectors that it bought are kept
-        changes = [] if then is None else then.changes_to(inputs)
-        rounds = [(event.seq, outcome_from_json(event.data)) for event in self.journal.events(ROUND)]
-        outcomes = [] if then is None else [outcome for _, outcome in rounds]
+        edits, bought = read_edits(self.directory), self.journal.has_bought()
+        moved = edits.moved if edits.segment == len(segments) else {}
+        changed = Changes() if then is None else then.changes_to(inputs, moved=moved, bought=bought)
+        fresh = then is None or (bool(changed.words) and not bought)  # then nothing that was is of use
+        start = max((s.seq for s in segments if s.data["fresh"]), default=0)
+        rounds = [
+            (event.seq, outcome_from_json(event.data)) for event in self.journal.events(ROUND, after=start)
+        ]
+        rounds = [] if fresh else rounds
+        outcomes, changes = [outcome for _, outcome in rounds], list(changed.words)
         reviewed = ReviewChanges()
         if reject or (self.directory / REVIEWS).exists():
-            began = [] if then is None else segments
+            began = [] if fresh else segments
             reviews = Reviews(self.directory)
             classes = {normalised_text(text): o.record.chosen or "" for o in outcomes for text in o.texts}
             if set(reject).difference(classes, *decided(began)):
@@ -404,20 +427,23 @@ class JournalRunLog(RunLog, contextlib.AbstractContextManager["JournalRunLog", N
         if then is not None:
             changes += reviewed.in_words()
         if then is None or changes:
-            grown = () if not segments else Inputs.from_json(segments[-1].data["inputs"]).grown(inputs)
             data = {
                 "segment": len(segments) + 1,
                 "inputs": asdict(inputs),
                 "changes": changes,
+                "fresh": fresh,
+                "moved": dict(changed.moved),
+                "freed": {name: self.journal.next_batch(name) for name in changed.moved},
                 **asdict(reviewed),
-                "reopened": dict.fromkeys(sorted(grown), len(rounds)),
+                "reopened": dict.fromkeys(changed.reopened, len(rounds)),
                 "versions": versions(),
             }
             self.journal.note(SEGMENT, data, durable=True)
             segments = list(self.journal.events(SEGMENT))
         start, self._segment = segments[-1].seq, len(segments)
+        since = segments[max(n for n, segment in enumerate(segments) if segment.data["fresh"]) :]
         replayed = tuple(outcome for seq, outcome in rounds if seq > start)
-        dropped, wanted = decided(segments)
+        dropped, wanted = decided(since)
         self.replayed = len(rounds)
         self.resume = ResumeState(
             before=tuple(outcome for seq, outcome in rounds if seq < start),
@@ -425,9 +451,14 @@ class JournalRunLog(RunLog, contextlib.AbstractContextManager["JournalRunLog", N
             checkpoint=load_checkpoint(self.directory, self._segment, replayed) if replayed else None,
             dropped=frozenset(dropped),
             wanted=frozenset(wanted),
-            reopened={name: r for segment in segments for name, r in segment.data["reopened"].items()},
+            reopened={name: r for segment in since for name, r in segment.data["reopened"].items()},
             batches=self.journal.first_batches,
             choices={e.data["round"]: e.data["class"] for e in self.journal.events(CHOICE, after=start)},
+            moves=tuple(
+                Move(sum(seq < s.seq for seq, _ in rounds), s.data["moved"], s.data["freed"])
+                for s in since
+                if s.data["moved"]
+            ),
         )
         finished = self.journal.last(FINISHED)
         self.complete = finished is not None and finished.seq > start

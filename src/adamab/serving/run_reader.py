@@ -105,6 +105,7 @@ class Round:
     loss: float | None
     n_samples: int  # after the round
     chosen: str | None
+    owner: str | None  # the class that its samples belong to now; the task may lack it
     asked: int
     accepted: int
     rejected: Mapping[str, int]  # the gate's reason -> samples
@@ -265,14 +266,14 @@ class RunReader(AbstractContextManager["RunReader", None]):
 
     def chosen(self) -> dict[str, int]:
         """How often each class was chosen, the most frequent first."""
-        return dict(Counter(r.chosen for r in self.rounds() if r.chosen is not None).most_common())
+        return dict(Counter(r.owner for r in self.rounds() if r.owner is not None).most_common())
 
     def gate_reasons(self) -> dict[str, dict[str, int]]:
         """Samples that the quality gate kept out, by class and reason; the worst class first."""
         counts: dict[str, Counter[str]] = defaultdict(Counter)
         for ended in self.rounds():
-            if ended.chosen is not None and ended.rejected:
-                counts[ended.chosen].update(ended.rejected)
+            if ended.owner is not None and ended.rejected:
+                counts[ended.owner].update(ended.rejected)
         ordered = sorted(counts.items(), key=lambda item: -item[1].total())
         return {name: dict(reasons) for name, reasons in ordered}
 
@@ -292,9 +293,11 @@ class RunReader(AbstractContextManager["RunReader", None]):
             samples.append(RunSample(sample_id(name, text), text, name, "given", used=used, image=image))
         content, verdicts = self._follow(), Reviews(self.directory).latest()
         out, overruled = decided(content.segments)
+        classes = content.segments[-1].data["inputs"]["classes"] if content.segments else ()
         for sample in content.synthetic:
             key = normalised_text(sample.text)
             used = key not in out if sample.reason is None else key in overruled
+            used = used and sample.class_name in classes
             samples.append(replace(sample, used=used, verdict=verdicts.get(key)))
         return samples
 
@@ -348,9 +351,10 @@ class RunReader(AbstractContextManager["RunReader", None]):
             sources[name].kept_out = max(sources[name].kept_out, sum(reasons.values()) - overruled[name])
         if not any(sample.source == "synthetic" for sample in samples):
             for ended in rounds:
-                if ended.chosen is not None:
-                    sources[ended.chosen].synthetic += ended.accepted
-        return dict(sources)
+                if ended.owner is not None:
+                    sources[ended.owner].synthetic += ended.accepted
+        names = [spec.name for spec in self.classes()] or list(sources)
+        return {name: sources[name] for name in names}
 
     def _follow(self) -> _JournalContent:
         """What the journal holds by now."""
@@ -362,11 +366,23 @@ class RunReader(AbstractContextManager["RunReader", None]):
                 if event.kind == STARTED:
                     content.started = event.data
                 elif event.kind == SEGMENT:
-                    content.segments.append(event)
-                    content.starts.append({})
+                    self._add_segment(content, event)
                 else:
                     self._add_round(content, event)
             return content
+
+    def _add_segment(self, content: _JournalContent, event: Event) -> None:
+        content.segments.append(event)
+        content.starts.append({})
+        if event.data["fresh"]:  # nothing of the rounds before it is of use
+            content.rounds, content.synthetic = [], []
+        if moved := event.data["moved"]:
+            content.rounds = [replace(r, owner=moved.get(r.owner, r.owner)) for r in content.rounds]
+            content.synthetic = [
+                replace(sample, class_name=name, id=sample_id(name, sample.text))
+                for sample in content.synthetic
+                for name in [moved.get(sample.class_name, sample.class_name)]
+            ]
 
     def _add_round(self, content: _JournalContent, event: Event) -> None:
         record = RoundRecord.from_json(event.data["record"])
@@ -421,7 +437,15 @@ def _round(event: Event, segment: int, record: RoundRecord, classes: Sequence[st
         why = _score(record.chosen, scores, classes.index(record.chosen))
     runners_up = tuple(_score(classes[place], scores, place) for place in others)
     kept = {name: value for name, value in vars(record).items() if name in Round.__annotations__}
-    return Round(**kept, seq=event.seq, at=event.at, segment=segment, why=why, runners_up=runners_up)
+    return Round(
+        **kept,
+        owner=record.chosen,
+        seq=event.seq,
+        at=event.at,
+        segment=segment,
+        why=why,
+        runners_up=runners_up,
+    )
 
 
 def _score(name: str, scores: ClassScores, place: int) -> Score:
