@@ -3,6 +3,7 @@
 import re
 import socket
 from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -100,6 +101,19 @@ def test_every_name_has_its_own_fingerprint_address_and_price(keys):
     assert {*CHATS} - {*models} == {"ollama"}
     for name, model in models.items():
         assert find_price(name, model, address=service_of(name).base_url) is not None, name
+
+
+def test_the_page_has_the_same_table():
+    page = (Path(__file__).parents[2] / "docs/providers/services.md").read_text()
+    rows = [line.strip("| \n").split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    told = {}
+    for name, key, embeds, chats, address in rows:
+        place = address.split("`")[1].replace("AZURE_OPENAI_ENDPOINT", "")
+        told[name.strip("`").partition(":")[0]] = (key.split("`")[1], "yes" in embeds, "yes" in chats, place)
+    assert told == {
+        name: (known.key_env, bool(known.embeds), bool(known.chats), known.base_url.partition("://")[2])
+        for name, known in PROVIDERS.items()
+    }
 
 
 def test_azure_is_asked_at_a_deployment_and_in_a_version(server, keys):
