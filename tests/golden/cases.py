@@ -169,7 +169,7 @@ def added_class(folder):
     name, description, examples = tasks.ADDED
     (folder / "added.txt").write_text("\n".join(examples), encoding="utf-8")
     words = ("--description", description, "--examples", folder / "added.txt", "--json")
-    adamab("add-class", run, name, *words)
+    adamab("add-class", run, name, *words, "--no-fit")
     added = contents(run, folder / "trec")
     adamab("fit", "--run", run, "--json")
     return {"added": added, "trained": contents(run, folder / "trec")}
