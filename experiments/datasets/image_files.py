@@ -15,7 +15,7 @@ from scipy.io import loadmat  # type: ignore[import-untyped,unused-ignore]
 
 from adamab.errors import TaskError, place, short
 from adamab.task import ClassSpec
-from adamab.task.tables import read_lines
+from adamab.task.table_files import read_lines
 
 Split = Literal["train", "test"]
 

@@ -41,7 +41,7 @@ def test_many_options_stand_in_a_few_groups(adamab):
 def test_usage_errors_are_one_line(refused):
     assert "did you mean" in refused("fti").lower()
     assert "No such option" in refused("fit", "--wrong")
-    assert "Missing" in refused("fit", "task.yaml")
+    assert "Missing" in refused("evaluate", "run")
     assert "--seed" in refused("fit", "task.yaml", "--run", "x", "--seed", "-1")
     assert "No such option" in refused("--wrong")
 

@@ -68,7 +68,7 @@ def test_parts_of_images_have_an_error_beside_a_broken_one(place, adamab):
     assert len(files) == 3
     rows = pa.concat_tables(pq.read_table(file) for file in files).to_pylist()
     assert [row["image"] for row in rows if row["error"]] == ["green/bad.png"]
-    ours = ("image", "class", "probability")
+    ours = ("image", "class", "probability", "error")
     assert [{name: row[name] for name in ours} for row in rows if not row["error"]] == read
     paths = [f"test/{row['image']}" for row in read]
     pq.write_table(pa.table({"image": paths}), place / "paths.parquet")
@@ -88,17 +88,24 @@ def test_images_come_from_a_list_or_alone_and_not_from_stdin(place, adamab, refu
     assert "not read from stdin" in refused("predict", "run", "-", stdin="a.png\n")
 
 
-def test_a_broken_image_stops_or_is_left_out(place, adamab, refused):
+def test_a_broken_image_costs_its_own_row(place, adamab):
     adamab("fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", *SETTINGS)
     whole = (place / "test" / "red" / "1-0.png").read_bytes()
     (place / "test" / "red" / "1-0.png").write_bytes(whole[: len(whole) // 2])
     (place / "test" / "blue" / "1-2.png").write_bytes(b"")
-    assert "1-2.png" in refused("predict", "run", "test", "-o", "out.csv")
-    assert not (place / "out.csv").exists()
-    result = adamab("predict", "run", "test", "-o", "out.csv", "--skip-broken")
-    assert result.exit_code == 0, result.output
-    assert "left out 2 broken images: " in result.stderr
-    assert len((place / "out.csv").read_text().splitlines()) == 1 + 7
+    for more in ([], ["-o", "out.csv"]):
+        result = adamab("predict", "run", "test", "--strict", *more)
+        assert (result.exit_code, result.stderr) == (
+            1,
+            "2 rows could not be classified; see the column error\n",
+        )
+    rows = list(csv.DictReader((place / "out.csv").read_text().splitlines()))
+    assert len(rows) == 9
+    assert {row["image"]: row["class"] for row in rows if row["error"]} == {
+        "red/1-0.png": "",
+        "blue/1-2.png": "",
+    }
+    assert result.stdout == ""
 
 
 def test_an_image_that_was_held_out_does_not_enter(place, adamab):

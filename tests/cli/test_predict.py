@@ -69,7 +69,7 @@ def test_formats_and_fields(adamab, folder, model, ending):
         rows = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
     else:
         rows = rows_of(folder / f"out.{ending}")
-    assert list(rows[0]) == ["text", "note", "class", "probability"]
+    assert list(rows[0]) == ["text", "note", "class", "probability", "error"]
     assert [row["class"] for row in rows] == ["refund", "login"]
     assert rows[0]["note"] == 'a, "b"'
     assert 0 < float(rows[0]["probability"]) <= 1
@@ -79,7 +79,7 @@ def test_formats_and_fields(adamab, folder, model, ending):
 def test_stdout_stdin_and_top_k(adamab, folder, model):
     text = "money please\n\n  cannot sign in \n"
     plain = adamab("predict", model, "-", stdin=text)
-    assert plain.stdout.splitlines()[0] == "text,class,probability"
+    assert plain.stdout.splitlines()[0] == "text,class,probability,error"
     assert len(plain.stdout.splitlines()) == 3
     result = adamab("predict", model, "-", "--json", "--top-k", "2", stdin=text)
     first = json.loads(result.stdout.splitlines()[0])
@@ -135,10 +135,10 @@ def test_vectors_of_another_embedder(adamab, refused, folder, vector_model, writ
     [
         ("in.csv", b"", "no rows"),
         ("in.csv", b"words\nhello\n", "no column 'text'"),
-        ("in.xlsx", b"PK", ".npz, .parquet, .tsv, .txt, or say --format"),
-        ("data/a.csv", b'text\nmoney please\n""\n', "a.csv:3: "),
+        ("in.xls", b"PK", ".npz, .parquet, .tsv, .txt, .xlsx, or say --format"),
+        ("data/a.csv", b'text\n""\n', "data/a.csv: none of 1 rows has an answer; the first: a.csv:2: "),
         ("none.odd", None, "none.odd: no such file"),
-        ("in.txt", b"never seen before\n", "no vector for 1"),
+        ("in.txt", b"never seen before\n", "no vector of this row"),
     ],
 )
 def test_bad_input(refused, folder, model, name, content, message):
@@ -161,7 +161,6 @@ def test_bad_input(refused, folder, model, name, content, message):
         (("-o", "/dev/full"), "/dev/full: cannot be written (No space"),
         (("-o", "out", "--address", "10.0.0.1:6379"), "--address is that of a Ray cluster; add --engine ray"),
         (("-o", "out", "--workers", "7"), "--workers are those of Ray; add --engine ray"),
-        (("-o", "out.parquet", "--skip-broken"), "--skip-broken: in Parquet a broken image is a row"),
         (("-o", "out.csv", "--part-rows", "7"), "--part-rows is for a folder or a Parquet file"),
         (("-o", "out", "--engine", "spark"), "--engine 'spark' is unknown; choose local or ray"),
         (("-o", "out.parquet", "--engine", "ray"), "name one with -o FOLDER"),
@@ -209,7 +208,7 @@ def test_closed_pipes_and_full_disks_in_processes(folder, model):
     base = [sys.executable, "-m", "adamab", "predict", str(model)]
     process = subprocess.Popen([*base, "many.txt"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    assert process.stdout.readline() == "text,class,probability\n"
+    assert process.stdout.readline() == "text,class,probability,error\n"
     process.stdout.close()
     assert process.wait() == 141
     assert process.stderr is not None
@@ -337,7 +336,7 @@ def test_prediction_sets(adamab, folder, model, vector_model, write_npz, new_tex
     assert all(len(row["set"]) == 3 for row in rows)
     assert "so every set holds all classes" in notes
     adamab("predict", model, "new.jsonl", "--coverage", "0.8", "-o", "out.csv")
-    assert list(rows_of(folder / "out.csv")[0]) == ["text", "label", "class", "probability", "set"]
+    assert list(rows_of(folder / "out.csv")[0]) == ["text", "label", "class", "probability", "set", "error"]
     write_npz(folder / "in.npz", new_texts)
     result = adamab("predict", vector_model, "in.npz", "--coverage", "0.95", "--unknown", "0.5", "--json")
     assert "note: 9 held-out samples" in result.stderr

@@ -29,7 +29,7 @@ def test_init_fit_evaluate_predict(tmp_path, write_npz):
     judged = json.loads(run(tmp_path, "evaluate", "desk/run", "data.jsonl", "--json"))
     assert judged["accuracy"]["value"] > 0.9
     assert run(tmp_path, "predict", "desk/run", "data.jsonl", "-o", "out.csv") == ""
-    assert (tmp_path / "out.csv").read_text().startswith("text,label,class,probability\n")
+    assert (tmp_path / "out.csv").read_text().startswith("text,label,class,probability,error\n")
     assert sorted(os.listdir(tmp_path)) == ["data.jsonl", "desk", "out.csv", "v.npz"]
 
 

@@ -10,12 +10,13 @@ import pytest
 
 from adamab.errors import ImageError, TaskError
 from adamab.model.classifier import Answers, PredictOptions
+from adamab.model.predictor import Inference
 from adamab.predict import CHUNK
 from adamab.predict.predictor import Predictor, Question
 from adamab.predict.readers import Source, find_sources, parquet_schema, parts_of, rows_of
 from adamab.predict.writers import OTHER, Columns
 from adamab.providers.embedders.base import TextError
-from adamab.task import tables
+from adamab.task import table_files
 from adamab.task.tables import Row
 
 
@@ -25,7 +26,7 @@ def fields_and_errors(path, kind):
 
 
 def test_broken_lines_of_jsonl_cost_their_own_row(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "LONGEST_LINE", 40)
+    monkeypatch.setattr(table_files, "LONGEST_LINE", 40)
     path = tmp_path / "in.jsonl"
     path.write_bytes(
         b'\xef\xbb\xbf{"text": "a"}\n\n{"text": \n{"text": "\xff"}\n["no object"]\n'
@@ -33,7 +34,8 @@ def test_broken_lines_of_jsonl_cost_their_own_row(tmp_path, monkeypatch):
         + b'{"text": "z"}'
     )
     fields, errors, lines = fields_and_errors(path, "jsonl")
-    assert fields == [{"text": "a"}, {}, {}, {}, {}, {"text": "z"}]
+    nothing = {"text": None}
+    assert fields == [{"text": "a"}, *[nothing] * 4, {"text": "z"}]
     assert lines == [1, 3, 4, 5, 6, 7]
     assert errors[0] is errors[-1] is None
     for error, message in zip(
@@ -47,7 +49,8 @@ def test_broken_rows_of_csv_cost_their_own_row(tmp_path):
     path = tmp_path / "in.csv"
     path.write_bytes(b'text,n\n"a\nb",1\nx,2,3\n\xff,4\n"bad"quote,5\nlast,6\n')
     fields, errors, lines = fields_and_errors(path, "csv")
-    assert fields == [{"text": "a\nb", "n": "1"}, {}, {}, {}, {"text": "last", "n": "6"}]
+    nothing = {"text": None, "n": None}
+    assert fields == [{"text": "a\nb", "n": "1"}, *[nothing] * 3, {"text": "last", "n": "6"}]
     assert lines == [2, 4, 5, 6, 7]
     for error, message in zip(errors[1:-1], ("3 fields where", "UTF-8", "not valid CSV"), strict=True):
         assert message in error
@@ -55,11 +58,12 @@ def test_broken_rows_of_csv_cost_their_own_row(tmp_path):
 
 @pytest.mark.parametrize("kind", ["csv", "tsv"])
 def test_a_line_of_a_table_that_is_too_long_costs_its_own_row(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(tables, "LONGEST_LINE", 40)
+    monkeypatch.setattr(table_files, "LONGEST_LINE", 40)
     path = tmp_path / "in.csv"
     path.write_text("text\na\n" + "x" * 100 + '\nb\n"c\n' + "y" * 100 + "\nd\n")
     fields, errors, lines = fields_and_errors(path, kind)
-    assert fields == [{"text": "a"}, {}, {"text": "b"}, {}, {"text": "d"}]
+    nothing = {"text": None}
+    assert fields == [{"text": "a"}, nothing, {"text": "b"}, nothing, {"text": "d"}]
     assert lines == [2, 3, 4, 5, 7]
     assert errors[1] == f"{path}:3: the line is longer than 16 MB; is this a text file?"
     assert errors[3] == f"{path}:5: the line is longer than 16 MB; is this a text file?"
@@ -104,7 +108,7 @@ def test_damaged_parquet_is_one_line(tmp_path):
     (tmp_path / "in.parquet").write_bytes(b"PAR1 no")
     with pytest.raises(TaskError, match="is no Parquet file"):
         parquet_schema(Source(str(tmp_path / "in.parquet"), "in", "parquet", "text"))
-    pq.write_table(pa.table({"body": ["x"]}), tmp_path / "other.parquet")
+    pq.write_table(pa.table({"colour": ["x"]}), tmp_path / "other.parquet")
     with pytest.raises(TaskError, match="no column 'text'"):
         parquet_schema(Source(str(tmp_path / "other.parquet"), "in", "parquet", "text"))
     pq.write_table(pa.Table.from_arrays([pa.array(["x"])] * 2, ["text", "text"]), tmp_path / "twice.parquet")
@@ -149,14 +153,13 @@ def test_a_name_that_parquet_cannot_hold_stands_among_the_other_fields():
     assert names["image"].to_pylist() == ["\\udcff.png"]
 
 
-class Picky:
+class Picky(Inference):
     """Takes texts that begin with "good", and tells of another one: the first, the last, or one unnamed."""
 
-    embedder, remote = None, False
     classifier = SimpleNamespace(classes=["a", "b"])
 
     def __init__(self, which):
-        self.which, self.taken = which, []
+        self.which, self.taken, self.embedder = which, [], None
 
     def answers(self, rows, options):
         broken = [number for number, row in enumerate(rows) if not row.text.startswith("good")]
@@ -177,7 +180,7 @@ def test_any_number_of_broken_rows_is_told_each_beside_its_own(which):
     answers = Predictor(Question("run", "in.txt", None, PredictOptions()), inference).answers(
         source, [Row(source.place, 1, {"text": text}) for text in texts]
     )
-    assert [text for text, answer in zip(texts, answers, strict=True) if "error" not in answer] == [
+    assert [text for text, answer in zip(texts, answers, strict=True) if answer["error"] is None] == [
         text for text in texts if text.startswith("good")
     ]
     assert inference.taken == [text for text in texts if text.startswith("good")]

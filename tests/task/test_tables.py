@@ -2,16 +2,21 @@
 
 import json
 import os
+import zipfile
+from datetime import datetime
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from adamab.errors import TaskError
-from adamab.task import tables
+from adamab.task import table_files
 from adamab.task.spec import Sample
-from adamab.task.tables import TextRow, read_lines, read_rows, read_samples, read_texts
+from adamab.task.table_files import TableOptions, read_lines
+from adamab.task.tables import TextRow, read_rows, read_samples, read_texts
 
 
 def write(folder, name, data):
@@ -58,9 +63,19 @@ def test_csv_rows_with_quotes_newlines_and_mark(tmp_path):
         ("a.jsonl", '{"a": ' + "9" * 5000 + "}", "a.jsonl:1: a number too long", "simplify"),
         ("a.jsonl", "[" * 200_000, "a.jsonl:1: a number too long or nesting too deep", "simplify"),
         ("a.txt", b"ok\n\xff\xfe", "a.txt:2: byte 3 (0xff) is not UTF-8", "save the file as UTF-8"),
-        ("a.csv", "text\n".encode("utf-16"), "a.csv:1: the file is in UTF-16", "save it as UTF-8"),
-        ("a.csv", "text\n".encode("utf-16-le"), "a.csv:1: NUL at byte 1", "save it as UTF-8"),
-        ("a.csv", b"text\nab\0c", "a.csv:2: NUL at byte 7", "save it as UTF-8"),
+        (
+            "a.csv",
+            "text\n".encode("utf-16"),
+            "a.csv:1: byte 0 (0xff) is not UTF-8; it looks like utf-16: add --encoding utf-16",
+            "save",
+        ),
+        (
+            "a.csv",
+            "text\n".encode("utf-16-le"),
+            "a.csv:1: NUL at byte 1, not a text file",
+            "add --encoding utf-16-le",
+        ),
+        ("a.csv", b"text\nab\0c", "a.csv:2: NUL at byte 7", "save the file as UTF-8"),
         ("a.csv", "hello,a\nbye,b\n", "a.csv:1: no column 'text' in 'hello, a'", "header line"),
         ("a.csv", "text,a,a\n", "a.csv:1: column 'a' stands there twice", "rename one"),
         ("a.csv", "text,label\nx\n", "a.csv:2: 1 fields where the header has 2", "double quotes"),
@@ -76,7 +91,7 @@ def test_malformed_files(tmp_path, name, data, start, remedy):
 
 
 def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "LONGEST_LINE", 10)
+    monkeypatch.setattr(table_files, "LONGEST_LINE", 10)
     assert complaint(write(tmp_path, "a.txt", "short\n" + "x" * 11)).startswith("a.txt:2: the line is longer")
     assert [r.line for r in read_rows(write(tmp_path, "b.txt", "123456789\n" * 2), plain_text=True)] == [1, 2]
 
@@ -119,6 +134,166 @@ def test_samples_of_every_format_are_the_same(tmp_path):
     assert read_samples(tmp_path / "a.tsv", {"a", "b"}) == expected
 
 
+TEXTS = ["where is my parcel today", "the parcel is late", "I cannot sign in", "my password fails"]
+TEAMS = ["post", "post", "login", "login"]
+
+
+def rows_with(**columns):
+    names = list(columns)
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "expected"),
+    [
+        ({"Message": TEXTS, "Intent": TEAMS}, {}, ("Message", "Intent")),
+        ({"nr": "abcd", "Anfrage": TEXTS, "an": TEAMS, "am": "1234"}, {}, ("Anfrage", "an")),
+        ({"text": TEXTS, "title": TEXTS, "team": TEAMS}, {}, ("text", "team")),
+        ({"title": "wxyz", "body": TEXTS, "content": ["-"] * 4, "topic": TEAMS}, {}, ("body", "topic")),
+        ({"text": TEAMS, "long": TEXTS, "label": "abcd"}, {"text_column": "long", "label_column": "text"},
+         ("long", "text")),
+        ({"id": "abcd", "a": TEXTS, "n": TEAMS}, {"id_column": "n", "label_column": "id"}, ("a", "id")),
+        ({"a": TEXTS, "b": TEXTS, "label": TEAMS}, {}, "no column 'text' in 'a, b, label'"),
+        ({"text": TEXTS, "a": TEAMS, "b": TEAMS}, {}, "no 'label' \\(or 'class'\\) in 'text, a, b'"),
+        ({"text": TEXTS, "a": TEAMS}, {"label_column": "A"}, "--label-column: no column 'A'"),
+        ({TEXTS[0] + " and why is it so late?": TEXTS, "x": TEAMS}, {}, "start with a header line"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet", "xlsx"])
+def test_obvious_columns_are_recognised_and_said(tmp_path, ending, columns, options, expected):
+    path, rows = tmp_path / f"a.{ending}", rows_with(**columns)
+    if ending == "csv":
+        lines = [";".join(row) for row in (columns, *(row.values() for row in rows))]
+        path.write_text("\n".join(lines), "utf-8-sig")
+    elif ending == "jsonl":
+        jsonl(tmp_path, *rows)
+    elif ending == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        spreadsheet(path, list(columns), *(list(row.values()) for row in rows))
+    notes = []
+    options = TableOptions(**options, note=notes.append)
+    if isinstance(expected, str):
+        if ending == "jsonl":
+            expected = expected.replace("no column 'text' in 'a, b, label'", "no 'text' in the row")
+            expected = expected.replace("start with a header line", "no 'text' in the row")
+        with pytest.raises(TaskError, match=expected):
+            read_samples(path, options=options)
+        return
+    text, label = expected
+    samples = read_samples(path, options=options)
+    assert [(sample.text, sample.class_name) for sample in samples] == [
+        (row[text], row[label]) for row in rows
+    ]
+    if options.text_column is None and text != "text":
+        assert f"note: taking column '{text}' for the texts; --text-column names another" in notes
+    guessed = [text not in ("text", options.text_column), label not in ("label", options.label_column)]
+    assert len(notes) == sum(guessed)
+
+
+def spreadsheet(path, *rows):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in rows:
+        book.active.append(row)
+    book.save(path)
+    return path
+
+
+def test_cells_of_a_spreadsheet_are_texts(tmp_path):
+    moment = datetime(2024, 3, 1, 12, 30)
+    path = spreadsheet(
+        tmp_path / "a.xlsx",
+        ["text", "label", "at"],
+        ["a", 3.0, moment],
+        [],
+        [7, True],
+        ["x", 0.5, None, "a note"],
+    )
+    assert [(row.line, list(row.fields.values())) for row in read_rows(path)] == [
+        (2, ["a", "3", "2024-03-01 12:30:00"]),
+        (4, ["7", "TRUE", ""]),
+        (5, ["x", "0.5", ""]),
+    ]
+    assert [sample.class_name for sample in read_samples(path)] == ["3", "TRUE", "0.5"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "message"),
+    [
+        ("MOST_UNPACKED", 3 * 2**20, "a.xlsx: holds more than 3 MB when unpacked; save it as CSV"),
+        ("MOST_ROWS", 50, "a.xlsx:51: more than 50 rows or 1,000 columns"),
+        ("MOST_COLUMNS", 1, "a.xlsx:1: more than 1,048,576 rows or 1 columns"),
+    ],
+)
+def test_spreadsheets_have_limits(tmp_path, monkeypatch, limit, value, message):
+    path = spreadsheet(tmp_path / "a.xlsx", ["text", "label"], *[["x" * 30_000, "y"]] * 200)
+    assert path.stat().st_size < 200_000  # unpacked it is six million
+    monkeypatch.setattr(table_files, limit, value)
+    assert complaint(path).startswith(message)
+
+
+def test_what_is_no_spreadsheet_is_one_line(tmp_path):
+    pytest.importorskip("openpyxl")
+    whole = spreadsheet(tmp_path / "b.xlsx", ["text"], ["x"]).read_bytes()
+    for data in (
+        b"",
+        b"PK",
+        b"text,label",
+        whole[:-100],
+        whole.replace(b"xl/workbook.xml", b"xl/workbo0k.xml"),
+    ):
+        assert complaint(write(tmp_path, "a.xlsx", data)).startswith("a.xlsx: is no XLSX file (")
+    bomb = (
+        '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa">'
+        + "".join(f'<!ENTITY {chr(98 + n)} "{f"&{chr(97 + n)};" * 10}">' for n in range(9))
+        + "]>"
+    )
+    with zipfile.ZipFile(tmp_path / "b.xlsx") as archive, zipfile.ZipFile(tmp_path / "a.xlsx", "w") as bad:
+        for name in archive.namelist():
+            content = archive.read(name).decode()
+            if "sheet1" in name:
+                content = bomb + content.replace("<sheetData>", "<sheetData><x>&j;</x>")
+            bad.writestr(name, content)
+    assert complaint(tmp_path / "a.xlsx").startswith("a.xlsx: is no XLSX file (")
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "text"),
+    [
+        ("text;label\nÄpfel, Öl;a", {"encoding": "cp1252"}, "Äpfel, Öl"),
+        ("sep=;\r\ntext;label\r\n1,5;a", {}, "1,5"),
+        ("text\tlabel\n1,5\ta", {}, "1,5"),
+        ("text|label\n1,5|a", {}, "1,5"),
+        ("text~label\n1,5~a", {"delimiter": "~"}, "1,5"),
+        ("text\tlabel\n你好\ta", {"delimiter": "tab", "encoding": "gb18030"}, "你好"),
+        ("text,label\nç,a", {"encoding": "utf-16"}, "ç"),
+        ("\ufefftext,label\nç,a", {"encoding": "UTF8"}, "ç"),
+        ("\ufefftext,label\nç,a", {"encoding": "utf-16-be"}, "ç"),
+    ],
+)
+def test_delimiters_and_encodings(tmp_path, data, options, text):
+    path = write(tmp_path, "a.csv", data.encode(options.get("encoding", "utf-8")))
+    assert read_samples(path, options=TableOptions(**options)) == [Sample(text, "a")]
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "likely"),
+    [
+        ("Grüße für Renée", "cp1252", "cp1252"),
+        ("“quoted” – naïve", "cp1252", "cp1252"),
+        ("верните мне деньги, пожалуйста", "cp1251", "cp1251"),
+        ("请退款,发票不对", "gb18030", "gb18030"),
+        ("x\x81é", "latin-1", "latin-1"),
+        ("Grüße", "utf-16", "utf-16"),
+        ("Grüße", "utf-16-be", "utf-16-be"),
+    ],
+)
+def test_the_likely_encoding_is_named(tmp_path, text, encoding, likely):
+    message = complaint(write(tmp_path, "a.txt", text.encode(encoding)))
+    assert f"it looks like {likely}: add --encoding {likely}, or save the file as UTF-8" in message
+
+
 def test_texts_keep_their_fields(tmp_path):
     path = jsonl(tmp_path, {"id": "k", "text": " hi ", "more": [1]}, {"text": "yo"})
     rows = list(read_texts(path))
@@ -137,7 +312,7 @@ def test_texts_keep_their_fields(tmp_path):
         ({"text": "\u200b \n", "label": "a"}, "'text' is empty"),
         ({"text": 1.5, "label": "a"}, "'text' is '1.5', not a text; put it in double quotes"),
         ({"text": None, "label": "a"}, "'text' is empty; put a text there"),
-        ({"text": "x", "label": 3}, "'label' is '3', not a text"),
+        ({"text": "x", "label": 3.5}, "'label' is '3.5', not a text"),
         ({"text": "x", "label": " "}, "'label' is empty"),
         ({"text": "\ud800", "label": "a"}, "half a character"),
         ({"text": "a\0", "label": "a"}, "holds a NUL"),

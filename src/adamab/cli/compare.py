@@ -14,11 +14,16 @@ import typer
 from adamab.cli.console import echo, print_json, print_table, progress, say
 from adamab.cli.errors import need_torch_for, stop_gently
 from adamab.cli.options import (
+    TABLE_OPTIONS,
     AllJson,
     BudgetText,
+    Delimiter,
     DryRun,
     Embedder,
+    Encoding,
     Generator,
+    IdColumn,
+    LabelColumn,
     LongTexts,
     NoCache,
     Prices,
@@ -26,9 +31,11 @@ from adamab.cli.options import (
     Seed,
     Settings,
     Task,
+    TextColumn,
     command_line,
     known_samples,
     settings_of,
+    table_options,
 )
 from adamab.errors import one_line
 
@@ -44,7 +51,8 @@ Data = Annotated[
     str,
     typer.Argument(
         metavar="DATA",
-        help="Test data: JSONL, CSV or TSV with text and label; of images image and label, or folders.",
+        help="Test data: CSV, TSV, JSONL, Parquet or XLSX with text and label; of images image and label, or "
+        "folders.",
     ),
 ]
 Methods = Annotated[
@@ -60,7 +68,8 @@ Methods = Annotated[
 
 # What the command is repeated with in a report.
 _OF_COMMAND = (
-    "methods", "against", "embedder", "generator", "recipe", "settings", "budget", "seed", "long_texts"
+    "methods", "against", "embedder", "generator", "recipe", "settings", "budget", "seed", "long_texts",
+    *TABLE_OPTIONS,
 )  # fmt: skip
 
 
@@ -84,6 +93,11 @@ def compare(
     skip_unknown: Annotated[
         bool, typer.Option("--skip-unknown", help="Leave out rows of classes that the task does not have.")
     ] = False,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    id_column: IdColumn = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
     no_cache: NoCache = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Also as .md, .csv or .json.")
@@ -111,9 +125,10 @@ def compare(
         check_method(method.spec)
     settings_chosen = settings_of(context.params)
     need_torch_for(embedder)
-    setup = set_up(load_task(task), settings_chosen)
-    images = setup.task.modality == "image"
-    samples = read_image_samples(data) if images else read_samples(data)
+    table = table_options(context.params)
+    setup = set_up(load_task(task, table), settings_chosen)
+    is_image = setup.task.modality == "image"
+    samples = read_image_samples(data, table) if is_image else read_samples(data, options=table)
     test = known_samples(data, samples, setup.task.class_names, skip_unknown)
     if dry_run:
         print_plan(plan_comparison(setup, test, chosen), as_json=as_json)

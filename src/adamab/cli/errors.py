@@ -1,6 +1,7 @@
 """From exceptions to exit codes: one line for what a user can fix, a traceback for a bug.
 
     0    done
+    1    `predict --strict` found rows without an answer
     2    something the user can fix: one line on stderr
     130  stopped by Ctrl-C
     141  whoever read our output has closed it, as `head` does

@@ -22,14 +22,20 @@ from adamab.cli.options import (
     NOTHING_HELD_OUT,
     AllJson,
     Coverage,
+    Delimiter,
+    Encoding,
+    IdColumn,
+    LabelColumn,
     Model,
     NoVectors,
     OtherEmbedder,
     Prior,
+    TextColumn,
     Unknown,
     known_samples,
     notes,
     predict_options,
+    table_options,
 )
 from adamab.errors import TaskError
 
@@ -51,12 +57,14 @@ _NEXT = " " * 19  # where a line goes on
 
 
 def evaluate(
+    context: typer.Context,
     run: Model,
     data: Annotated[
         str,
         typer.Argument(
             metavar="DATA",
-            help="JSONL, CSV or TSV with text and label; of images with image and label, or folders.",
+            help="CSV, TSV, JSONL, Parquet or XLSX with text and label; of images with image and label, or "
+            "folders.",
         ),
     ],
     prior: Prior = None,
@@ -70,6 +78,11 @@ def evaluate(
     skip_unknown: Annotated[
         bool, typer.Option("--skip-unknown", help="Leave out rows of classes that the model does not know.")
     ] = False,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    id_column: IdColumn = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
     no_cache: NoVectors = False,
     as_json: AllJson = False,
 ) -> None:
@@ -84,7 +97,7 @@ def evaluate(
     from adamab.predict import readers
     from adamab.task import read_image_samples, read_samples
 
-    options = predict_options(1, prior, unknown, coverage)
+    options, table = predict_options(1, prior, unknown, coverage), table_options(context.params)
     if out_of_scope is not None and unknown is None:
         raise TaskError("--out-of-scope goes with --unknown SHARE; add it, such as --unknown 0.95")
     inference = Inference.open(run, embedder, cache=not no_cache)
@@ -93,13 +106,16 @@ def evaluate(
     offsets = np.zeros(len(classes), np.float32)  # (K,) what stated priors add to the logits
     if options.priors is not None:
         offsets = prior_offsets(options.priors, classes, classifier.confidence)
-    samples = read_image_samples(data) if inference.modality == "image" else read_samples(data)
+    is_image = inference.modality == "image"
+    samples = read_image_samples(data, table) if is_image else read_samples(data, options=table)
     if inference.modality == "image":
         say_passed_over(data)
     known = known_samples(data, samples, classes, skip_unknown)
     index = {name: number for number, name in enumerate(classes)}
     truth = np.array([index[sample.class_name] for sample in known], np.int64)
-    strange = None if out_of_scope is None else readers.read_samples(out_of_scope, inference.modality)
+    strange = None
+    if out_of_scope is not None:
+        strange = readers.read_samples(out_of_scope, inference.modality, table)
     logits = _logits(inference, known)
     others = None if strange is None else _logits(inference, strange)
     result = judge(softmax(logits + offsets), truth, classes)

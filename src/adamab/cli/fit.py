@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,10 +12,15 @@ import typer
 from adamab.cli.console import counted, print_json, progress, say, say_passed_over
 from adamab.cli.errors import need_torch_for, stop_gently
 from adamab.cli.options import (
+    TABLE_OPTIONS,
     BudgetText,
+    Delimiter,
     DryRun,
     Embedder,
+    Encoding,
     Generator,
+    IdColumn,
+    LabelColumn,
     LongTexts,
     NoCache,
     Prices,
@@ -22,8 +28,10 @@ from adamab.cli.options import (
     RecipeName,
     Seed,
     Settings,
+    TextColumn,
+    table_options,
 )
-from adamab.errors import RunError, place
+from adamab.errors import RunError, one_line, place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,13 +44,20 @@ TaskOfNewRun = Annotated[
     str | None,
     typer.Argument(
         metavar="TASK",
-        help="The task file (YAML), or a folder with a folder of images for each class; "
-        "without it a run that is there goes on as it was started.",
+        help="A task file (YAML), a data file with text and label (CSV, TSV, JSONL, Parquet, XLSX), or a "
+        "folder with a folder of images for each class; without it a run that is there goes on as it was "
+        "started.",
         show_default=False,
     ),
 ]
 Run = Annotated[
-    Path, typer.Option("--run", metavar="DIR", help="The run's directory; one that is there is resumed.")
+    Path | None,
+    typer.Option(
+        "--run",
+        metavar="DIR",
+        help="The run's directory; one that is there is resumed.",
+        show_default="runs/NAME, after the task or the file",
+    ),
 ]
 Policy = Annotated[
     str,
@@ -76,13 +91,14 @@ _FIXED = (
     "long_texts",
     "all_scores",
     "overwrite",
+    *TABLE_OPTIONS,
 )
 
 
 def fit(
     context: typer.Context,
-    run: Run,
     task: TaskOfNewRun = None,
+    run: Run = None,
     embedder: Embedder = "auto",
     generator: Generator = "none",
     policy: Policy = "adamab",
@@ -102,6 +118,11 @@ def fit(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Start over instead of resuming the run that is there.")
     ] = False,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    id_column: IdColumn = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
     no_cache: NoCache = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
     quiet: Quiet = False,
@@ -113,13 +134,15 @@ def fit(
     from adamab.cli.options import budget_of, prices_of, settings_of
     from adamab.run.directory import check_place
 
-    check_place(run, overwrite=overwrite)
+    if run is not None:
+        check_place(run, overwrite=overwrite)
     from adamab.run.run_log import task_to_go_on
     from adamab.run.settings import set_up
     from adamab.task import load_task
 
-    run_dir = None if dry_run else run  # a plan is that of a new run
     if task is None:
+        if run is None:
+            raise RunError("name TASK, or --run DIR of a run that is to go on")
         stored = _stored(run, context)
         need_torch_for(str(stored.embedder))
         varying = {
@@ -128,19 +151,20 @@ def fit(
             "prefetch": prefetch,
             "reject": reject or (),
             "cache": not no_cache,
-            "run_dir": run_dir,
+            "run_dir": None if dry_run else run,  # a plan is that of a new run
         }
         setup = set_up(task_to_go_on(run), stored.model_copy(update=varying))
     else:
-        chosen = settings_of(context.params, reject=reject or (), run_dir=run_dir)
+        chosen = settings_of(context.params, reject=reject or ())
         need_torch_for(embedder)
+        read = load_task(task, table_options(context.params))
+        run = _place_of(read.name) if run is None else run
         # A run in the folder of the images would be taken for a class by whatever reads that folder.
         if os.path.isdir(task) and Path(task).resolve() in (run.resolve(), *run.resolve().parents):
             raise RunError(f"{place(run)}: lies in the folder of the images; name a directory beside it")
-        read = load_task(task)
         if read.modality == "image":
             say_passed_over(task)
-        setup = set_up(read, chosen)
+        setup = set_up(read, chosen.model_copy(update={"run_dir": None if dry_run else run}))
         if embedder == "auto" and read.modality == "image" and not quiet:
             say(f"embedder: {setup.embedder_spec}, from the Hugging Face cache; --embedder names another")
     if dry_run:
@@ -150,6 +174,30 @@ def fit(
         print_plan(plan_fit(setup), as_json=as_json)
     else:
         train(setup, run, own_task=task is None, as_json=as_json, quiet=quiet)
+        if not (as_json or quiet) and setup.embedder.cacheable:
+            _say_without_descriptions(setup, task)
+
+
+def _place_of(name: str) -> Path:
+    """Where a run goes that nobody gave a directory."""
+    return Path("runs") / (re.sub(r"[^\w.-]+", "-", name)[:80].strip("-.") or "task")
+
+
+def _say_without_descriptions(setup: FitSetup, task: str | None) -> None:
+    """Data files and folders have classes without descriptions, and those are worth points."""
+    if any(spec.description for spec in setup.task.classes):
+        return
+    from adamab.task.task_file import is_table
+
+    how = "add them to the task file"
+    if task is not None and is_table(Path(task)):
+        how = f"adamab init --from {task} writes a task file to put them in"
+    say(
+        one_line(
+            "note: no class has a description; a sentence about each raises accuracy, most of all where "
+            f"examples are few: {how}"
+        )
+    )
 
 
 def fit_again(

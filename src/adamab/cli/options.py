@@ -20,12 +20,15 @@ if TYPE_CHECKING:
     from adamab.providers.metering import Budget, Price
     from adamab.run.settings import FitSettings
     from adamab.task import Sample
+    from adamab.task.table_files import TableOptions
 
 
 Task = Annotated[
     str,
     typer.Argument(
-        metavar="TASK", help="The task file (YAML), or a folder with a folder of images for each class."
+        metavar="TASK",
+        help="A task file (YAML), a data file with text and label (CSV, TSV, JSONL, Parquet, XLSX), or a "
+        "folder with a folder of images for each class.",
     ),
 ]
 Embedder = Annotated[
@@ -81,6 +84,45 @@ NoCache = Annotated[
     bool, typer.Option("--no-cache", help="Use no vectors and answers of other runs, and leave none.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+
+
+TextColumn = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Column of texts, or of paths of images; else text, or an obvious one."
+    ),
+]
+LabelColumn = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Column of the classes; else label, class, or an obvious one."),
+]
+IdColumn = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Column of ids; else id, if there is one.")
+]
+Delimiter = Annotated[
+    str | None,
+    typer.Option(metavar="CHAR", help="Between cells of CSV and TSV; else what divides the header."),
+]
+Encoding = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Of data files, such as cp1252 or utf-16; else UTF-8.")
+]
+
+TABLE_OPTIONS = ("text_column", "label_column", "id_column", "delimiter", "encoding")
+
+
+def table_options(options: Mapping[str, Any]) -> TableOptions:
+    """How data files are written, by the names of a command's parameters; what is recognised is said once."""
+    from adamab.cli.console import say
+    from adamab.task.table_files import TableOptions
+
+    said: set[str] = set()
+
+    def note(line: str) -> None:
+        if line not in said and not options.get("quiet"):
+            say(line)
+        said.add(line)
+
+    return TableOptions(**{name: options.get(name) for name in TABLE_OPTIONS}, note=note)
 
 
 def settings_of(options: Mapping[str, Any], **others: Any) -> FitSettings:

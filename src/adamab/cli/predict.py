@@ -21,17 +21,22 @@ from adamab.cli.errors import stop_gently
 from adamab.cli.options import (
     Address,
     Coverage,
+    Delimiter,
+    Encoding,
     EngineName,
+    IdColumn,
     Model,
     NoVectors,
     OtherEmbedder,
     Prices,
     Prior,
+    TextColumn,
     Unknown,
     notes,
     predict_options,
     prices_of,
     ray_address,
+    table_options,
 )
 from adamab.errors import RecipeError, StoppedError, TaskError, place
 from adamab.predict import CHUNK
@@ -41,14 +46,14 @@ if TYPE_CHECKING:
     from adamab.model import Confidence
     from adamab.model.predictor import Inference
     from adamab.predict.parts import Worker
-    from adamab.predict.predictor import Predictor, Question
+    from adamab.predict.predictor import Question
     from adamab.predict.readers import Source
     from adamab.providers.metering import Budget, Price
 
     Metered = Callable[[Inference, Path | None], AbstractContextManager[None]]
 
 PART_ROWS = 16 * CHUNK  # whole chunks, so that parts do not change what is embedded together
-_SHOWN = 3  # broken images that are named
+UNANSWERED = 1  # the exit code of --strict
 
 
 class Format(StrEnum):
@@ -61,13 +66,14 @@ class Format(StrEnum):
 
 
 def predict(
+    context: typer.Context,
     run: Model,
     source: Annotated[
         str,
         typer.Argument(
             metavar="INPUT",
-            help="CSV, TSV, JSONL or Parquet with text, TXT with one per line, a folder of such files, NPZ "
-            "with vectors, or - for stdin (plain lines, unless --format says otherwise); of images a "
+            help="CSV, TSV, JSONL, Parquet or XLSX with text, TXT with one per line, a folder of such files, "
+            "NPZ with vectors, or - for stdin (plain lines, unless --format says otherwise); of images a "
             "folder, or a file with image.",
         ),
     ],
@@ -90,8 +96,12 @@ def predict(
     coverage: Coverage = None,
     embedder: OtherEmbedder = None,
     no_cache: NoVectors = False,
-    skip_broken: Annotated[
-        bool, typer.Option("--skip-broken", help="Leave out images that cannot be read, and say how many.")
+    text_column: TextColumn = None,
+    id_column: IdColumn = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with code 1 if a row has an error instead of an answer.")
     ] = False,
     budget: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Caps on paid calls, such as '1.50 usd, 500 calls'.")
@@ -119,12 +129,12 @@ def predict(
 ) -> None:
     """Name the class of each text or image and its probability; the input's own fields are kept.
 
-    A field of the input that is called like one of ours is kept as input_NAME. Started again, it goes on
-    where it was stopped.
+    A row that cannot be answered says why in its column error. A field of the input that is called like one
+    of ours is kept as input_NAME. Started again, it goes on where it was stopped.
     """
     from adamab.predict.predictor import Question
-    from adamab.predict.readers import PARQUET
     from adamab.predict.writers import PARTS, is_special, output_kind
+    from adamab.task.table_files import PARQUET
 
     address = ray_address(engine, address)
     to = output_kind(source, output, as_json=as_json)
@@ -134,10 +144,9 @@ def predict(
         raise TaskError("--workers are those of Ray; add --engine ray or leave it out")
     if part_rows is not None and to not in (PARQUET, PARTS):
         raise TaskError("--part-rows is for a folder or a Parquet file; name one with -o, or leave it out")
-    if skip_broken and to in (PARQUET, PARTS):
-        raise TaskError("--skip-broken: in Parquet a broken image is a row with an error; leave it out")
     options = predict_options(top_k, prior, unknown, coverage)
-    question = Question(str(run), source, kind, options, embedder, not no_cache, skip_broken)
+    table = table_options(context.params)
+    question = Question(str(run), source, kind, options, embedder, not no_cache, table)
     caps, prices = None, {}
     if budget is not None or price:
         from adamab.providers.metering import Budget
@@ -147,12 +156,15 @@ def predict(
             raise RecipeError("--budget: a prediction makes no samples; cap usd or calls, such as '9 calls'")
     metered = partial(_metered, caps, prices)
     if output is None or is_special(Path(os.path.realpath(output))):
-        _stream(question, metered, output, to)
+        errors = _stream(question, metered, output, to)
     elif question.of_vectors:
         _vectors_to_file(question, output, to)
+        errors = 0
     else:
         map_items = partial(_workers, engine, address, workers or 1)
-        _to_parts(question, metered, output, to, part_rows or PART_ROWS, map_items, as_json)
+        errors = _to_parts(question, metered, output, to, part_rows or PART_ROWS, map_items, as_json)
+    if errors and strict:
+        raise typer.Exit(UNANSWERED)
 
 
 @contextmanager
@@ -190,9 +202,12 @@ def _say_notes(question: Question, confidence: Confidence | None) -> None:
         say(note)
 
 
-def _stream(question: Question, metered: Metered, output: Path | None, kind: str) -> None:
-    """Rows to stdout, a device or a pipe as they come."""
+def _stream(question: Question, metered: Metered, output: Path | None, kind: str) -> int:
+    """Rows to stdout, a device or a pipe as they come; returns how many have an error."""
+    from adamab.predict.readers import none_answered
     from adamab.predict.writers import row_writer
+
+    count, errors = 0, list[str]()
 
     with progress("predicting") as bar:
         chunks = _vector_rows(question) if question.of_vectors else _streamed_rows(question, metered, bar)
@@ -207,10 +222,16 @@ def _stream(question: Question, metered: Metered, output: Path | None, kind: str
                     for row in rows:
                         write(row)
                     bar.step(len(rows))
+                    count += len(rows)
+                    errors += [str(row["error"]) for row in rows if row.get("error") is not None]
         except OSError as error:
             if output is None or isinstance(error, BrokenPipeError):
                 raise
             raise TaskError(f"{place(output)}: cannot be written ({error.strerror or error})") from None
+    if errors and len(errors) == count:
+        raise none_answered(question.input, count, errors[0])
+    _say_errors(len(errors))
+    return len(errors)
 
 
 def _streamed_rows(question: Question, metered: Metered, bar: Bar) -> Iterator[list[dict[str, object]]]:
@@ -220,7 +241,7 @@ def _streamed_rows(question: Question, metered: Metered, bar: Bar) -> Iterator[l
     _count_rows(question.sources(predictor.inference), bar)
     with metered(predictor.inference, None):
         yield from predictor.chunks()
-    _say_left_out(predictor, predictor.inference.overlong)
+    _say_overlong(predictor.inference, predictor.inference.overlong)
 
 
 def _vector_rows(question: Question) -> Iterator[list[dict[str, object]]]:
@@ -254,12 +275,12 @@ def _to_parts(
     part_rows: int,
     map_items: Callable[[Worker], AbstractContextManager[WorkerMap]],
     as_json: bool,
-) -> None:
-    """Parts that a later start goes on with, and the file that they become."""
+) -> int:
+    """Parts that a later start goes on with, and the file that they become; returns how many rows failed."""
     from adamab.predict.parts import SPENDING, PartsFolder, Worker, make_job, parts_beside, run_job
-    from adamab.predict.readers import PARQUET, STDIN, pyarrow
+    from adamab.predict.readers import STDIN
     from adamab.predict.writers import PARTS
-    from adamab.task.tables import DELIMITERS
+    from adamab.task.table_files import DELIMITERS, PARQUET, pyarrow
 
     parquet = kind in (PARQUET, PARTS)
     if parquet and question.input == STDIN:
@@ -285,13 +306,13 @@ def _to_parts(
             folder.join(kind, output, total.rows)
     if parquet and as_json:
         print_json({"output": str(output), **asdict(total)})
-        return
+        return total.errors
     if parquet:
         before = f", {total.reused} of them finished before" if total.reused else ""
         say(f"{output}: {counted(total.rows, 'row')} in {counted(total.parts, 'part')}{before}")
-    if total.errors:
-        say(f"{counted(total.errors, 'row')} could not be classified; see the column error")
-    _say_left_out(worker.predictor, total.overlong)
+    _say_errors(total.errors)
+    _say_overlong(inference, total.overlong)
+    return total.errors
 
 
 def _count_rows(sources: Sequence[Source], bar: Bar) -> None:
@@ -330,11 +351,13 @@ def _resumable() -> Iterator[None]:
         raise StoppedError("stopped; what is finished is kept: run the same command again to go on") from None
 
 
-def _say_left_out(predictor: Predictor, overlong: int) -> None:
+def _say_errors(count: int) -> None:
+    if count:
+        say(f"{counted(count, 'row')} could not be classified; see the column error")
+
+
+def _say_overlong(inference: Inference, count: int) -> None:
     from adamab.cli.summaries import long_text_warning
 
-    if broken := predictor.broken:
-        more = ", …" if len(broken) > _SHOWN else ""
-        say(f"left out {counted(len(broken), 'broken image')}: {', '.join(broken[:_SHOWN])}{more}")
-    if overlong:
-        say(long_text_warning(overlong, predictor.inference.classifier.embedder_spec))
+    if count:
+        say(long_text_warning(count, inference.classifier.embedder_spec))

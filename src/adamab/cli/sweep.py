@@ -14,22 +14,29 @@ import typer
 from adamab.cli.console import counted, echo, print_json, print_table, progress, say, say_passed_over
 from adamab.cli.errors import need_torch_for, stop_gently
 from adamab.cli.options import (
+    TABLE_OPTIONS,
     Address,
     AllJson,
     BudgetText,
+    Delimiter,
     DryRun,
     Embedder,
+    Encoding,
     EngineName,
+    IdColumn,
     Jobs,
+    LabelColumn,
     LongTexts,
     Prices,
     Quiet,
     RecipeName,
     Settings,
     Task,
+    TextColumn,
     command_line,
     engine_of,
     settings_of,
+    table_options,
 )
 from adamab.errors import RecipeError, one_line, short
 
@@ -71,6 +78,11 @@ def sweep(
     budget: BudgetText = None,
     price: Prices = None,
     long_texts: LongTexts = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    id_column: IdColumn = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
     dry_run: DryRun = False,
     as_json: AllJson = False,
     quiet: Quiet = False,
@@ -90,7 +102,7 @@ def sweep(
     need_optuna()
     if Budget.parse(budget).samples is not None:
         raise RecipeError("a sweep generates nothing; leave samples out of --budget")
-    chosen_settings, read = settings_of(context.params), load_task(task)
+    chosen_settings, read = settings_of(context.params), load_task(task, table_options(context.params))
     need_torch_for(embedder)
     if read.modality == "image":
         say_passed_over(task)
@@ -111,7 +123,7 @@ def sweep(
         return
     outcome = _run(searching, setup, chosen, quiet=quiet)
     # The fit that trial 0 stands for.
-    chosen_options = ("embedder", "recipe", "settings", "long_texts")
+    chosen_options = ("embedder", "recipe", "settings", "long_texts", *TABLE_OPTIONS)
     fit = command_line(context, "fit", task, "--run", "run", options=chosen_options)
     _report(outcome, output, fit, as_json=as_json, quiet=quiet)
 

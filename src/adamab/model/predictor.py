@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from adamab.errors import EmbedderError, FingerprintError, ModelFileError, one_line, place, short
+from adamab.errors import (
+    AdamabError,
+    ApiError,
+    EmbedderError,
+    FingerprintError,
+    ImageError,
+    ModelFileError,
+    one_line,
+    place,
+    short,
+)
 from adamab.model import Answerer, Classifier, PredictOptions, load
 from adamab.model.storage import DOCUMENT, JOURNAL, unfinished
 from adamab.providers.registry import Caching, HasText, embedder_key, open_embedder, remembered_embedder
@@ -23,6 +33,8 @@ if TYPE_CHECKING:
     from adamab.providers.embedders.base import Embedder
     from adamab.providers.functions import EmbedFunction
     from adamab.task.spec import Modality
+
+T = TypeVar("T")
 
 
 class Inference:
@@ -143,6 +155,44 @@ class Inference:
         """
         self.check(options)
         return self.classifier.answers(self.views(rows), [row.text for row in rows], options)
+
+    def each(
+        self, rows: Sequence[HasText], ask: Callable[[list[HasText]], Sequence[T]]
+    ) -> list[T | AdamabError]:
+        """What `ask` says of each row, or what is wrong with it; faults of the embedder itself are raised.
+
+        Rows are asked for together and, where one of them is refused, around it or by halves: what was paid
+        for before is in the cache.
+
+        Args:
+            rows: texts or images.
+            ask: gives one result per row, such as `logits`.
+        """
+        from adamab.providers.embedders.base import TextError
+
+        known: dict[int, T | AdamabError] = {}
+        if self.embedder is not None and not self.embedder.cacheable:
+            there = self.embedder.has([embedder_key(row, self.embedder, self._prompts) for row in rows])
+            lacking = EmbedderError("the embedder has no vector of this row")
+            known = dict.fromkeys(np.flatnonzero(~there).tolist(), lacking)
+        numbers = [number for number in range(len(rows)) if number not in known]
+        spans = [numbers]
+        while spans:  # no recursion: hundreds of rows may be broken
+            if not (span := spans.pop()):
+                continue
+            try:
+                known |= zip(span, ask([rows[number] for number in span]), strict=True)
+            except TextError as error:  # it says which one
+                known[span[error.number]] = EmbedderError(f"{error.embedder}: the text {error.problem}")
+                spans += [span[error.number + 1 :], span[: error.number]]
+            except (ImageError, ApiError) as error:
+                if isinstance(error, ApiError) and not (error.refused or error.too_large):
+                    raise  # the service is down, or takes nothing from us: no fault of the row
+                if len(span) == 1:
+                    known[span[0]] = error
+                else:
+                    spans += [span[len(span) // 2 :], span[: len(span) // 2]]
+        return [known[number] for number in range(len(rows))]
 
     def views(self, rows: Sequence[HasText], more: Sequence[str] = ()) -> dict[str, NDArray[np.float32]]:
         """What the embedder says of each text: (n, d) for every view of the classifier, and for `more`.

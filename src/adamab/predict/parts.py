@@ -2,8 +2,7 @@
 
 Parts are numbered rows of numbered sources, so it does not matter who makes them and in which order. A
 manifest says of which input, model and question they are. JSONL parts are joined into one JSONL, CSV or TSV
-file, and the first row without an answer ends the job; Parquet parts stay or are joined, and a row may have
-an error.
+file; Parquet parts stay or are joined. A row has an answer or an error.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ from adamab.model.storage import DOCUMENT, read_file
 from adamab.predict.predictor import Predictor, Question
 from adamab.predict.readers import (
     IMAGES,
-    PARQUET,
     STDIN,
     Part,
     Source,
     identity_of,
     no_rows,
+    none_answered,
     parquet_schema,
     parts_of,
-    pyarrow,
     rows_of,
+    source_columns,
 )
 from adamab.predict.writers import (
     Columns,
@@ -47,7 +46,7 @@ from adamab.predict.writers import (
 )
 from adamab.providers.sqlite_file import WriterLock
 from adamab.run.resume import first_difference
-from adamab.task.tables import DELIMITERS, read_header
+from adamab.task.table_files import DELIMITERS, PARQUET, XLSX, pyarrow
 
 if TYPE_CHECKING:
     from adamab.model.predictor import Inference
@@ -59,7 +58,7 @@ _PART = re.compile(r"part-(\d{5,})-(\d{6,})\.(jsonl|parquet)")
 _ERRORS = b"adamab.errors"
 # What users call the parts of `Job.identity`.
 _LABELS = {name: name for name in ("input", "model", "question", "embedder")} | {
-    "skip_broken": "--skip-broken",
+    "table": "way to read the input",
     "vectors": "file of vectors, by size and time",
     "part_rows": "number of rows per part (--part-rows)",
 }
@@ -113,7 +112,7 @@ class Job:
             "model": hashlib.sha256(read_file(Path(self.question.run) / DOCUMENT)).hexdigest(),
             "question": asdict(self.question.options),
             "embedder": self.question.embedder,
-            "skip_broken": self.question.skip_broken,
+            "table": self.question.table.as_written(),
             "vectors": self.vectors,
             "part_rows": self.part_rows,
         }
@@ -158,9 +157,9 @@ def _parquet_columns(sources: Sequence[Source], part_rows: int) -> Columns:
     if first.kind == "jsonl":
         rows = (row.fields for source in sources for row in rows_of(source) if row.error is None)
         return Columns.of_objects(islice(rows, part_rows))
-    if first.kind in DELIMITERS:
+    if first.kind in (*DELIMITERS, XLSX):
         # All of them now: what is wrong with the last file should not show after hours.
-        headers = [read_header(source.place, source.kind, source.columns) for source in sources]
+        headers = [source_columns(source).names for source in sources]
         return Columns.of_texts(next(filter(None, headers), []), spill=several)
     return Columns.of_texts(["image" if first.kind == IMAGES else "text"])
 
@@ -304,7 +303,8 @@ class PartsFolder:
         """
         path = self.part(source, number)
         if self._kind != PARQUET:
-            return Status(source, number, sum(1 for _ in read_rows(path)), 0)
+            failed = [row["error"] is not None for row in read_rows(path)]
+            return Status(source, number, len(failed), sum(failed))
         with _damage(path):
             metadata = pyarrow().parquet.read_metadata(path)
             errors = int((metadata.metadata or {}).get(_ERRORS, b"0"))
@@ -436,7 +436,8 @@ class Worker:
         source, errors = self.job.sources[part.source], 0
         content: Any
         if self.job.columns is None:
-            content = list(self.predictor.rows(source, part.rows(source)))
+            content = self.predictor.rows(source, part.rows(source))
+            errors = sum(row["error"] is not None for row in content)
             if self.job.is_table and content:
                 self._check_columns(content)
         else:
@@ -456,7 +457,7 @@ class Worker:
     def _table(self, part: Part, source: Source, columns: Columns) -> tuple[Any, int]:
         """One row per row of the input, and how many of them have an error."""
         pa = pyarrow()
-        rows = part.rows(source, (*source.columns, "id"))
+        rows = part.rows(source, needed=True)
         answers = self.predictor.answers(source, rows)
         if source.kind == PARQUET:
             names = output_names(part.content.column_names)
@@ -467,7 +468,7 @@ class Worker:
             arrays["source"] = pa.array([storable(source.name)] * len(rows), pa.string())
         arrays["row"] = pa.array(range(part.first, part.first + len(rows)), pa.int64())
         table = pa.table(arrays | answer_arrays(self.job.question.options, answers))
-        return table, sum("error" in answer for answer in answers)
+        return table, sum(answer["error"] is not None for answer in answers)
 
 
 def predict_part(part: Part, worker: Worker) -> Status:
@@ -519,8 +520,10 @@ def run_job(
         overlong=sum(status.overlong for status in known),
     )
     if total.errors and total.errors == total.rows:
-        reason = read_table(folder.part(*min(statuses))).column("error")[0].as_py()
+        path = folder.part(*min(statuses))
+        is_table = job.kind == PARQUET
+        reason = read_table(path)["error"][0].as_py() if is_table else next(read_rows(path))["error"]
         folder.forget_parts()  # or the next start would tell of what may be fixed by then
-        raise TaskError(f"{place(job.output)}: none of {total.rows} rows has an answer; the first: {reason}")
+        raise none_answered(job.question.input, total.rows, reason)
     folder.complete(total)
     return total

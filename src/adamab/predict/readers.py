@@ -11,30 +11,31 @@ import hashlib
 import json
 import os
 import sys
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adamab.errors import EmbedderError, TaskError, imported, one_line, os_errors, place, short
+from adamab.errors import EmbedderError, TaskError, one_line, os_errors, place, short
 from adamab.task.image_folders import ENDINGS as IMAGE_ENDINGS
 from adamab.task.image_folders import PATH_KEYS, image_at, image_files, image_path
 from adamab.task.images import is_url
-from adamab.task.tables import (
+from adamab.task.table_files import (
+    AS_IT_IS,
     DELIMITERS,
     ENDINGS,
-    Row,
-    TextRow,
+    PARQUET,
+    TableOptions,
     check_there,
-    id_of,
+    open_parquet,
     opened,
-    scan_rows,
-    text_row,
+    parquet_batches,
+    pyarrow,
 )
+from adamab.task.table_files import count_rows as count_rows_of_file
+from adamab.task.tables import Columns, Row, TextRow, id_of, read_columns, scan_rows, text_row
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,10 +45,9 @@ if TYPE_CHECKING:
     from adamab.task.spec import Modality
 
 STDIN = "-"
-PARQUET, VECTORS = "parquet", "npz"
+VECTORS = "npz"
 IMAGES = "images"  # a folder or one image
 _PLAIN_STDIN = "stdin"  # where nobody says how it is written
-_BATCH = 2048  # rows of Parquet that are decoded at a time
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ class Source:
     name: str
     kind: str
     modality: Modality
+    options: TableOptions = AS_IT_IS
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -102,39 +103,35 @@ class Part:
     number: int
     first: int  # row of the source, from 0
     content: Any
+    columns: Columns | None = None  # of a table
 
-    def rows(self, source: Source, names: Collection[str] | None = None) -> list[Row]:
-        """The rows, those of a table with some columns only.
+    def rows(self, source: Source, *, needed: bool = False) -> list[Row]:
+        """The rows.
 
         Args:
             source: where the part comes from; rows name it in messages.
-            names: the columns to keep; None keeps all.
+            needed: of a table, only those columns that the answers depend on.
         """
-        if isinstance(self.content, list):
-            return self.content
-        table = self.content
-        if names is not None:
+        if self.columns is None:
+            return list(self.content)
+        table, columns = self.content, self.columns
+        if needed:
+            names = (*source.columns, columns.text, columns.id)
             table = table.select([name for name in table.column_names if name in names])
-        return list(_numbered(source, table.to_pylist(), self.first))
+        numbered = enumerate(table.to_pylist(), self.first + 1)
+        return [Row(source.place, number, fields, None, columns) for number, fields in numbered]
 
 
-def _numbered(source: Source, fields: Iterable[dict[str, object]], first: int = 0) -> Iterator[Row]:
-    return (Row(source.place, number, of_row) for number, of_row in enumerate(fields, first + 1))
-
-
-def pyarrow() -> Any:
-    """The module, which comes with the extra `parquet`."""
-    imported("pyarrow.parquet", "pyarrow, which reads and writes Parquet,", "parquet")
-    return import_module("pyarrow")  # it has no types
-
-
-def find_sources(text: str, kind: str | None, modality: Modality) -> list[Source]:
+def find_sources(
+    text: str, kind: str | None, modality: Modality, options: TableOptions = AS_IT_IS
+) -> list[Source]:
     """The files that INPUT names, sorted by name; images of a folder are one source.
 
     Args:
         text: a file, a folder, or `-` for stdin.
         kind: how it is written; None if its ending says so.
         modality: of the model.
+        options: how its tables are written.
 
     Returns:
         The sources in the order of their rows.
@@ -143,40 +140,38 @@ def find_sources(text: str, kind: str | None, modality: Modality) -> list[Source
     if text == STDIN:
         if modality == "image":
             raise TaskError("images are not read from stdin; name a folder, or a file with their paths")
-        return [Source(text, "stdin", kind or _PLAIN_STDIN, modality)]
+        return [Source(text, "stdin", kind or _PLAIN_STDIN, modality, options)]
     if modality == "image" and path.is_dir():
         return [Source(text, path.name or text, IMAGES, modality)]
     if modality == "image" and kind is None and path.suffix.lower() in IMAGE_ENDINGS:
         return [Source(text, text, IMAGES, modality)]
     if not path.is_dir():
-        return [Source(text, path.name, kind or _kind_of(path), modality)]
+        return [Source(text, path.name, kind or _kind_of(path), modality, options)]
     files = sorted(entry for entry in path.iterdir() if entry.is_file() and _is_data(entry))
     kinds = {kind or _kind_of(file) for file in files}
     if len(kinds) != 1:
         which = "several kinds of data files" if kinds else "no data file"
-        endings = ", ".join(sorted([*ENDINGS, f".{PARQUET}"]))
+        endings = ", ".join(sorted(ENDINGS))
         raise TaskError(f"{place(path)}: holds {which}; keep files of one kind in it: {endings}")
     (common,) = kinds
-    return [Source(str(file), file.name, common, modality) for file in files]
+    return [Source(str(file), file.name, common, modality, options) for file in files]
 
 
 def _is_data(path: Path) -> bool:
-    known = path.suffix.lower() in (*ENDINGS, f".{PARQUET}")
-    return known and not path.name.startswith((".", "_"))
+    return path.suffix.lower() in ENDINGS and not path.name.startswith((".", "_"))
 
 
 def _kind_of(path: Path) -> str:
     if not (path.exists() or is_url(path)):
         raise TaskError(f"{place(path)}: no such file or folder; check the path")
     check_there(path)
-    kinds = ENDINGS | {f".{PARQUET}": PARQUET}
     ending = path.suffix.lower()
-    if ending not in kinds:
-        endings = ", ".join(sorted([*kinds, f".{VECTORS}"]))
+    if ending not in ENDINGS:
+        endings = ", ".join(sorted([*ENDINGS, f".{VECTORS}"]))
         raise TaskError(
             f"{place(path)}: unknown ending {short(path.suffix)}; use one of {endings}, or say --format"
         )
-    return kinds[ending]
+    return ENDINGS[ending]
 
 
 def identity_of(source: Source) -> list[str]:
@@ -203,10 +198,10 @@ def parts_of(
     Returns:
         Parts, those that are finished without content.
     """
-    is_table = source.kind == PARQUET
-    chunks = parquet_tables(source, part_rows) if is_table else _chunks(rows_of(source), part_rows)
+    columns = source_columns(source) if source.kind == PARQUET else None
+    chunks = _chunks(rows_of(source), part_rows) if columns is None else parquet_tables(source, part_rows)
     for part, content in enumerate(chunks):
-        yield Part(number, part, part * part_rows, None if (number, part) in finished else content)
+        yield Part(number, part, part * part_rows, None if (number, part) in finished else content, columns)
 
 
 def _chunks(rows: Iterator[Row], size: int) -> Iterator[Any]:
@@ -214,17 +209,18 @@ def _chunks(rows: Iterator[Row], size: int) -> Iterator[Any]:
         yield chunk
 
 
-def read_samples(text: str, modality: Modality) -> list[TextRow]:
+def read_samples(text: str, modality: Modality, options: TableOptions = AS_IT_IS) -> list[TextRow]:
     """Every row of INPUT; the first broken one is an error.
 
     Args:
         text: a file, a folder, or `-` for stdin.
         modality: of the model.
+        options: how its tables are written.
 
     Returns:
         The texts or images.
     """
-    sources = find_sources(text, None, modality)
+    sources = find_sources(text, None, modality, options)
     samples = [source.sample(row) for source in sources for row in rows_of(source)]
     if not samples:
         raise no_rows(text)
@@ -236,44 +232,47 @@ def no_rows(text: str) -> TaskError:
     return TaskError(f"{place('stdin' if text == STDIN else text)}: holds no rows; add at least one")
 
 
+def none_answered(text: str, rows: int, reason: str) -> TaskError:
+    """The error for an input of which no row has an answer.
+
+    Args:
+        text: the input.
+        rows: how many it has.
+        reason: what is wrong with the first.
+    """
+    return TaskError(f"{place(text)}: none of {rows} rows has an answer; the first: {one_line(reason)}")
+
+
 def rows_of(source: Source) -> Iterator[Row]:
     """Every row of a source in order; one of its columns must be in a table's header."""
-    if source.kind == PARQUET:
-        for number, table in enumerate(parquet_tables(source, _BATCH)):
-            yield from _numbered(source, table.to_pylist(), number * _BATCH)
-    elif source.kind == IMAGES:
-        yield from _numbered(source, ({"image": name} for name, _ in _images(source)))
+    if source.kind == IMAGES:
+        for number, (name, _) in enumerate(_images(source), 1):
+            yield Row(source.place, number, {"image": name})
     elif source.kind == _PLAIN_STDIN:
-        rows = scan_rows(source.place, sys.stdin.buffer, "txt")
+        rows = scan_rows(source.place, sys.stdin.buffer, "txt", options=source.options)
         for row in islice(rows, 1):
             _check_plain(row)
             yield row
         yield from rows
     elif source.path == STDIN:
-        yield from scan_rows(source.place, sys.stdin.buffer, source.kind, source.columns)
+        yield from scan_rows(source.place, sys.stdin.buffer, source.kind, source.columns, source.options)
     else:
         with opened(source.place) as handle:
-            yield from scan_rows(source.place, handle, source.kind, source.columns)
+            yield from scan_rows(source.place, handle, source.kind, source.columns, source.options)
+
+
+def source_columns(source: Source) -> Columns:
+    """Which column of a file is what."""
+    return read_columns(source.place, source.kind, source.columns, source.options)
 
 
 def count_rows(source: Source) -> int | None:
-    """How many rows a source has, without reading what is in them; None where that is not known.
-
-    A line break within quotes begins no row of a table, and a blank line is none.
-    """
-    if source.kind == PARQUET:
-        with _open_parquet(source) as file:
-            return int(file.metadata.num_rows)
+    """How many rows a source has, without looking at what is in them; None where that is not known."""
     if source.kind == IMAGES:
         return sum(1 for _ in _images(source))
     if source.path == STDIN or is_url(source.place):
         return None
-    is_table, quoted, rows = source.kind in DELIMITERS, False, 0
-    with opened(source.place) as handle:
-        for line in handle:
-            quoted ^= is_table and line.count(b'"') % 2 == 1
-            rows += not quoted and not line.isspace()
-    return max(rows - is_table, 0)
+    return count_rows_of_file(source.place, source.kind, source.options)
 
 
 def _check_plain(row: Row) -> None:
@@ -310,16 +309,8 @@ def _images(source: Source) -> Iterator[tuple[str, Path]]:
 
 def parquet_schema(source: Source) -> Any:
     """The Arrow schema of a Parquet file, with a column of texts or paths in it."""
-    with _open_parquet(source) as file:
-        schema = file.schema_arrow
-    if len(set(schema.names)) < len(schema.names):
-        twice = Counter(schema.names).most_common(1)[0][0]
-        raise TaskError(f"{place(source.path)}: column {short(twice)} stands there twice; rename one")
-    if not set(source.columns) & set(schema.names):
-        raise TaskError(
-            f"{place(source.path)}: no column {source.columns[0]!r} in {short(', '.join(schema.names))}"
-        )
-    return schema.remove_metadata()
+    source_columns(source)  # refuses a file without
+    return open_parquet(source.place).schema_arrow.remove_metadata()
 
 
 def parquet_tables(source: Source, rows: int) -> Iterator[Any]:
@@ -334,8 +325,7 @@ def parquet_tables(source: Source, rows: int) -> Iterator[Any]:
     """
     pa = pyarrow()
     held: list[Any] = []
-    parquet_schema(source)
-    for batch in _parquet_batches(source):
+    for batch in parquet_batches(source.place, open_parquet(source.place)):
         held.append(batch)
         while sum(map(len, held)) >= rows:
             whole = pa.Table.from_batches(held)
@@ -343,23 +333,6 @@ def parquet_tables(source: Source, rows: int) -> Iterator[Any]:
             held = whole.slice(rows).to_batches()
     if sum(map(len, held)):
         yield pa.Table.from_batches(held).combine_chunks()
-
-
-def _parquet_batches(source: Source) -> Iterator[Any]:
-    pa = pyarrow()
-    with _open_parquet(source) as file:
-        try:
-            yield from file.iter_batches(batch_size=_BATCH)
-        except (pa.ArrowException, OSError) as error:
-            raise TaskError(f"{place(source.path)}: is damaged ({one_line(error)[:200]})") from None
-
-
-def _open_parquet(source: Source) -> Any:
-    pa = pyarrow()
-    try:
-        return pa.parquet.ParquetFile(source.path, pre_buffer=False)
-    except (pa.ArrowException, OSError) as error:
-        raise TaskError(f"{place(source.path)}: is no Parquet file ({one_line(error)[:200]})") from None
 
 
 @dataclass(frozen=True)

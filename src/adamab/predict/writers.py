@@ -13,6 +13,7 @@ import csv
 import json
 import math
 import os
+import re
 from base64 import b64encode
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,20 +23,20 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from adamab.errors import TaskError, place, short, storable
 from adamab.model.classifier import UNKNOWN, PredictOptions
-from adamab.predict.readers import PARQUET, pyarrow
 from adamab.task.images import is_url
-from adamab.task.tables import DELIMITERS
+from adamab.task.table_files import DELIMITERS, PARQUET, pyarrow
 
 if TYPE_CHECKING:
     from adamab.model import Answers
 
 PARTS = "parts"  # a folder of Parquet files
 OTHER = "other_fields"
-OURS = ("class", "probability", "classes", "probabilities", "set")
-PARQUET_NAMES = (*OURS, "source", "row", "error", OTHER)
+OURS = ("class", "probability", "classes", "probabilities", "set", "error")
+PARQUET_NAMES = (*OURS, "source", "row", OTHER)
 _KINDS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": PARQUET}
 _JSON = "json"  # strings as they are, everything else as JSON text
 _LARGEST = 2**63
+_NUMBER = re.compile(r"[+-]?[0-9]+([.,][0-9]+)?([eE][+-]?[0-9]+)?")
 
 
 def output_kind(source: str, output: Path | None, *, as_json: bool) -> str:
@@ -153,7 +154,7 @@ def row_writer(kind: str, stream: BinaryIO) -> Callable[[Mapping[str, Any]], Non
     def write(row: Mapping[str, Any]) -> None:
         if not columns:
             columns.extend(row)
-            writer.writerow(columns)
+            writer.writerow(map(no_formula, columns))
         check_columns(row, columns)
         writer.writerow([_cell(row.get(name)) for name in columns])
 
@@ -180,7 +181,18 @@ def _cell(value: object) -> str:
         return ""
     if isinstance(value, float):
         return json.dumps(value)  # a cell may say NaN
-    return value if isinstance(value, str) else to_json(value)
+    return no_formula(value) if isinstance(value, str) else to_json(value)
+
+
+def no_formula(text: str) -> str:
+    """A cell of CSV that no spreadsheet takes for a formula: what begins like one follows an apostrophe.
+
+    Example:
+        >>> no_formula("=1+1"), no_formula("-3.50"), no_formula("a=b")
+        ("'=1+1", '-3.50', 'a=b')
+    """
+    is_formula = text.startswith(("=", "+", "-", "@", "\t", "\r")) and not _NUMBER.fullmatch(text)
+    return f"'{text}" if is_formula else text
 
 
 def to_json(value: object) -> str:
@@ -250,6 +262,12 @@ class Columns:
         return arrays | ({OTHER: pa.array(others, pa.string())} if self.spill else {})
 
 
+def answer_names(options: PredictOptions) -> list[str]:
+    """Our fields of a row, in order."""
+    left_out = [] if options.k > 1 else ["classes", "probabilities"]
+    return [name for name in OURS if name not in (*left_out, "set" if options.coverage is None else "")]
+
+
 def answer_arrays(options: PredictOptions, answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Our columns of Parquet, in order.
 
@@ -261,13 +279,12 @@ def answer_arrays(options: PredictOptions, answers: Sequence[Mapping[str, Any]])
         An Arrow array per column.
     """
     pa = pyarrow()
-    types = {"class": pa.string(), "probability": pa.float64()}
-    if options.k > 1:
-        types |= {"classes": pa.list_(pa.string()), "probabilities": pa.list_(pa.float64())}
-    if options.coverage is not None:
-        types["set"] = pa.list_(pa.string())
-    types["error"] = pa.string()
-    return {name: pa.array([row.get(name) for row in answers], kind) for name, kind in types.items()}
+    names, numbers = pa.list_(pa.string()), pa.list_(pa.float64())
+    types = {"probability": pa.float64(), "classes": names, "probabilities": numbers, "set": names}
+    return {
+        name: pa.array([row[name] for row in answers], types.get(name, pa.string()))
+        for name in answer_names(options)
+    }
 
 
 def _type_of(value: object) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from adamab.errors import ImageError, TaskError, one_line, os_errors, place, short, suggestion
 from adamab.task.images import Image, is_reference, is_url, open_image
 from adamab.task.spec import Sample
+from adamab.task.table_files import AS_IT_IS, TableOptions
 from adamab.task.tables import Row, TextRow, class_name_of, id_of, read_rows, string_of, unknown_class
 from adamab.task.words import checked
 
@@ -134,25 +135,31 @@ def _why(error: OSError | ValueError) -> str:
 
 
 def placed_image_samples(
-    source: str | Path, class_names: Collection[str] | None = None
+    source: str | Path, class_names: Collection[str] | None = None, options: TableOptions = AS_IT_IS
 ) -> Iterator[tuple[str, Sample]]:
     """Labelled images, each with its place.
 
     Args:
-        source: a folder with one folder per class, or a JSONL, CSV or TSV file with `image` (a path relative
-            to it) and `label`.
+        source: a folder with one folder per class, or a data file with `image` (a path relative to it) and
+            `label`.
         class_names: those that are allowed; None allows all.
+        options: how the file is written.
     """
     known = None if class_names is None else frozenset(class_names)
-    for where, path, class_name, id_ in labelled_files(source):
+    for where, path, class_name, id_ in labelled_files(source, options):
         if known is not None and class_name not in known:
             raise unknown_class(where, class_name, class_names or ())
         yield where, Sample.of_image(image_at(path), class_name, id=id_)
 
 
-def read_image_samples(source: str | Path) -> list[Sample]:
-    """The same without places."""
-    return [sample for _, sample in placed_image_samples(source)]
+def read_image_samples(source: str | Path, options: TableOptions = AS_IT_IS) -> list[Sample]:
+    """The same without places.
+
+    Args:
+        source: a folder, or a data file.
+        options: how the file is written.
+    """
+    return [sample for _, sample in placed_image_samples(source, None, options)]
 
 
 def read_images(source: str | Path) -> Iterator[TextRow]:
@@ -176,13 +183,20 @@ def read_references(source: str | Path) -> list[str]:
     return references
 
 
-def labelled_files(source: str | Path) -> Iterator[tuple[str, Path, str, str | None]]:
-    """Place, path, class and id of each labelled image; none is opened."""
+def labelled_files(
+    source: str | Path, options: TableOptions = AS_IT_IS
+) -> Iterator[tuple[str, Path, str, str | None]]:
+    """Place, path, class and id of each labelled image; none is opened.
+
+    Args:
+        source: a folder, or a data file.
+        options: how the file is written.
+    """
     if os.path.isdir(source):
         for class_name, path in class_folders(Path(source)):
             yield place(path), path, class_name, None
     else:
-        for row in read_rows(Path(source), columns=PATH_KEYS):
+        for row in read_rows(Path(source), columns=PATH_KEYS, options=options, labelled=True):
             yield row.place, image_path(row), class_name_of(row), id_of(row)
 
 
@@ -202,6 +216,8 @@ def _unlabelled(source: str | Path) -> Iterator[tuple[Path, dict[str, object], s
 def image_path(row: Row) -> Path:
     """Where the image of a row is; a plain list of paths calls them `text`."""
     keys_of_paths = [key for key in PATH_KEYS if key in row.fields]
+    if row.columns.text not in ("text", *PATH_KEYS):  # somebody named it
+        keys_of_paths = [row.columns.text]
     if not keys_of_paths and set(row.fields) == {"text"}:
         keys_of_paths = ["text"]
     if not keys_of_paths:

@@ -19,7 +19,8 @@ from adamab.task.image_folders import image_at, placed_image_samples, resolved
 from adamab.task.images import is_url
 from adamab.task.prompts import FLAG, KEYS, Prompts
 from adamab.task.spec import ClassSpec, Modality, Sample, Task
-from adamab.task.tables import placed_samples, read_lines, unknown_class
+from adamab.task.table_files import AS_IT_IS, ENDINGS, PLAIN, TableOptions, read_lines
+from adamab.task.tables import placed_samples, unknown_class
 from adamab.task.words import checked, normalised_text
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _TASK_KEYS = ("name", "modality", "classes", "examples", "prompts")
 _CLASS_KEYS = ("name", "description", "examples")
+_FILE_KEYS = ("file", "text_column", "label_column", "id_column", "delimiter", "encoding")
 _EXAMPLE_KEYS: dict[Modality, tuple[str, ...]] = {"text": ("text", "id"), "image": ("image", "id")}
 
 Placed = tuple[str, Sample]  # file:line and the sample that stands there
@@ -49,22 +51,29 @@ _KINDS = {
 }
 
 
-def load_task(path: str | PathLike[str]) -> Task:
-    """Read a task file and the data files it names (relative to it), or a folder of images.
+def load_task(path: str | PathLike[str], options: TableOptions = AS_IT_IS) -> Task:
+    """Read a task file and the data files it names (relative to it), a data file, or a folder of images.
 
-    A folder with one folder per class is a task of images as it is.
+    A data file with texts and their classes is a task as it is; so is a folder with one folder of images per
+    class.
 
     A text that is repeated within its class is kept once, unless its `id` differs (see `Task`); a text
     under two classes is refused.
+
+    Args:
+        path: the file or the folder.
+        options: how the data file is written.
     """
     if is_url(path):
         raise TaskError(f"{place(path)}: is a web address, and URLs are never fetched; download it first")
     if os.path.isdir(path):
         return _of_folder(str(path))
     path = Path(path)
+    if is_table(path):
+        return _of_samples(placed_samples(path, None, options), path.stem, "text")
     root = read_tree(path)
     fields = root.fields("the file")
-    parts = _full(root) if "classes" in fields or "modality" in fields else _plain(path, fields)
+    parts = _full(root, options) if "classes" in fields or "modality" in fields else _plain(path, fields)
     classes, placed, prompts, name, modality = parts
     samples = tuple(_of_one_class(placed))
     try:
@@ -77,10 +86,19 @@ def _of_folder(source: str) -> Task:
     for file in ("task.yaml", "task.yml"):
         if os.path.isfile(os.path.join(source, file)):
             raise TaskError(f"{place(source)}: is a directory; name {file} in it")
-    samples = tuple(_of_one_class(placed_image_samples(source)))
-    names = dict.fromkeys(sample.class_name for sample in samples)
-    classes = tuple(ClassSpec(name) for name in names)
-    return Task(classes, samples, name=Path(source).resolve().name, modality="image")
+    return _of_samples(placed_image_samples(source), Path(source).resolve().name, "image")
+
+
+def _of_samples(placed: Iterable[Placed], name: str, modality: Modality) -> Task:
+    """A task that its samples say all about."""
+    samples = tuple(_of_one_class(placed))
+    classes = tuple(ClassSpec(name) for name in sorted({sample.class_name for sample in samples}))
+    return Task(classes, samples, name=name, modality=modality)
+
+
+def is_table(path: Path) -> bool:
+    """Whether it is a data file, by its ending."""
+    return ENDINGS.get(path.suffix.lower(), PLAIN) != PLAIN
 
 
 def _plain(path: Path, fields: dict[str, Node]) -> _Parts:
@@ -96,7 +114,7 @@ def _plain(path: Path, fields: dict[str, Node]) -> _Parts:
     return classes, placed, Prompts(), path.stem, "text"
 
 
-def _full(root: Node) -> _Parts:
+def _full(root: Node, options: TableOptions) -> _Parts:
     """The long form: name, classes, examples, prompts."""
     fields = root.fields("the file", _TASK_KEYS, "key")
     modality: Modality = "text"
@@ -111,7 +129,7 @@ def _full(root: Node) -> _Parts:
     by_files = "classes" not in fields and modality == "image"  # folders and files name the classes as well
     if "examples" in fields:
         names = None if by_files else [spec.name for spec in classes]
-        placed.extend(_examples(fields["examples"], names, modality))
+        placed.extend(_examples(fields["examples"], names, modality, options))
     if by_files:
         classes = [ClassSpec(name) for name in sorted({sample.class_name for _, sample in placed})]
     prompts = _prompts(fields["prompts"]) if "prompts" in fields else Prompts()
@@ -167,22 +185,43 @@ def _inline(node: Node | None, class_name: str, modality: Modality = "text") -> 
         yield item.place, Sample.of_image(image, class_name, id=id_text)
 
 
-def _examples(node: Node, class_names: Collection[str] | None, modality: Modality) -> Iterator[Placed]:
-    """The top-level `examples`: a file, several files, or `{class: [texts]}`; of images a folder too."""
+def _examples(
+    node: Node, class_names: Collection[str] | None, modality: Modality, options: TableOptions
+) -> Iterator[Placed]:
+    """The top-level `examples`: a file, several files, or `{class: [texts]}`; of images a folder too.
+
+    A file is its name, or a mapping with `file` that says how it is written.
+    """
     if node.kind == "null":
         return
-    if node.kind == "mapping":
+    if node.kind == "mapping" and not _is_file(node):
         for class_name, texts in node.fields("'examples'").items():
             if class_names is not None and class_name.strip() not in class_names:
                 raise unknown_class(texts.place, class_name, class_names)
             yield from _inline(texts, class_name.strip(), modality)
         return
     for item in node.items("'examples'") if node.kind == "list" else [node]:
-        written = item.text("file name in 'examples'")
+        own = TableOptions(note=options.note)
+        named = item
+        if item.kind == "mapping":
+            fields = item.fields("a file of examples", _FILE_KEYS, "key of a file of examples")
+            if "file" not in fields:
+                raise TaskError(f"{item.place}: examples without 'file'; name it")
+            named = fields.pop("file")
+            own = TableOptions(
+                **{key: str(one.text(repr(key), stripped=False)) for key, one in fields.items()},
+                note=options.note,
+            )
+        path = item.path.parent / Path(named.text("file name in 'examples'")).expanduser()
         if modality == "image":
-            yield from placed_image_samples(item.path.parent / Path(written).expanduser(), class_names)
+            yield from placed_image_samples(path, class_names, own)
         else:
-            yield from placed_samples(item.path.parent / written, class_names)
+            yield from placed_samples(path, class_names, own)
+
+
+def _is_file(node: Node) -> bool:
+    """Whether a mapping is a file with its options, rather than texts by class."""
+    return isinstance(node.value, dict) and "file" in node.value and node.value["file"].kind == "text"
 
 
 def _prompts(node: Node) -> Prompts:
