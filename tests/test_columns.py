@@ -56,10 +56,10 @@ def test_of_several_columns_none_is_guessed(kind):
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ("one text", "X is a str; give a list"),
-        ({"a": 1}, "X is a dict"),
-        ({"a", "b"}, "X is a set"),
-        (3, "X is a int"),
+        ("one text", "X is of type str; give a list"),
+        ({"a": 1}, "X is of type dict"),
+        ({"a", "b"}, "X is of type set"),
+        (3, "X is of type int"),
         (np.array([TEXTS, TEXTS]), r"X is an array of shape \(2, 4\); give one column"),
         ([*TEXTS[:3], 4], r"X\[3\] is int, not a text"),
         (pd.Series([*TEXTS[:3], None]), r"X\[3\] is missing \((None|nan)\); fill it in or leave the row out"),
@@ -78,9 +78,13 @@ def test_what_is_no_column_of_texts_is_one_line(texts, message):
         (["a", "b", "a", None], r"y\[3\] is None; give every sample a label or leave it out"),
         (["a", "b", "a", float("nan")], r"y\[3\] is nan"),
         (pd.Series(["a", "b", "a", pd.NA]), r"y\[3\] is (<NA>|nan)"),
-        ([["a"], ["b"], ["a", "b"], []], r"y\[0\] is a list; a sample has one label here"),
-        ([{"a": 1}, "b", "a", "b"], r"y\[0\] is a dict; a sample has one label here"),
-        (np.eye(4), r"y is an array of shape \(4, 4\); give one column"),
+        (
+            [["a"], ["b"], ["a", "b"], []],
+            r"y\[0\] is of type list; give a string or a number: a sample has one label",
+        ),
+        ([{"a": 1}, "b", "a", "b"], r"y\[0\] is of type dict; give a string"),
+        (np.eye(4), r"y is an array of shape \(4, 4\); give one column: a sample has one label"),
+        (pd.get_dummies(LABELS), r"y is a table of 2 columns .*: a sample has one label"),
         ([1, "b", "a", 2], "y has labels of several types, such as 2 and 'a'"),
         (["a", "a", "a", "a"], "a classifier needs at least two classes"),
     ],
@@ -97,7 +101,7 @@ def test_labels_that_are_none_are_one_line(estimator, labels, message):
 @pytest.mark.parametrize(
     ("descriptions", "message"),
     [
-        (["wants money"], "descriptions is a list; give a mapping"),
+        (["wants money"], "descriptions is of type list; give a mapping"),
         ({"refnd": "wants money"}, "no sample has the label 'refnd' of descriptions; did you mean 'refund'"),
         ({3: "three"}, "y has labels of several types"),
         ({None: "none"}, "a label in descriptions is None"),

@@ -81,7 +81,7 @@ def test_labels_keep_their_type():
         (("question",), "neither a description nor an example"),
         ((None, "nothing"), "the label is None"),
         (("unknown", "anything"), "no class can be called 'unknown'"),
-        (("question", None, "how"), "X is a str"),
+        (("question", None, "how"), "X is of type str"),
         ((["a", "b"], "two"), "of their type"),
     ],
 )

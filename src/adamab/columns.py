@@ -20,6 +20,7 @@ from adamab.task.spec import Modality, Sample, check_reserved
 from adamab.task.words import checked
 
 Column: TypeAlias = Any  # what `column` reads
+_ONE_LABEL = ": a sample has one label here, and where several are true at once, fit one classifier per label"
 
 
 def column(values: Column, name: str) -> list[Any]:
@@ -42,16 +43,18 @@ def column(values: Column, name: str) -> list[Any]:
             example = one_line(f"{name}[{names[0]!r}]") if names else "a list"
             raise TaskError(
                 f"{name} is a table of {len(names)} columns ({listed}{more}); give one, such as {example}"
+                f"{_ONE_LABEL if name == 'y' else ''}"
             )
         values = values[names[0]]
     if hasattr(values, "__array__") and not isinstance(values, Iterable):
         values = np.asarray(values)
     if isinstance(values, np.ndarray) and values.ndim != 1:
         if values.ndim != 2 or values.shape[1] != 1:
-            raise TaskError(f"{name} is an array of shape {values.shape}; give one column")
+            several = _ONE_LABEL if name == "y" else ""
+            raise TaskError(f"{name} is an array of shape {values.shape}; give one column{several}")
         values = values[:, 0]
     if isinstance(values, str | bytes | PathLike | Mapping | Set) or not isinstance(values, Iterable):
-        raise TaskError(f"{name} is a {type(values).__name__}; give a list, an array or a Series")
+        raise TaskError(f"{name} is of type {type(values).__name__}; give a list, an array or a Series")
     # pyarrow's values are wrapped one by one unless it is asked for Python's.
     return list(values.to_pylist() if hasattr(values, "to_pylist") else values)
 
@@ -93,7 +96,7 @@ def labels_of(y: Column, descriptions: Any = None) -> tuple[NDArray[Any], NDArra
     """
     if not isinstance(descriptions, Mapping | None):
         kind = type(descriptions).__name__
-        raise TaskError(f"descriptions is a {kind}; give a mapping from labels to sentences")
+        raise TaskError(f"descriptions is of type {kind}; give a mapping from labels to sentences")
     labels = column(y, "y")
     size, kinds = len(labels), {_kind_of(label, f"y[{i}]"): label for i, label in enumerate(labels)}
     present = set(labels)
@@ -127,10 +130,7 @@ def _kind_of(label: Any, where: str) -> str:
     if isinstance(label, Number | np.bool_):
         return "number"
     if isinstance(label, Sequence | np.ndarray) or not isinstance(label, Hashable):
-        raise TaskError(
-            f"{where} is a {type(label).__name__}; a sample has one label here, a string or a number: where "
-            "several are true at once, fit one classifier per label"
-        )
+        raise TaskError(f"{where} is of type {type(label).__name__}; give a string or a number{_ONE_LABEL}")
     return type(label).__name__
 
 

@@ -71,3 +71,8 @@ def test_wrong_options_are_one_line(options):
         Recipe().with_options(**options)
     assert "\n" not in str(caught.value)
     assert next(iter(options)) in str(caught.value)
+
+
+def test_a_recipe_shows_what_differs_from_its_preset():
+    assert repr(Recipe.preset("paper:trec").with_options(batch=2)) == "Recipe(name='paper:trec', batch=2)"
+    assert repr(Recipe(name="mine", batch=5)) == "Recipe(name='mine')"

@@ -245,6 +245,15 @@ class Recipe(BaseModel):
             place = ".".join(str(part) for part in first["loc"])
             raise RecipeError(f"recipe option {place!r}: {first['msg']} (got {first['input']!r})") from None
 
+    def __repr_args__(self) -> list[tuple[str | None, Any]]:
+        # The name, and what differs from the preset of that name.
+        try:
+            usual = Recipe.preset(self.name)
+        except RecipeError:
+            usual = Recipe()
+        changed = [name for name in Recipe.model_fields if getattr(self, name) != getattr(usual, name)]
+        return [(name, getattr(self, name)) for name in dict.fromkeys(("name", *changed))]
+
     def for_modality(self, modality: str) -> Recipe:
         """The recipe as a task of that modality can use it: images have no words."""
         return self if modality == "text" else self.with_options(words=False)
