@@ -166,7 +166,7 @@ def fit(
             say_passed_over(task)
         setup = set_up(read, chosen.model_copy(update={"run_dir": None if dry_run else run}))
         if embedder == "auto" and read.modality == "image" and not quiet:
-            say(f"embedder: {setup.embedder_spec}, from the Hugging Face cache; --embedder names another")
+            say(f"embedder: {setup.embedder_spec}; --embedder names another")
     if dry_run:
         from adamab.cli.summaries import print_plan
         from adamab.run.plan import plan_fit

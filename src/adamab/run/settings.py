@@ -7,6 +7,7 @@ import os
 import threading
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -198,7 +199,7 @@ def set_up(task: Task, settings: FitSettings, *, images: ImageStore | None = Non
 
     Args:
         task: classes, given samples and prompts.
-        settings: a run that is resumed keeps its budget where they name none.
+        settings: a run that is resumed keeps its budget where they name none, and for images its embedder.
         images: where generated images are put, if neither in the run's directory nor in a temporary folder.
 
     Returns:
@@ -207,8 +208,13 @@ def set_up(task: Task, settings: FitSettings, *, images: ImageStore | None = Non
     budget = settings.budget or Budget()
     if settings.run_dir is not None:
         folder.check_place(settings.run_dir, overwrite=settings.overwrite)
-        if settings.budget is None and not settings.overwrite and folder.has_journal(settings.run_dir):
-            budget = budget_of_run(settings.run_dir)
+        if not settings.overwrite and folder.has_journal(settings.run_dir):
+            if settings.budget is None:
+                budget = budget_of_run(settings.run_dir)
+            if settings.embedder == AUTO and task.modality == "image":  # the cache may have others by now
+                with suppress(RunError):
+                    before = stored_settings(settings.run_dir).embedder
+                    settings = settings.model_copy(update={"embedder": before})
     make_policy(settings.policy, alpha=settings.recipe.alpha, relative=settings.recipe.relative_shift)
     holdout, reject = settings.holdout, settings.reject
     if isinstance(holdout, str):
@@ -220,7 +226,7 @@ def set_up(task: Task, settings: FitSettings, *, images: ImageStore | None = Non
         shared, run_dir = shared_images() if settings.cache else None, settings.run_dir
         images = ImageStore(run_dir / IMAGES, shared=shared) if run_dir else temporary_store(shared=shared)
     recipe = within_budget(settings.recipe.for_modality(task.modality), budget)
-    if isinstance(settings.embedder, str):  # a run goes on with the same, whatever comes into the cache
+    if isinstance(settings.embedder, str):
         named = embedder_for(settings.embedder, task.modality)
         settings = settings.model_copy(update={"embedder": named})
     embedder = open_embedder(settings.embedder, cache=settings.cache)
