@@ -6,19 +6,24 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-# Options by the names of their parameters. Others stand under "Options".
+# Options by the names of their parameters, in the order of the groups. Others stand under "Options".
 _GROUPS = {
-    "Model": "embedder generator policy recipe settings long_texts seed methods against all_scores",
-    "Search": "trials folds search sampler",
-    "Processes": "jobs engine address workers part_rows",
     "Data": "text_column label_column id_column delimiter encoding kind holdout reject out_of_scope "
     "skip_unknown skip_broken strict",
+    "Model": "embedder generator policy recipe settings long_texts seed methods against all_scores",
     "Answers": "top_k prior unknown coverage",
+    "Search": "trials folds search sampler",
     "Calls and cost": "budget price dry_run prefetch no_cache",
+    "Processes": "jobs engine address workers part_rows",
     "Output": "run output out overwrite as_json quiet help",
 }
 _GROUP_OF = {name: group for group, names in _GROUPS.items() for name in names.split()}
 _FEW = 10  # options that need no groups
+
+
+def _place(param: Any) -> int:
+    """Where a parameter stands: outside the groups first, then in their order."""
+    return 1 + list(_GROUPS).index(param.rich_help_panel) if param.rich_help_panel in _GROUPS else 0
 
 
 class _Readable:
@@ -35,7 +40,7 @@ class _Readable:
                 option.metavar = "N"
             if len(options) > _FEW and option.rich_help_panel is None:
                 option.rich_help_panel = _GROUP_OF.get(option.name)
-        return params
+        return sorted(params, key=_place)
 
     def get_usage(self, ctx: Any) -> str:
         """The usage: RUN where an argument is needed, [TASK] where it is not."""
