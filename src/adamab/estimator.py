@@ -333,7 +333,7 @@ class ADAMABClassifier(LabelsMixin, PersistenceMixin, RecipeMixin):
 
     def __init__(
         self,
-        embedder: str | Embedder | EmbedFunction = AUTO,
+        embedder: str | Embedder | EmbedFunction = "auto",
         *,
         generator: str | Generator | GenerateFunction | None = None,
         policy: str = "adamab",

@@ -31,7 +31,7 @@ from adamab.providers.functions import EmbedFunction
 from adamab.providers.generators.base import Generator, GivenVectors
 from adamab.providers.image_store import ImageStore
 from adamab.providers.metering import Budget, CallContext, Spend
-from adamab.providers.registry import AUTO, keeping_vectors, open_generator
+from adamab.providers.registry import keeping_vectors, open_generator
 from adamab.run import directory as folder
 from adamab.run._arrays import OnRound, fit_arrays
 from adamab.run._intake import SampleSource
@@ -80,7 +80,7 @@ class FitResult:
 
 def fit_task(
     task: Task,
-    embedder: str | Embedder | EmbedFunction = AUTO,
+    embedder: str | Embedder | EmbedFunction = "auto",
     *,
     on_round: OnRound | None = None,
     call_context: CallContext | None = None,
