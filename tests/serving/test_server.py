@@ -82,7 +82,7 @@ def test_metrics_count_what_happened(live, text_model, watched):
         ({}, 422, "exactly one of"),
         ({"text": "a", "texts": ["b"]}, 422, "exactly one of"),
         ({"texts": []}, 422, "texts: "),
-        ({"texts": ["a", " \n "]}, 422, "texts.1: is empty"),
+        ({"texts": ["", " \n "]}, 422, "texts.0: is empty"),
         ({"text": "a\0b"}, 422, "text: holds a NUL"),
         ({"text": "a", "topk": 1}, 422, "topk: is no field of a question; did you mean 'top_k'?"),
         ({"text": "a", "top_k": 4}, 422, "top_k: is 4, and the model has 3 classes"),
@@ -100,6 +100,24 @@ def test_questions_that_cannot_be_answered(standing, question, status, words):
     assert error_of(answer)[0] == status
     assert words in answer.json()["error"]["message"]
     assert standing.log == []
+
+
+def test_an_item_that_cannot_be_answered_costs_no_other_its_answer(live, text_model, watched):
+    server = live(text_model, watched, characters=100)
+    watched.error = lambda items: ApiError("/home/me", refused=True) if "bad" in items else None
+    texts = ["my money", "", "bad", "please sign me in", "a\0b", "x" * 101, "she likes it"]
+    results = server.post(texts=texts).json()["results"]
+    assert [result.get("class") for result in results] == [
+        "refund", None, None, "login", None, None, "praise",
+    ]  # fmt: skip
+    assert [result["error"] for result in results if "error" in result] == [
+        {"code": "invalid", "message": "texts.1: is empty"},
+        {"code": "invalid", "message": "the embedder refuses this item"},
+        {"code": "invalid", "message": "texts.4: holds a NUL or half a character"},
+        {"code": "text_too_long", "message": "texts.5: has more than 100 characters; send a part of it"},
+    ]
+    assert (server.post(texts=["bad"]).status_code, server.post(texts=["bad", ""]).status_code) == (422, 422)
+    assert server.log == []
 
 
 @pytest.mark.parametrize(

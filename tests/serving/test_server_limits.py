@@ -31,7 +31,7 @@ def test_too_many_and_too_long(live, text_model, watched):
     assert server.post(texts=["a", "b", "c"]).status_code == 200
     assert code(server.post(texts=["a", "b", "c", "d"])) == (413, "too_many_items")
     assert server.post(text="a" * 10).status_code == 200
-    assert code(server.post(texts=["a", "b" * 11])) == (413, "text_too_long")
+    assert code(server.post(texts=["b" * 11])) == (413, "text_too_long")
     assert watched.asked[1:] == [["a", "b", "c"], ["a" * 10]]  # the first was the warm-up
 
 

@@ -109,11 +109,24 @@ class ModelName(BaseModel):
     digest: str = Field(description="Of the model's files: it changes with every reload of another model.")
 
 
+class Problem(BaseModel):
+    """Why there is no result."""
+
+    code: str
+    message: str
+
+
+class Problems(BaseModel):
+    """The one shape of everything that is refused."""
+
+    error: Problem = Field(description="Why there is no result; in a list it stands in the place of one.")
+
+
 class Answer(BaseModel):
     """One result an item, in the order of the question."""
 
     model: ModelName
-    results: list[Result]
+    results: list[Result | Problems]
     notes: list[str] | None = Field(
         default=None, description="What could not be done as asked; there only if there is something to say."
     )
@@ -144,19 +157,6 @@ class Health(BaseModel):
     uptime_seconds: float
 
 
-class Problem(BaseModel):
-    """Why there is no result."""
-
-    code: str
-    message: str
-
-
-class Problems(BaseModel):
-    """The one shape of everything that is refused."""
-
-    error: Problem
-
-
 def request_schemas() -> dict[str, Any]:
     """What may be sent, for the OpenAPI document."""
     share = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
@@ -183,9 +183,21 @@ def request_schemas() -> dict[str, Any]:
 
 
 def answer_json(
-    model: dict[str, str], classes: Sequence[str], answers: Answers, notes: Sequence[str] = ()
+    model: dict[str, str],
+    classes: Sequence[str],
+    answers: Answers,
+    problems: Sequence[Refused | None],
+    notes: Sequence[str] = (),
 ) -> bytes:
-    """An `Answer` as JSON; written by hand, since it is made for every request."""
+    """An `Answer` as JSON; written by hand, since it is made for every request.
+
+    Args:
+        model: What identifies the model.
+        classes: The names of its classes.
+        answers: One for each item without a problem.
+        problems: Of each item, why it has no answer.
+        notes: What could not be done as asked.
+    """
     shares = answers.probabilities.astype(float).round(_DIGITS).tolist()
     results = []
     for number, (indices, row) in enumerate(zip(answers.indices.tolist(), shares, strict=True)):
@@ -198,17 +210,20 @@ def answer_json(
         if answers.sets is not None:
             result["set"] = [classes[index] for index in answers.sets[number]]
         results.append(result)
-    answer = {"model": model, "results": results, **({"notes": list(notes)} if notes else {})}
+    answered = iter(results)
+    items = [next(answered) if problem is None else problem.content for problem in problems]
+    answer = {"model": model, "results": items, **({"notes": list(notes)} if notes else {})}
     return json.dumps(answer, ensure_ascii=False, allow_nan=False).encode()
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A text or an image of a request."""
+    """A text or an image of a request, or what is wrong with it."""
 
     text: str
     image: Image | None = None
     id: str | None = None
+    problem: Refused | None = None
 
 
 class ReceivedImages:
@@ -222,8 +237,8 @@ class ReceivedImages:
         """With all that is left in it."""
         self._folder.cleanup()
 
-    async def store(self, images: Sequence[bytes]) -> list[Row]:
-        """Rows of images that can be decoded; raises `Refused` at the first that cannot."""
+    async def store(self, images: Sequence[bytes | Refused]) -> list[Row]:
+        """Rows of images, with what is wrong with those that cannot be decoded."""
         rows: list[Row] = []
         try:
             for number, data in enumerate(images):
@@ -241,11 +256,13 @@ class ReceivedImages:
                 with contextlib.suppress(OSError):
                     row.image.path.unlink()
 
-    def _store(self, data: bytes, number: int) -> Row:
+    def _store(self, data: bytes | Refused, number: int) -> Row:
+        if isinstance(data, Refused):
+            return Row("", problem=data)
         try:
             decoded_bytes(data, f"images.{number}", least_side=_LEAST_SIDE)
         except ImageError as error:
-            raise invalid(str(error)) from None
+            return Row("", problem=invalid(str(error)))
         # The same image may be in two requests, and the first to be answered removes its own file only.
         path = Path(self._folder.name) / f"{secrets.token_hex(8)}{ending_of(data)}"
         path.write_bytes(data)
@@ -261,7 +278,7 @@ def other_kind(wanted: Modality) -> Refused:
 async def read_question(
     request: Request, body: bytes, wanted: Modality, limits: Limits, received: ReceivedImages
 ) -> tuple[list[Row], PredictOptions]:
-    """Raises `Refused`; the rows' images are files, for the caller to remove.
+    """Raises `Refused`, also where no row is without a problem; images are files, for the caller to remove.
 
     Where the model classifies texts, no image is looked at.
     """
@@ -273,7 +290,7 @@ async def read_question(
         if not images:
             raise invalid("the form has no file named images; texts are sent as JSON")
         options = _parse_fields(fields).options()
-        return await received.store(images), options
+        return _some_good(await received.store(images)), options
     if kind != JSON:
         raise Refused(415, "unknown_type", "send application/json or multipart/form-data as the Content-Type")
     if len(body) <= _LONG:
@@ -282,11 +299,18 @@ async def read_question(
         question, rows = await asyncio.to_thread(_parse_json, body, limits)
     options = question.options()
     if question.images is None:
-        return rows, options
+        return _some_good(rows), options
     if wanted == "text":
         raise other_kind(wanted)
-    images = await asyncio.to_thread(_decode_base64, question.images)
-    return await received.store(images), options
+    decoded = await asyncio.to_thread(_decode_base64, question.images)
+    return _some_good(await received.store(decoded)), options
+
+
+def _some_good(rows: list[Row]) -> list[Row]:
+    """The rows; where each has a problem, the first is that of the request."""
+    if all(row.problem is not None for row in rows):
+        raise next(row.problem for row in rows if row.problem is not None)
+    return rows
 
 
 def content_type(request: Request) -> str:
@@ -309,14 +333,13 @@ def _parse_json(body: bytes, limits: Limits) -> tuple[Question, list[Row]]:
 
 def _row(text: str, where: str, limits: Limits) -> Row:
     if len(text) > limits.characters:
-        raise Refused(
-            413, "text_too_long", f"{where}: has more than {limits.characters} characters; send a part of it"
-        )
+        message = f"{where}: has more than {limits.characters} characters; send a part of it"
+        return Row("", problem=Refused(413, "text_too_long", message))
     try:
         return Row(checked(text, where, "the text"))
     except TaskError:
         problem = "holds a NUL or half a character" if text.strip() else "is empty"
-        raise invalid(f"{where}: {problem}") from None  # the text itself is not quoted
+        return Row("", problem=invalid(f"{where}: {problem}"))  # the text itself is not quoted
 
 
 def _check_count(count: int, limits: Limits) -> None:
@@ -326,14 +349,14 @@ def _check_count(count: int, limits: Limits) -> None:
         )
 
 
-def _decode_base64(images: Sequence[EncodedImage]) -> list[bytes]:
-    contents: list[bytes] = []
+def _decode_base64(images: Sequence[EncodedImage]) -> list[bytes | Refused]:
+    contents: list[bytes | Refused] = []
     for number, image in enumerate(images):
         try:
             contents.append(base64.b64decode(image.data, validate=True))
         except (binascii.Error, ValueError):
             message = f"images.{number}.data: is not base64; leave out line breaks and prefixes"
-            raise invalid(message) from None
+            contents.append(invalid(message))
     return contents
 
 

@@ -47,9 +47,14 @@ class Refused(Exception):  # noqa: N818  a refusal is an answer, not a fault
     message: str
     headers: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def content(self) -> dict[str, dict[str, str]]:
+        """The one shape of everything that is refused."""
+        return {"error": {"code": self.code, "message": self.message}}
+
     def response(self) -> Response:
         """The answer; what is not printable in the message arrives as an escape."""
-        body = json.dumps({"error": {"code": self.code, "message": self.message}})
+        body = json.dumps(self.content)
         return Response(body, self.status, dict(self.headers), JSON)
 
 

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from adamab.errors import AdamabError, ApiError, ModelFileError, TaskError, one_line, place
+import numpy as np
+
+from adamab.errors import AdamabError, ApiError, ModelFileError, one_line, place
 from adamab.model import Answerer, load
 from adamab.model.classifier import too_few
 from adamab.model.predictor import Inference
@@ -29,7 +31,6 @@ from adamab.task.spec import split_spec
 if TYPE_CHECKING:
     from adamab.model import PredictOptions
     from adamab.providers.embedders.base import Embedder
-    from adamab.providers.registry import HasText
     from adamab.task.spec import Modality
 
 _TRIES, _PAUSE = 10, 0.2  # a fit that ends at this moment replaces two files one after the other
@@ -40,7 +41,7 @@ MOST_LANES = 4  # batches on their way to an API at a time
 class Job:
     """The rows of one request, which stay together, and where their answer is awaited."""
 
-    rows: Sequence[HasText]
+    rows: Sequence[Row]
     options: PredictOptions
     answer: asyncio.Future[bytes]
     arrived: float = field(default_factory=time.monotonic)
@@ -82,7 +83,7 @@ class Batcher:
         await asyncio.wait({self._collector, *self._running})
         self._threads.shutdown()
 
-    def submit(self, rows: Sequence[HasText], options: PredictOptions) -> Job:
+    def submit(self, rows: Sequence[Row], options: PredictOptions) -> Job:
         """Queue a request; raises `Refused` where the queue is full."""
         if self._items + len(rows) > self._limits.waiting_items:
             raise busy("too many items wait for an answer; try again")
@@ -154,7 +155,7 @@ class Batcher:
             if isinstance(answer, Exception):
                 job.answer.set_exception(answer)
             else:
-                self._metrics.classified.inc(len(job.rows))
+                self._metrics.classified.inc(sum(row.problem is None for row in job.rows))
                 job.answer.set_result(answer)
 
 
@@ -296,8 +297,9 @@ class Service:
     ) -> Iterator[tuple[int, bytes | Exception]]:
         if not admitted:
             return
+        rows = [row for _, job, _ in admitted for row in job.rows if row.problem is None]
         try:
-            logits = model.inference.logits([row for _, job, _ in admitted for row in job.rows])
+            each = iter(model.inference.each(rows, lambda some: list(model.inference.logits(some))))
         except Exception as error:
             # One row may be at fault, and the other requests do better alone; not where a service is down.
             if len(admitted) > 1 and (not isinstance(error, ApiError) or error.refused or error.too_large):
@@ -306,16 +308,20 @@ class Service:
             else:
                 yield from ((number, self.failure(model, error)) for number, _, _ in admitted)
             return
-        start = 0
         for number, job, answerer in admitted:
-            answers = answerer(logits[start : start + len(job.rows)])
-            start += len(job.rows)
+            results = [row.problem or next(each) for row in job.rows]
+            logits = [one for one in results if isinstance(one, np.ndarray)]
+            problems = [None if isinstance(one, np.ndarray) else _problem(model, one) for one in results]
+            if not logits:
+                yield number, next(one for one in problems if one is not None)
+                continue
+            answers = answerer(np.stack(logits))
             few = too_few(model.inference.classifier.confidence, job.options)
             notes = [f"too few samples were held out to vouch for {share:g}, so {so}" for share, so in few]
-            yield number, answer_json(model.name, model.classes, answers, notes)
+            yield number, answer_json(model.name, model.classes, answers, problems, notes)
 
     def failure(self, model: Model, error: Exception) -> Exception:
-        """What the client gets: paths, hosts and keys are for the log.
+        """What the client gets where the embedder fails: paths, hosts and keys are for the log.
 
         Args:
             model: The one that was asked.
@@ -326,12 +332,24 @@ class Service:
         """
         if not isinstance(error, AdamabError):
             return error
-        if model.inference.embedder is not None and not model.inference.embedder.cacheable:
-            return invalid("the model's vectors were computed elsewhere, and there is none for this item")
-        if isinstance(error, TaskError) or (isinstance(error, ApiError) and error.refused):
-            return invalid("the embedder refuses an item of this request")
+        if not _has_own_vectors(model) or (isinstance(error, ApiError) and error.refused):
+            return _problem(model, error)
         self._log(f"an embedding failed: {one_line(error)}")
         return Refused(502, "embedder_failed", "the embedder failed; the server's log says why")
+
+
+def _has_own_vectors(model: Model) -> bool:
+    """Whether the model's embedder can make a vector of anything."""
+    return model.inference.embedder is None or model.inference.embedder.cacheable
+
+
+def _problem(model: Model, error: Refused | AdamabError) -> Refused:
+    """Of an item without an answer; the embedder's words may name paths and hosts."""
+    if isinstance(error, Refused):
+        return error
+    if _has_own_vectors(model):
+        return invalid("the embedder refuses this item")
+    return invalid("the model's vectors were computed elsewhere, and there is none for this item")
 
 
 def _digest(run: Path) -> str:
@@ -342,7 +360,7 @@ def _digest(run: Path) -> str:
 def _answerer(model: Model, job: Job) -> Answerer:
     """Refuses what this model cannot answer, before anything is embedded and paid for."""
     wanted, classifier = model.inference.modality, model.inference.classifier
-    if wanted != ("text" if job.rows[0].image is None else "image"):
+    if wanted != ("image" if any(row.image is not None for row in job.rows) else "text"):
         raise other_kind(wanted)
     if job.options.k > len(classifier.classes):
         raise invalid(f"top_k: is {job.options.k}, and the model has {len(classifier.classes)} classes")
