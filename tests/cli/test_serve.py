@@ -169,7 +169,7 @@ def test_an_open_server_without_a_token_is_warned_of(model):
         assert httpx.get(f"{url}/healthz", headers={"host": "any.example"}).status_code == 200
         process.send_signal(signal.SIGTERM)
         assert process.stderr.readline().startswith(
-            "warning: everybody who reaches 0.0.0.0 may ask; set ADAMAB_TOKEN"
+            "warning: everybody who reaches 0.0.0.0 may ask, change the run and fit it; set ADAMAB_TOKEN"
         )
 
 

@@ -199,6 +199,43 @@ def test_a_wrong_answer_becomes_an_example_and_samples_move_in_bulk(until, serve
     until(page, "[...document.querySelectorAll('.sample .tag')].every((tag) => tag.textContent === 'login')")
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_classes_are_changed_on_the_page(until, server, visit, shown_run, width):
+    page = visit(server.url, viewport={"width": width, "height": 844})
+    part = opened(page, "classes")
+
+    def opened_class(name):
+        part.locator(".opener", has_text=name).click()
+        part.locator(".details summary:visible").click()
+
+    def listed(*names):
+        shown = "[...document.querySelectorAll('.opener')].map((n) => n.textContent).join()"
+        until(page, f"{shown} === '{','.join(names)}'")
+
+    part.locator("summary", has_text="Add a class").click()
+    part.locator(".panel.change").get_by_label("Name").fill("bye")
+    part.get_by_label("Examples, one a line").fill("good bye\n\nso long\n")
+    assert page.evaluate(CHECK) == []
+    part.get_by_role("button", name="Add the class").click()
+    listed(HOSTILE, "login", "praise", "bye")
+    opened_class("login")
+    part.locator(".details").get_by_label("Name").fill("sign <in>")
+    part.get_by_role("button", name="Save").click()
+    listed(HOSTILE, "sign <in>", "praise", "bye")
+    part.locator(".details summary:visible").click()  # it stays open under its new name
+    part.get_by_label("Merge into").select_option("praise")
+    assert page.evaluate(CONTRAST) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    part.get_by_role("button", name="Merge", exact=True).click()
+    listed(HOSTILE, "praise", "bye")
+    page.once("dialog", lambda dialog: dialog.accept())
+    part.locator(".opener", has_text="praise").click()  # it was opened, and is closed again
+    opened_class("bye")
+    part.get_by_role("button", name="Remove this class").click()
+    listed(HOSTILE, "praise")
+    assert read_task(shown_run).class_names == (HOSTILE, "praise")
+
+
 def test_a_fit_is_started_followed_and_its_failure_shown(until, live, visit, local_run):
     server = live(local_run, None)
     page = visit(server.url, "samples", viewport={"width": 390, "height": 844})

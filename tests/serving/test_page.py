@@ -27,6 +27,7 @@ from adamab.serving.run_reader import RunReader
 from adamab.task.spec import Sample
 from adamab.testing import HashEmbedder, PixelEmbedder
 from tests.fitting import fit_run
+from tests.serving.conftest import HOSTILE
 
 
 @pytest.fixture
@@ -148,7 +149,7 @@ def test_pages_of_other_sites_cannot_change_anything(server, shown_run):
             f"{server.url}/v1/run/reviews", content=json.dumps(review), headers={"Content-Type": kind}
         )
         assert text.status_code == 415
-    for path in ("reload", "examples?class=login", "moves", "fit"):
+    for path in ("reload", "examples?class=login", "moves", "classes", "fit"):
         refused = said(server, f"/v1/run/{path}", {"text": "a"}, **{"Sec-Fetch-Site": "cross-site"})
         assert refused.status_code == 403
     assert Reviews(shown_run).latest() == {}
@@ -352,6 +353,41 @@ def test_samples_are_moved_and_reviewed_in_bulk(server, shown_run, shown_order):
         assert (refused.status_code, words in refused.text) == (status, True)
     assert said(server, "/v1/run/moves", {"ids": given[:1], "class": None}).json() == {"moved": 1}
     assert got(server, "/v1/run")["given"] == 14
+
+
+def test_classes_are_changed_and_the_next_fit_follows(server, shown_run, shown_order):
+    def change(**wanted):
+        return said(server, "/v1/run/classes", wanted)
+
+    names = [HOSTILE, "login", "praise"]
+    examples = ["good bye now", "so long then"]
+    assert change(action="add", name="bye", description="a farewell", examples=examples).json() == {
+        "classes": [*names, "bye"]
+    }
+    assert change(action="edit", name="login", to="sign in", description="cannot sign in").status_code == 200
+    assert change(action="edit", name="bye", to="bye", description=None).status_code == 200
+    assert got(server, "/v1/run")["waiting"] == 4  # a class and its two examples; another was renamed
+    fitted_again(shown_order, shown_run)
+    assert got(server, "/v1/run")["waiting"] == 0
+    rows = {row["class"]: row for row in got(server, "/v1/run/classes")["classes"]}
+    assert (rows["sign in"]["description"], rows["bye"]["description"]) == ("cannot sign in", None)
+    assert rows["sign in"]["synthetic"] > 0  # they moved along
+    assert change(action="merge", name="bye", to="praise").json()["classes"] == [HOSTILE, "sign in", "praise"]
+    assert change(action="remove", name="sign in").json()["classes"] == [HOSTILE, "praise"]
+    for wanted, words in (
+        ({"action": "edit", "name": "praise", "to": HOSTILE}, "is there already"),
+        ({"action": "edit", "name": "x", "to": "y"}, "not among"),
+        ({"action": "edit", "name": "praise", "to": " "}, "empty"),
+        ({"action": "merge", "name": "praise", "to": "praise"}, "nothing to merge"),
+        ({"action": "remove", "name": "praise"}, "at least two classes"),
+        ({"action": "add", "name": "praise", "description": "again"}, "is there already"),
+        ({"action": "add", "name": "new"}, "neither a description nor an example"),
+        ({"action": "eat", "name": "praise"}, "'add'"),
+    ):
+        refused = change(**wanted)
+        assert (refused.status_code, words in refused.text) == (422, True), refused.text
+    fitted_again(shown_order, shown_run)
+    assert said(server, "/v1/run/reload", {}).json()["model"]["classes"] == 2
 
 
 def test_an_image_becomes_an_example(live, image_run, paint, tmp_path):

@@ -74,7 +74,8 @@ def serve(
         )
         line = f"serving {run} at {address_of(bound)} ({what}); Ctrl-C stops"
         if access.token is None and not is_loopback(host):
-            say(f"warning: everybody who reaches {host} may ask; set {TOKEN}, and let a proxy speak TLS")
+            who = f"warning: everybody who reaches {host} may ask, change the run and fit it"
+            say(f"{who}; set {TOKEN}, and let a proxy speak TLS")
         server_of(app, limits, ready=lambda: echo(line), log=say).run(sockets=[bound])
     gc.freeze()  # else the interpreter looks through all objects once more, which takes seconds
 

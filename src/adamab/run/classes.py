@@ -83,14 +83,29 @@ def rename_class(path: Path, name: str, new: str) -> Task:
     Returns:
         The new task.
     """
+    return edit_task(path, lambda task: _renamed(task, name, new), moved={name: new})
 
-    def renamed(task: Task) -> Task:
+
+def edit_class(path: Path, name: str, new: str, description: str | None) -> Task:
+    """Give a class of the run at `path` another name, or the same, and another description.
+
+    Args:
+        path: the run's directory.
+        name: the class.
+        new: its name from now on.
+        description: what belongs to it; None for no description.
+
+    Returns:
+        The new task.
+    """
+
+    def edited(task: Task) -> Task:
         _check_known(task, [name])
-        if new in task.class_names:
-            raise TaskError(f"class {short(new)} is there already; merge the two instead")
-        return _relabelled(task, [name], new)
+        renamed = task if new == name else _renamed(task, name, new)
+        specs = (replace(s, description=description) if s.name == new else s for s in renamed.classes)
+        return replace(renamed, classes=tuple(specs))
 
-    return edit_task(path, renamed, moved={name: new})
+    return edit_task(path, edited, moved={} if new == name else {name: new})
 
 
 def merge_classes(path: Path, names: Sequence[str], into: str) -> Task:
@@ -161,6 +176,13 @@ def _check_known(task: Task, names: Sequence[str]) -> None:
             raise TaskError(
                 f"class {short(name)} is not among the run's; {suggestion(name, task.class_names)}"
             )
+
+
+def _renamed(task: Task, name: str, new: str) -> Task:
+    _check_known(task, [name])
+    if new in task.class_names:
+        raise TaskError(f"class {short(new)} is there already; merge the two instead")
+    return _relabelled(task, [name], new)
 
 
 def _relabelled(task: Task, names: Sequence[str], into: str) -> Task:

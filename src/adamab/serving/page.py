@@ -15,13 +15,14 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from fastapi import APIRouter, Query, Request, Response
@@ -33,6 +34,7 @@ from adamab.model.confidence import softmax, strangeness
 from adamab.providers.image_store import FOLDER as IMAGES
 from adamab.providers.image_store import THUMBNAILS, ImageStore, small_jpeg
 from adamab.providers.sqlite_file import is_being_written
+from adamab.run.classes import Addition, edit_class, edit_task, merge_classes, remove_class, with_class
 from adamab.run.directory import SYNTHETIC, TASK, is_run, read_summary, read_task, read_vectors
 from adamab.run.examples import label_examples
 from adamab.run.resume import sample_digest
@@ -43,6 +45,7 @@ from adamab.serving.requests import JSON, Access, Refused, invalid
 from adamab.serving.run_reader import RunReader, RunSample, sample_id
 from adamab.task.images import Image, decoded
 from adamab.task.spec import Sample
+from adamab.task.words import checked
 
 if TYPE_CHECKING:
     from adamab.model.predictor import Inference
@@ -100,6 +103,17 @@ class MoveRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     ids: Ids
     class_name: str | None = Field(alias="class")
+
+
+class ClassChange(BaseModel):
+    """A change of one class of the run's task; `to` is its new name, or the class that it is merged into."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    action: Literal["add", "edit", "merge", "remove"]
+    name: str
+    to: str | None = None
+    description: str | None = None
+    examples: list[str] = []
 
 
 def page_router(reader: RunReader, service: Service) -> APIRouter:
@@ -223,6 +237,13 @@ def _add_writing(router: APIRouter, reader: RunReader, service: Service) -> None
             before = await asyncio.to_thread(_add_examples, reader, rows, class_name)
         return _json({"before": before})
 
+    @router.post("/v1/run/classes")
+    async def change_class(request: Request) -> Response:
+        wanted = await _read_change(request, ClassChange)
+        fitted = service.model.classes if service.ready else ()
+        await asyncio.to_thread(_change_class, reader, wanted, fitted)
+        return _json({"classes": [spec.name for spec in reader.classes()]})
+
     @router.post("/v1/run/reload")
     async def reload(request: Request) -> Response:
         _check_own_page(request)
@@ -298,6 +319,40 @@ def _move(reader: RunReader, wanted: MoveRequest) -> dict[str, str | None]:
     return before
 
 
+def _change_class(reader: RunReader, wanted: ClassChange, fitted: Sequence[str]) -> None:
+    path, name, to = reader.directory, wanted.name, wanted.to
+    description = (
+        None if wanted.description is None else checked(wanted.description, "description", "the text")
+    )
+    with _changing(reader):
+        match wanted.action:
+            case "add":
+                examples = tuple(
+                    Sample(checked(text, "examples", "the text"), name) for text in wanted.examples
+                )
+                addition = Addition(checked(name, "name", "the class"), description, examples)
+                edit_task(path, lambda task: with_class(task, addition, fitted))
+            case "edit":
+                edit_class(path, name, name if to is None else checked(to, "to", "the class"), description)
+            case "merge":
+                merge_classes(path, [name], to or "")
+            case "remove":
+                remove_class(path, name)
+
+
+@contextmanager
+def _changing(reader: RunReader) -> Iterator[None]:
+    """Around a change of the run's task; what makes no task is the client's to correct."""
+    if not reader.classes():
+        raise Refused(409, "no_task", "only a model is served here; classes and examples belong to a run")
+    if is_being_written(reader.directory):
+        raise Refused(409, "fitting", "a fit of this run is under way; make changes when it has ended")
+    try:
+        yield
+    except TaskError as error:  # such as a class that would be left without anything
+        raise invalid(str(error)) from None
+
+
 def _add_examples(reader: RunReader, rows: Sequence[Row], class_name: str | None) -> dict[str, str | None]:
     store = ImageStore(reader.directory / IMAGES)
     images = (None if row.image is None else store.put(row.image.path.read_bytes()) for row in rows)
@@ -306,17 +361,11 @@ def _add_examples(reader: RunReader, rows: Sequence[Row], class_name: str | None
 
 
 def _label(reader: RunReader, samples: Sequence[Sample], class_name: str | None) -> dict[str, str | None]:
-    names = [spec.name for spec in reader.classes()]
-    if not names:
-        raise Refused(409, "no_task", "only a model is served here; examples belong to a run's task")
-    if class_name is not None and class_name not in names:
-        raise invalid(f"class: the task has none of this name; {suggestion(class_name, names)}")
-    if is_being_written(reader.directory):
-        raise Refused(409, "fitting", "a fit of this run is under way; change examples when it has ended")
-    try:
+    with _changing(reader):
+        names = [spec.name for spec in reader.classes()]
+        if class_name is not None and class_name not in names:
+            raise invalid(f"class: the task has none of this name; {suggestion(class_name, names)}")
         return label_examples(reader.directory, samples, class_name)
-    except TaskError as error:  # such as a class that would be left without anything
-        raise invalid(str(error)) from None
 
 
 @lru_cache(_THUMBNAILS)

@@ -1,6 +1,6 @@
 // Classes: description, samples by source, and what they are confused with.
 
-import { counted, debounced, el, empty, failure, get, number, percent, replace, thumbnail } from "./parts.js";
+import { announce, classNames, counted, debounced, el, empty, failure, forgetNames, get, number, percent, post, replace, thumbnail } from "./parts.js";
 
 const PAGE = 50;
 const at = {};
@@ -9,8 +9,10 @@ let total = 0;
 let open = null;
 let asked = 0;
 let overview = null;
+let look = () => {};
 
-export function begin(section) {
+export function begin(section, now, frame) {
+  look = frame.look;
   at.words = el("input", { id: "class-words", type: "search", autocomplete: "off" });
   at.order = el("select", { id: "class-order" }, el("option", { value: "task" }, "As in the task"),
     el("option", { value: "hardest" }, "Hardest first"), el("option", { value: "fewest" }, "Fewest samples first"));
@@ -20,7 +22,7 @@ export function begin(section) {
     el("form", { class: "filters", role: "search", "aria-label": "Classes", onsubmit: (event) => event.preventDefault() },
       el("div", {}, el("label", { for: "class-words" }, "Find"), at.words),
       el("div", {}, el("label", { for: "class-order" }, "Order"), at.order)),
-    at.list, at.confusion);
+    at.list, now.state === "model only" ? null : addition(now), at.confusion);
   at.words.addEventListener("input", debounced(() => load(0)));
   at.order.addEventListener("change", () => load(0));
 }
@@ -37,6 +39,7 @@ export async function show(now, query) {
 
 export async function follow(now) {
   overview = now;
+  if (at.list.querySelector(".change:focus-within")) return;  // somebody is writing there
   await load(0, Math.max(PAGE, rows.length));
   if (now.state !== "running") await confusion();
 }
@@ -131,7 +134,72 @@ function detailOf(data) {
       data.examples.length ? [el("h4", {}, "Wrong when held out"), el("ul", { class: "plain" }, data.examples.map((one) => el("li", {},
         el("p", { class: "quote" }, one.text), el("p", { class: "under" }, el("span", { class: "tag" }, one.predicted), el("span", { class: "note" }, percent(one.probability))))))] : null),
     examples("Given samples", data.given_samples, link("given")),
-    examples("Latest synthetic samples", data.synthetic_samples, link("synthetic")));
+    examples("Latest synthetic samples", data.synthetic_samples, link("synthetic")),
+    changing(data));
+}
+
+// Changes of the classes: they are written into the run's task, and the next fit follows them.
+
+async function change(form, content, words) {
+  form.querySelector(".bad")?.remove();
+  try {
+    await post("v1/run/classes", content);
+    if (content.to) open = content.to;
+    forgetNames();
+    announce(words);
+    await Promise.all([load(0, Math.max(PAGE, rows.length)), look()]);
+    return true;
+  } catch (error) {
+    form.append(failure(error));
+    return false;
+  }
+}
+
+let fields = 0;
+
+function field(label, control) {
+  control.id = `class-field-${++fields}`;
+  return el("div", {}, el("label", { for: control.id }, label), control);
+}
+
+function changing(data) {
+  const name = el("input", { value: data.class, required: true, maxlength: 1000 });
+  const description = el("textarea", { rows: 2, value: data.description ?? "" });
+  const edit = el("form", {}, field("Name", name), field("Description", description), el("button", { class: "quiet small" }, "Save"));
+  edit.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const to = name.value.trim();
+    change(edit, { action: "edit", name: data.class, to, description: description.value.trim() || null }, `${to} is saved`);
+  });
+  const target = el("select", { required: true }, el("option", { value: "" }, "choose a class"));
+  classNames(overview.classes).then((all) => target.append(...all.filter((one) => one !== data.class).map((one) => el("option", { value: one }, one)))).catch(() => {});
+  const merge = el("form", {}, field("Merge into", target), el("button", { class: "quiet small" }, "Merge"));
+  merge.addEventListener("submit", (event) => {
+    event.preventDefault();
+    change(merge, { action: "merge", name: data.class, to: target.value }, `${data.class} is merged into ${target.value}`);
+  });
+  const remove = el("form", {}, el("button", { class: "quiet small" }, "Remove this class"));
+  remove.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const what = `Remove the class ${data.class} and its ${counted(data.given, "example")}? Samples that were generated for it stay in the run, out of training.`;
+    if (confirm(what)) change(remove, { action: "remove", name: data.class }, `${data.class} is removed`);
+  });
+  return el("details", { class: "fold change" }, el("summary", {}, el("h3", {}, "Change this class")), edit, merge, remove);
+}
+
+function addition(now) {
+  const name = el("input", { required: true, maxlength: 1000 });
+  const description = el("textarea", { rows: 2 });
+  const texts = el("textarea", { rows: 3, spellcheck: "false" });
+  const form = el("form", {}, field("Name", name), field("Description: what belongs to it, in a sentence", description),
+    now.modality === "text" ? field("Examples, one a line", texts) : null, el("button", { class: "quiet small" }, "Add the class"));
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const examples = texts.value.split("\n").map((line) => line.trim()).filter(Boolean);
+    const to = name.value.trim();
+    if (await change(form, { action: "add", name: to, description: description.value.trim() || null, examples }, `${to} is added`)) form.reset();
+  });
+  return el("details", { class: "fold change panel" }, el("summary", {}, el("h3", {}, "Add a class")), form);
 }
 
 function examples(title, list, link) {
