@@ -8,16 +8,17 @@ from functools import partial
 from pathlib import Path
 
 from adamab.engines import HERE, Engine
-from adamab.errors import StoppedError, place
+from adamab.errors import ApiError, StoppedError, place
 from adamab.providers.metering import CallContext
 from adamab.task import Sample
 from experiments.cells import FOLDS, POOL, RECORDED, Cell, DrawKey, Expansion, LeftOut
 from experiments.datasets.base import DataSet, Draw
-from experiments.definition import BY_FOLDS, Experiment
+from experiments.definition import BY_FOLDS, NONE, Experiment
 from experiments.measure import Materials, Measured, draws_of, embedder_of, gather, measure
 from experiments.rows import Row, Rows
 
 REMOTE = ("chat", "rerank")
+Models = tuple[str, str]
 OnCell = Callable[[int, int, str], None]  # done, in all, what
 _LONGEST_FIRST = ("cub200", "flowers102", "pets", "trec")
 
@@ -50,6 +51,7 @@ class Runner:
         )
         self.rows = Rows(work, experiment.name) if rows is None else rows
         self._fingerprints: dict[str, str] = {}
+        self._failed: dict[Models, ApiError] = {}  # why nothing can be measured with them
 
     def cells(self) -> list[Cell]:
         """What is run first: everything, or the cross-validation that decides what is scored."""
@@ -88,17 +90,28 @@ class Runner:
         self._measure(cells, engine, call_context, on_cell)
         validated: list[Row] = []
         if self.experiment.chosen == BY_FOLDS:
-            validated = best_by_folds([self.row(cell) for cell in cells])
+            validated = best_by_folds([self.row(cell) for cell in self._measured(cells)])
             cells = [replace(row.cell, scored="test") for row in validated]
             self._measure(cells, engine, call_context, on_cell)
+        left_out = {
+            LeftOut(cell.set, cell.generator, cell.amount, f"{' and '.join(filter(None, models))}: {why}")
+            for cell in cells
+            if (why := self._failed.get(models := models_of(cell)))
+        }
+        if not (finished := self._measured(cells)):
+            raise next(iter(self._failed.values()))
         return Result(
             self.experiment,
-            tuple(self.row(cell) for cell in cells),
-            tuple(self.expansion.left_out),
+            tuple(self.row(cell) for cell in finished),
+            (*self.expansion.left_out, *sorted(left_out, key=str)),
             {name: data.title for name, data in self.sets.items()},
             {key: draw.test for key, draw in self.draws.items()},
             tuple(validated),
         )
+
+    def _measured(self, cells: Sequence[Cell]) -> list[Cell]:
+        """Cells whose models answered; what a failed one did before would not be comparable."""
+        return [cell for cell in cells if models_of(cell) not in self._failed]
 
     def row(self, cell: Cell) -> Row:
         """The row of a finished cell, whichever experiment measured it."""
@@ -116,11 +129,16 @@ class Runner:
             draws = {cell.draw: self.draws[cell.draw] for cell in todo}
             experiment = self.experiment
             materials = gather(draws, self.sets, experiment.embedder, experiment.settings, call_context)
-            work = measure if call_context is None else partial(_stoppable, call_context=call_context)
+            work: Callable[[Cell, Materials], Measured | None] = measure
+            if call_context is not None:
+                work = partial(self._measure_or_fail, call_context=call_context)
             with engine.workers(work, materials) as map_items:
                 for cell, measured in map_items(todo):
-                    self.rows.add(Row(self.key(cell), self.experiment.name, cell, measured))
                     done += 1
+                    if measured is None:
+                        on_cell(done, len(cells), f"failed: {self._failed[models_of(cell)]}")
+                        continue
+                    self.rows.add(Row(self.key(cell), self.experiment.name, cell, measured))
                     on_cell(done, len(cells), _told(cell))
         except (KeyboardInterrupt, StoppedError):
             kept = f"{done} of {len(cells)} cells are done ({done - before} of them now)"
@@ -128,6 +146,21 @@ class Runner:
             raise StoppedError(
                 f"stopped; {kept} and kept in {where}: run the same command again to go on"
             ) from None
+
+    def _measure_or_fail(
+        self, cell: Cell, materials: Materials, call_context: CallContext
+    ) -> Measured | None:
+        """The figures of a cell; None where a model behind it has failed, which is not asked again."""
+        if call_context.stop is not None and call_context.stop.is_set():
+            raise StoppedError("stopped before a cell")
+        models = models_of(cell)
+        try:
+            return None if models in self._failed else measure(cell, materials, call_context)
+        except ApiError as error:
+            if not any(models):
+                raise
+            self._failed[models] = error
+            return None
 
     def _fingerprint(self, name: str) -> str:
         if name not in self._fingerprints:
@@ -150,10 +183,11 @@ def place_of(cell: Cell) -> Cell:
     return replace(cell, options="", amount="", rounds=0, policy="")
 
 
-def _stoppable(cell: Cell, materials: Materials, call_context: CallContext) -> Measured:
-    if call_context.stop is not None and call_context.stop.is_set():
-        raise StoppedError("stopped before a cell")
-    return measure(cell, materials, call_context)
+def models_of(cell: Cell) -> Models:
+    """The models behind an API that a cell asks: its method and its generator; empty where it asks none."""
+    method = cell.method if cell.method.partition(":")[0] in REMOTE else ""
+    generates = cell.policy != NONE and cell.generator not in (RECORDED, POOL)
+    return method, cell.generator if generates else ""
 
 
 def _effort(cell: Cell) -> tuple[int, int, int]:

@@ -13,7 +13,7 @@ from adamab.providers.async_bridge import run_sync
 from adamab.run.settings import FitSettings, set_up
 from adamab.task import Prompts, Sample, Task
 from adamab.task.recipe import Recipe
-from adamab.testing import HashEmbedder, PixelEmbedder
+from adamab.testing import Fault, HashEmbedder, PixelEmbedder, ProviderServer
 
 NPZ = ("--embedder", "npz:vectors.npz")
 TASK = ("compare", "task.yaml", "new.jsonl", *NPZ, "--no-cache")
@@ -111,10 +111,14 @@ def test_the_output_is_no_input(refused, folder):
 
 def test_a_method_that_fails_is_named_and_the_others_go_on(adamab, folder, refused, monkeypatch):
     monkeypatch.setattr("adamab.compare._setfit.import_module", _missing)
-    result = adamab(*TASK, "--methods", "setfit,knn")
-    assert result.exit_code == 0
-    assert "knn " in result.stdout
-    assert "no row of setfit: setfit, which SetFit needs, is not installed" in result.stdout
+    with ProviderServer(faults=[Fault("status", status=404, times=100)]) as server:
+        retired = f"chat:m?base_url={server.url}/v1"
+        result = adamab(*TASK, "--methods", f"setfit,{retired},knn", "--output", "table.md", "--json")
+    assert rows_of(result).keys() == {"knn"}
+    failed = json.loads(result.stdout)["failed"]
+    assert "setfit, which SetFit needs, is not installed" in failed["setfit"]
+    assert "404" in failed[retired]
+    assert f"no row of {retired}" in (folder / "table.md").read_text()
     assert "adamab[baselines]" in refused(*TASK, "--methods", "setfit")
 
 

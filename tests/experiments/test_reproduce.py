@@ -5,6 +5,7 @@ import json
 import pytest
 
 from adamab.providers.metering import usd
+from adamab.testing import Fault, ProviderServer
 from experiments import quality_plan
 from experiments.__main__ import STUDIES
 from experiments.datasets.text_sets import DemoSet
@@ -82,6 +83,23 @@ def test_text_and_json_of_a_dry_run_have_the_same_totals(run, place):
     nobody = ("paid.yaml", "--dry-run")
     assert json.loads(run(*nobody, "--json").stdout)["expected"]["usd"] is None
     assert "calls, unknown" in run(*nobody).stdout
+
+
+def test_a_model_that_is_gone_is_left_out_and_the_rest_is_written(run, refused, place):
+    with ProviderServer(faults=[Fault("status", status=404, times=10_000)]) as gone:
+        retired = f"chat:m?base_url={gone.url}/v1"
+        quick = FILE.partition("  - method: calibrator")[0]
+        (place / "paid.yaml").write_text(quick.replace("seeds: 1", "seeds: 2") + f'  - "{retired}"\n')
+        result = run("paid.yaml", "--output=out", "--work=work")
+        assert result.exit_code == 0, result.output
+        page = (place / "out" / "paid.md").read_text()
+        (line,) = [line for line in page.splitlines() if "Left out" in line]
+        assert retired in line
+        assert "(404 model_not_found)" in line
+        assert len(json.loads((place / "out" / "paid.json").read_text())["lines"]) == 1
+        assert 0 < gone.count() <= 8  # it was not asked again for the other seed
+        (place / "alone.yaml").write_text(quick.replace("zero-shot", f'"{retired}"'))
+        assert "404" in refused("alone.yaml", "--output=out", "--work=other", "--quiet")
 
 
 def test_quality_from_dry_run_to_page(run, place):
