@@ -105,3 +105,10 @@ def test_a_dry_run_leaves_no_trace(adamab, write_task, tmp_path):
     assert "the budget of 9 calls ends generation after about 3 of 6 rounds (15 samples)" in table.stdout
     assert json.loads(data.stdout)["ends_early"] == {"cap": "9 calls", "rounds": 3, "samples": 15}
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_samples_that_were_bought_before(said):
+    out, _ = said(reused={"refund": 6}, set_aside={"spam": 4, "ham": 1}, budget="15 samples")
+    assert "bought before and reused: 6 synthetic samples (refund 6)\n" in out
+    assert "out of training, for want of their class: 5 synthetic samples (spam 4, ham 1)\n" in out
+    assert "short of the budget" not in out

@@ -168,8 +168,9 @@ def _result(summary: dict[str, Any]) -> Iterator[str]:
     for reason, names in closed.items():
         yield f"closed: {_named(names, _SHOWN)} ({reason})"
     budget = Budget.parse(summary.get("budget")).samples
-    if budget is not None and summary["synthetic"] < budget:  # why stands beside it
-        yield f"short of the budget: {summary['synthetic']} of {counted(budget, 'sample')}"
+    bought = summary["synthetic"] + sum(summary.get("set_aside", {}).values())
+    if budget is not None and bought < budget:  # why stands beside it
+        yield f"short of the budget: {bought} of {counted(budget, 'sample')}"
     if ended := summary.get("ended"):
         yield f"generation ended early: {ended}"
 

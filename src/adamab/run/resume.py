@@ -273,9 +273,7 @@ class Changes:
 
     words: tuple[str, ...] = ()
     moved: Mapping[str, str] = field(default_factory=dict)  # class -> the class of its samples now
-    reopened: tuple[
-        str, ...
-    ] = ()  # classes that may generate again, because they are no longer what they were
+    reopened: tuple[str, ...] = ()  # classes that are no longer what they were: they may generate again
 
 
 @dataclass(frozen=True)

@@ -271,7 +271,7 @@ class TaskEmbedder:
                     f"{self._embedder}: some vectors of view {view!r} have width {width}, others "
                     f"{matrix.shape[1]}; what serves the model has changed or lied: "
                     f"run adamab cache purge --embedder '{self._embedder.fingerprint}' "
-                    "and fit into another directory"
+                    "and start over with --overwrite"
                 )
         return answer
 

@@ -180,7 +180,7 @@ class Embedder(ABC):
         if len({part.shape[1] for part in parts}) > 1:
             raise EmbedderError(
                 f"{self}: the vectors of view {view!r} differ in width; if stored ones are of another model, "
-                "run: adamab cache purge, or fit into another directory"
+                "run: adamab cache purge, and start over with --overwrite"
             )
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
