@@ -316,7 +316,7 @@ def test_texts_become_examples_and_examples_are_taken_back(server, shown_run, sh
     assert got(server, "/v1/run")["waiting"] == 1
     for path, question, status, words in (
         ("?class=refunds", {"text": "a"}, 422, "none of this name"),
-        ("?class=login", {"text": " "}, 422, "empty"),
+        ("?class=login", {"texts": ["not alone", " "]}, 422, "texts.1: is empty"),
         ("?class=login", {"texts": []}, 422, "texts"),
     ):
         refused = said(server, f"/v1/run/examples{path}", question)

@@ -354,6 +354,9 @@ def _changing(reader: RunReader) -> Iterator[None]:
 
 
 def _add_examples(reader: RunReader, rows: Sequence[Row], class_name: str | None) -> dict[str, str | None]:
+    for row in rows:
+        if row.problem is not None:  # all of them become examples, or none
+            raise row.problem
     store = ImageStore(reader.directory / IMAGES)
     images = (None if row.image is None else store.put(row.image.path.read_bytes()) for row in rows)
     examples = [Sample(row.text, "", image=image) for row, image in zip(rows, images, strict=True)]
