@@ -5,6 +5,8 @@ import json
 
 import pytest
 
+from adamab.task import load_task
+
 SETTINGS = ("--set", "batch=2", "--set", "near_duplicate=none")
 
 
@@ -84,6 +86,12 @@ def test_images_come_from_a_list_or_alone_and_not_from_stdin(place, adamab, refu
     assert [json.loads(line)["class"] for line in result.stdout.splitlines()] == ["red", "blue"]
     assert json.loads(result.stdout.splitlines()[0])["size"] == "small"
     assert ",red," in adamab("predict", "run", "test/red/1-0.png").stdout
+    (place / "task.csv").write_text("image,label\ntest/red/1-0.png,red\ntest/blue/1-1.png,blue\n")
+    assert adamab("init", "desk", "--from", "task.csv").exit_code == 0
+    task = load_task(place / "desk" / "task.yaml")
+    assert (task, task.modality) == (load_task(place / "task.csv"), "image")
+    (place / "task.csv").write_text("path,label\ntest/red/1-0.png,red\ntest/blue/1-1.png,blue\n")
+    assert "no column 'text' in 'path, label'" in refused("fit", "task.csv")
     assert "gone: no such file or folder" in refused("predict", "run", "gone")
     assert "not read from stdin" in refused("predict", "run", "-", stdin="a.png\n")
 

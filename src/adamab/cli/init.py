@@ -77,9 +77,10 @@ def _of_table(source: Path, directory: Path, options: TableOptions) -> str:
             f"--from {place(source)}: is no data file; name one in CSV, TSV, JSONL, Parquet or XLSX"
         )
     task = load_task(source, options)
-    columns = read_columns(source, ENDINGS[source.suffix.lower()], options=options, labelled=True)
+    kind, wanted = ENDINGS[source.suffix.lower()], ("text", "image")
+    columns = read_columns(source, kind, wanted, options, labelled=True)
     recognised = {"text_column": columns.text, "label_column": columns.labels[0]}
-    said = {name: value for name, value in recognised.items() if value not in ("text", "label", "class")}
+    said = {name: value for name, value in recognised.items() if value not in (*wanted, "label", "class")}
     counts = Counter(sample.class_name for sample in task.samples)
     classes = [
         line
@@ -98,6 +99,7 @@ def _of_table(source: Path, directory: Path, options: TableOptions) -> str:
             "#   adamab fit task.yaml",
             "",
             f"name: {_quoted(task.name)}",
+            *(["modality: image"] if task.modality == "image" else []),
             "classes:",
             *classes,
             "examples:",

@@ -35,6 +35,7 @@ _LABELS = ("label", "class")
 # Names by which people call these columns, and by which they are recognised.
 _TEXT_NAMES = ("text", "sentence", "message", "review", "content", "body", "comment", "utterance", "document")
 _LABEL_NAMES = ("label", "class", "category", "intent", "target", "topic", "sentiment")
+_NO_TEXTS = (*_LABEL_NAMES, "id", "image", "path", "file")
 _LOOKED_AT = 100  # rows that show which columns there are
 _LEAST_LENGTH, _TIMES_LONGER = 8, 2  # characters of a text, and how much longer than the next column it is
 _LONGEST_NAME = 40  # characters of a column's name
@@ -189,7 +190,7 @@ def _decide(
         text = next((name for name in wanted if name in names), None)
     if text is None and "text" in wanted:
         others = [name for name in names if name not in (options.label_column, id_)]
-        text = _obvious_text([name for name in others if name.casefold() not in _LABEL_NAMES], rows)
+        text = _obvious_text([name for name in others if name.casefold() not in _NO_TEXTS], rows)
         if text is not None:
             options.note(f"note: taking column {short(text)} for the texts; --text-column names another")
     if text is None and is_table:

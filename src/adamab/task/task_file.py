@@ -20,7 +20,7 @@ from adamab.task.images import is_url
 from adamab.task.prompts import FLAG, KEYS, Prompts
 from adamab.task.spec import ClassSpec, Modality, Sample, Task
 from adamab.task.table_files import AS_IT_IS, ENDINGS, PLAIN, TableOptions, read_lines
-from adamab.task.tables import placed_samples, unknown_class
+from adamab.task.tables import placed_samples, read_columns, unknown_class
 from adamab.task.words import checked, normalised_text
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ _KINDS = {
 def load_task(path: str | PathLike[str], options: TableOptions = AS_IT_IS) -> Task:
     """Read a task file and the data files it names (relative to it), a data file, or a folder of images.
 
-    A data file with texts and their classes is a task as it is; so is a folder with one folder of images per
-    class.
+    A data file with texts, or with paths of images, and their classes is a task as it is; so is a folder with
+    one folder of images per class.
 
     A text that is repeated within its class is kept once, unless its `id` differs (see `Task`); a text
     under two classes is refused.
@@ -70,6 +70,9 @@ def load_task(path: str | PathLike[str], options: TableOptions = AS_IT_IS) -> Ta
         return _of_folder(str(path))
     path = Path(path)
     if is_table(path):
+        columns = read_columns(path, ENDINGS[path.suffix.lower()], ("text", "image"), options)
+        if columns.text == "image":
+            return _of_samples(placed_image_samples(path, None, options), path.stem, "image")
         return _of_samples(placed_samples(path, None, options), path.stem, "text")
     root = read_tree(path)
     fields = root.fields("the file")
