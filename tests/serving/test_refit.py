@@ -143,7 +143,7 @@ def test_a_fit_goes_on_and_is_stopped_on_the_page(live, server, stopped_run, eve
     server.add_fault(Fault("slow", path="chat", after=1, seconds=0.5))
     assert said(desk.url).status_code == 202
     eventually(lambda: any(seen.fault == "slow" for seen in server.seen))
-    assert said(desk.url, "/stop").status_code == 200
+    assert said(desk.url, "/stop").json()["fit"]["stopping"]
     eventually(lambda: fit_of(desk.url)["state"] == "stopped")
     assert desk.get("/v1/run").json()["state"] == "stopped"
     assert said(desk.url).status_code == 202

@@ -35,6 +35,7 @@ class Refit:
         self._waiter: asyncio.Task[None] | None = None
         self._state: State | None = None
         self._message: str | None = None
+        self._stopping = False  # somebody has asked for it
         self._began = self._ended = 0.0
 
     def view(self) -> dict[str, Any] | None:
@@ -42,7 +43,13 @@ class Refit:
         if self._state is None:
             return None
         ended = time.monotonic() if self._state == "running" else self._ended
-        return {"state": self._state, "seconds": round(ended - self._began, 1), "message": self._message}
+        seconds = round(ended - self._began, 1)
+        return {
+            "state": self._state,
+            "stopping": self._stopping,
+            "seconds": seconds,
+            "message": self._message,
+        }
 
     async def start(self, on_end: Callable[[], Awaitable[object]]) -> None:
         """Begin a fit; raises `Refused` where one goes on, here or elsewhere.
@@ -55,6 +62,7 @@ class Refit:
         if self._state == "running" or is_being_written(self._directory):
             raise Refused(409, "fitting", "a fit of this run is under way; wait for its end, or stop it")
         self._state, self._message, self._began = "running", None, time.monotonic()
+        self._stopping = False
         command = ("-m", "adamab", "fit", "--run", os.path.abspath(self._directory), "--quiet")
         try:
             self._process = await asyncio.create_subprocess_exec(
@@ -80,7 +88,7 @@ class Refit:
         if process.returncode == 0:
             await on_end()
             self._end("done", None)
-        elif process.returncode == _STOPPED:
+        elif process.returncode == _STOPPED or self._stopping:  # also while Python itself was starting
             self._end("stopped", None)
         elif process.returncode == _USER_ERROR and last:
             self._end("failed", last)
@@ -95,6 +103,7 @@ class Refit:
         """Ask it to end after the calls on their way; raises `Refused` where nothing was started here."""
         if self._state != "running" or self._process is None:
             raise Refused(409, "not_fitting", "no fit that was started here is under way")
+        self._stopping = True
         with contextlib.suppress(ProcessLookupError):
             if os.name == "posix":
                 self._process.send_signal(signal.SIGINT)

@@ -110,7 +110,7 @@ function showProgress(place) {
     bar.max = budget.samples;
     bar.value = synthetic;
   }
-  const words = [`${Math.round(fit.seconds)} s`, more ? counted(more, "new round") : null,
+  const words = [fit.stopping ? "Stopping after the calls on their way" : null, `${Math.round(fit.seconds)} s`, more ? counted(more, "new round") : null,
     more && budget?.samples ? `${number(synthetic)} of at most ${number(budget.samples)} synthetic samples` : null];
   place.querySelector(".fitting .since").textContent = words.filter(Boolean).join(", ");
 }
