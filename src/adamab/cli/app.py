@@ -72,7 +72,7 @@ def adamab(
 ) -> None:
     """Classifiers of texts and images from a few examples per class, on embeddings that stay as they are.
 
-    Start with: adamab demo, or adamab init DIR and adamab fit DIR/task.yaml --run DIR/run
+    Start with: adamab demo, or adamab fit TEXTS.csv, or adamab init DIR and adamab fit DIR/task.yaml
     """
     if version:
         echo(f"adamab {__version__}")

@@ -33,7 +33,7 @@ function limits(schema) {
 // Every field with those within it, such as results[].class.
 function named(schema, components, prefix = "") {
   const whole = resolved(schema, components);
-  if (whole.anyOf) return whole.anyOf.flatMap((choice) => named(choice, components, prefix));
+  if (whole.anyOf) return whole.anyOf.flatMap((choice) => named(choice, components, prefix)).map((one) => ({ ...one, always: false }));
   return Object.entries(whole.properties ?? {}).flatMap(([name, one]) => {
     const path = `${prefix}${name}`, choices = (one.anyOf ?? [one]).map((choice) => resolved(choice, components));
     const list = choices.find((choice) => choice.type === "array");
