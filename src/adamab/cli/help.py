@@ -9,7 +9,7 @@ from typer.core import TyperCommand, TyperGroup
 # Options by the names of their parameters, in the order of the groups. Others stand under "Options".
 _GROUPS = {
     "Data": "text_column label_column id_column delimiter encoding kind holdout reject out_of_scope "
-    "skip_unknown skip_broken strict",
+    "skip_unknown strict",
     "Model": "embedder generator policy recipe settings long_texts seed methods against all_scores",
     "Answers": "top_k prior unknown coverage",
     "Search": "trials folds search sampler",
