@@ -87,7 +87,7 @@ def test_a_fit_that_fails_says_why_in_a_line(live, local_run, eventually):
 def paid_order(server):
     """A fit whose embedder and generator are a provider's."""
     spec = f"openai:m?base_url={server.url}/v1"
-    return Order(TASK, spec, generator=spec, recipe=Recipe(batch=2, augmentation_rounds=6))
+    return Order(TASK, spec, generator=spec, recipe=Recipe(batch=2, augmentation_rounds=3))
 
 
 @pytest.fixture
