@@ -20,7 +20,7 @@ from adamab.engines import HERE, Engine
 from adamab.errors import TaskError
 from adamab.providers.metering import Budget, CallContext, Ledger, Price
 from adamab.providers.registry import shared_replies
-from experiments import added_classes, convergence, out_of_scope, probabilities
+from experiments import accuracy_estimate, added_classes, convergence, out_of_scope, probabilities
 from experiments.datasets.base import SCORED_ONCE, data_directory, load_data_set
 from experiments.definition import built_in, load_experiment
 from experiments.estimate import Estimate, estimate
@@ -41,6 +41,7 @@ _ABOUT_CONVERGENCE = "The theory: gradient shift and regret by policy, and the b
 STUDIES: dict[str, tuple[Callable[[list[str]], object], str]] = {
     "probabilities": (probabilities.main, "Calibration, unknown inputs and prediction sets"),
     "added-classes": (added_classes.main, "A class that is added after the fit"),
+    "accuracy-estimate": (accuracy_estimate.main, "The accuracy that a fit foretells, and what it is"),
     "out-of-scope": (out_of_scope.main, "Texts of no class of CLINC150, scored once"),
 }
 _NARROW = 8  # columns of the yardstick's table of sets that a terminal has room for; the rest are log losses

@@ -54,6 +54,20 @@ def logits_by_formula(x, covariance, counts, means, ratio, length):
     return z
 
 
+def logit_of_all(x, covariance, mean, count, of_all, ratio, length):
+    """The logit of a class whose mean lacks a sample, with the reliability of all its samples."""
+    turned, full, less = np.linalg.inv(covariance) @ mean, of_all / (of_all + ratio), count / (count + ratio)
+    return full * x @ turned - 0.5 * less * mean @ turned + 0.5 * (1 - full) * length
+
+
+def check_drawn_to_their_mean(own, order, of_all):
+    """Logits of whole classes, drawn to the mean of all by the root of the share of samples that are left."""
+    middle = np.mean([logit for logit, _ in of_all.values()])
+    for i, logit in zip(order, own, strict=True):
+        of_class, left = of_all.get(i, (0, 0))
+        assert logit == pytest.approx(middle + np.sqrt(left) * (of_class - middle) if left else 0, abs=1e-3)
+
+
 CASES = {
     "even": ([8, 8, 8], False),
     "uneven": ([1, 2, 30, 5], False),
@@ -82,8 +96,9 @@ def test_fit_and_leave_one_out_are_the_formula(counts, weighted):
     assert not fitted.vectors[n == 0].any()
     assert not fitted.bias[n == 0].any()
 
-    order = rng.permutation(len(y))
-    for i, logits in zip(order, fitted.leave_one_out(order), strict=True):
+    order, all_counts, of_all = rng.permutation(len(y)), n, {}
+    left_out = fitted.leave_one_out(order)
+    for i, logits in zip(order, left_out.logits, strict=True):
         rest = np.arange(len(y)) != i
         if not (y[rest] == y[i]).any():
             assert not logits.any()  # of its class nothing is left
@@ -92,6 +107,30 @@ def test_fit_and_leave_one_out_are_the_formula(counts, weighted):
         covariance = (scatter + within * np.eye(WIDTH)) / unit
         expected = logits_by_formula(x[i : i + 1], covariance, n, means, ratio, length)[0]
         np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)
+        shared = (n[y[i]], all_counts[y[i]], ratio, length)
+        of_all[i] = logit_of_all(x[i], covariance, means[y[i]], *shared), n[y[i]] / all_counts[y[i]]
+    check_drawn_to_their_mean(left_out.own, order, of_all)
+
+
+@pytest.mark.parametrize("per_class", [2, 5])
+@pytest.mark.parametrize("signal", [0, 0.3, 0.6])
+def test_own_logits_foretell_the_hits_on_new_samples(per_class, signal):
+    """From chance to nearly all right; the leave-one-out logits do not."""
+    foretold, true, left_out = [], [], []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        centres, of_new = signal * rng.normal(size=(60, 100)), np.arange(900) % 60
+        y, n = np.repeat(np.arange(60), per_class), 60 * per_class
+        x, new = (units(centres[of] + rng.normal(size=(len(of), 100))) for of in (y, of_new))
+        fitted = made(x, y)
+        true.append(((new @ fitted.vectors.T + fitted.bias).argmax(axis=1) == of_new).mean())
+        answers = fitted.leave_one_out(np.arange(n))
+        left_out.append((answers.logits.argmax(axis=1) == y).mean())
+        answers.logits[np.arange(n), y] = answers.own
+        foretold.append((answers.logits.argmax(axis=1) == y).mean())
+    assert np.mean(foretold) == pytest.approx(np.mean(true), abs=0.04)
+    if per_class == 2 and signal:
+        assert np.mean(left_out) < np.mean(true) - 0.06
 
 
 def test_with_equal_counts_it_is_shrunken_linear_discriminant_analysis():
@@ -118,7 +157,8 @@ def test_whatever_the_rows_all_is_finite(y, row):
     }[row]
     fitted = made(x, y)
     left_out = fitted.leave_one_out(np.arange(len(y)))
-    assert all(np.isfinite(part).all() for part in (fitted.vectors, fitted.bias, left_out))
+    parts = (fitted.vectors, fitted.bias, left_out.logits, left_out.own)
+    assert all(np.isfinite(part).all() for part in parts)
     assert np.abs(x @ fitted.vectors.T + fitted.bias).max() < 100
 
 
@@ -138,7 +178,9 @@ def test_a_row_that_repeats_another_changes_nothing():
     assert rows.tolist() == samples.position.tolist() == list(range(12))
     plain, twice = made(x, y), Discriminant(again[rows], samples, RECIPE)
     np.testing.assert_array_equal(twice.vectors, plain.vectors)
-    np.testing.assert_array_equal(twice.leave_one_out(np.arange(12)), plain.leave_one_out(np.arange(12)))
+    one, other = (fitted.leave_one_out(np.arange(12)) for fitted in (plain, twice))
+    np.testing.assert_array_equal(one.logits, other.logits)
+    np.testing.assert_array_equal(one.own, other.own)
 
 
 def test_rows_of_classes_that_come_later_are_those_of_the_fit():
@@ -174,7 +216,8 @@ def test_near_copies_are_left_out_together(sizes):
     family[[1, 0]] = 0
     family[[sizes[0] + 2, sizes[0] + 3, sizes[0]]] = sizes[0]
     fitted = made(x, y, family=family)
-    logits = fitted.leave_one_out(np.arange(len(y)))
+    left_out = fitted.leave_one_out(np.arange(len(y)))
+    logits, all_counts, of_all = left_out.logits, np.bincount(y), {}
     width, within = x.shape[1], fitted.shared.ratio / (1 + fitted.shared.ratio)
     freedom = len(y) - 3
     for i, own in enumerate(y):
@@ -190,6 +233,9 @@ def test_near_copies_are_left_out_together(sizes):
         bias = 0.5 * ((1 - reliability) * fitted.shared.length - reliability * squares)
         by_hand = reliability * (means @ precision @ x[i]) + bias
         np.testing.assert_allclose(logits[i], by_hand, atol=2e-4)
+        shared = (counts[own], all_counts[own], fitted.shared.ratio, fitted.shared.length)
+        of_all[i] = logit_of_all(x[i], covariance, means[own], *shared), counts[own] / all_counts[own]
+    check_drawn_to_their_mean(left_out.own, range(len(y)), of_all)
 
 
 def test_samples_made_of_given_ones_add_nothing_to_the_weight_of_their_class():

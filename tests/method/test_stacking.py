@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import approx_fprime
 from scipy.special import log_softmax
 
-from adamab.method.stacking import FOLDS, HeldOut, honest_logits, stack_weights, stratified_folds
+from adamab.method.stacking import FOLDS, HeldOut, honest_logits, stack_weights, stratified_folds, wilson
 
 
 def cross_entropy(logits, y):
@@ -18,7 +18,7 @@ def informative(y, n_classes, strength, seed=0):
 
 
 def held_out_of(logits, y):
-    return HeldOut(logits, y, np.arange(len(y)))
+    return HeldOut(logits, y, np.arange(len(y)), logits)
 
 
 def test_folds_hold_every_sample_out_once_and_never_the_only_one_of_a_class():
@@ -98,19 +98,30 @@ def test_an_estimate_is_the_share_that_is_right_with_its_interval():
     y = np.arange(60) % 3
     logits = np.eye(3, dtype=np.float32)[np.where(np.arange(60) < 45, y, (y + 1) % 3)]
     estimate = held_out_of(logits, y).estimate()
-    assert (estimate.accuracy, estimate.n) == (0.75, 60)
-    assert (estimate.low, estimate.high) == pytest.approx((0.6277, 0.8422), abs=1e-4)
+    assert (estimate.accuracy, estimate.n) == (pytest.approx(0.75), 60)
+    # Wilson's interval of half as many trials: held-out answers depend on each other.
+    assert (estimate.low, estimate.high) == pytest.approx(wilson(0.75, 30))
+
+
+def test_an_estimate_weighs_classes_alike():
+    y = np.repeat([0, 1, 3], [10, 40, 50])
+    hits = np.concatenate([np.zeros(10), np.ones(40), np.arange(50) % 2]).astype(bool)
+    estimate = held_out_of(np.eye(4)[np.where(hits, y, 2)], y).estimate()
+    assert (estimate.accuracy, estimate.n) == (pytest.approx(0.5), 100)
+    # As wide as that of the mean of three shares of 10, 40 and 50 trials.
+    assert (estimate.low, estimate.high) == pytest.approx(wilson(0.5, 9 / (1 / 10 + 1 / 40 + 1 / 50) / 2))
 
 
 def test_two_that_share_some_samples():
     y = np.array([0, 1, 2, 0])
-    first = HeldOut(np.arange(8).reshape(4, 2), y, np.array([7, 2, 5, 1]))
-    second = HeldOut(np.arange(6).reshape(3, 2), y[:3], np.array([5, 3, 7]))
+    first = HeldOut(np.arange(8).reshape(4, 2), y, np.array([7, 2, 5, 1]), np.eye(4, 2))
+    second = HeldOut(np.arange(6).reshape(3, 2), y[:3], np.array([5, 3, 7]), np.eye(3, 2))
     one, other = first.shared_with(second)
     np.testing.assert_array_equal(one.position, other.position)
     assert one.position.tolist() == [5, 7]
     assert (one.logits.tolist(), one.class_index.tolist()) == ([[4, 5], [0, 1]], [2, 0])
     assert (other.logits.tolist(), other.class_index.tolist()) == ([[0, 1], [4, 5]], [0, 2])
+    assert (one.foretold.tolist(), other.foretold.tolist()) == ([[0, 0], [1, 0]], [[1, 0], [0, 0]])
 
 
 def test_the_scale_of_held_out_logits_minimises_their_loss():

@@ -44,7 +44,7 @@ def test_vectors_and_held_out_answers(runs):
         answers = reader.held_out()
     assert len(answers) == summary["estimate"]["n"]
     right = sum(answer.label == answer.predicted for answer in answers)
-    assert right / len(answers) == summary["estimate"]["accuracy"]
+    assert right / len(answers) == pytest.approx(summary["estimate"]["accuracy"])
     assert all(1 / 3 <= answer.probability <= 1 for answer in answers)
 
 

@@ -149,9 +149,14 @@ def _result(summary: dict[str, Any]) -> Iterator[str]:
         low, high = percent(estimate["low"]), percent(estimate["high"])
         alone = " alone, without the synthetic ones" if summary["synthetic"] else ""
         yield (
-            f"expected accuracy: {percent(estimate['accuracy'])} (95 % interval {low} to {high}, "
-            f"out of fold, measured on {estimate['n']} given samples{alone})"
+            f"expected accuracy: {percent(estimate['accuracy'])} if all classes are equally frequent (95 % "
+            f"interval {low} to {high}, out of fold, measured on {estimate['n']} given samples{alone})"
         )
+        if lacking := summary["classes"] - estimate["n_classes"]:
+            yield (
+                f"{lacking} of {summary['classes']} classes had no sample to hold out; the expected accuracy "
+                "leaves them out and may be too high"
+            )
     if any(summary["rejected"].values()):
         yield _kept_out(summary["rejected"])
     if reused := summary.get("reused"):

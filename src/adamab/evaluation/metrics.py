@@ -99,7 +99,7 @@ def evaluate(
     n, hits = len(correct), int(correct.sum())
     return Evaluation(
         n=n,
-        accuracy=Figure(hits / n, *wilson(hits, n)),
+        accuracy=Figure(hits / n, *wilson(hits / n, n)),
         macro_f1=bootstrap_macro_f1(confusion, rng or np.random.default_rng(0)),
         calibration_error=calibration_error(probabilities.max(axis=1), correct),
         classes=tuple(_class_figures(confusion, class_names)),

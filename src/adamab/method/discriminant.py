@@ -114,6 +114,20 @@ class TwoCovariance:
         return reliability[:, None] * turned, np.where(counts > 0, bias, 0.0)
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """Logits of samples by a discriminant that has not seen them.
+
+    Without the sample its class has n - 1 samples, and the other classes have n. So the F of its class is
+    smaller and the noise of its mean larger, and hits counted by these logits are too few, above all where n
+    is two. For the number of hits `own` is the logit of the sample's class with the F of n samples, drawn to
+    the mean of all such logits by sqrt((n - 1) / n), which takes the noise of n - 1 samples to that of n.
+    """
+
+    logits: Floats  # (m, K)
+    own: Floats  # (m,)
+
+
 class Discriminant:
     """A view's discriminant, fitted; and what it says of samples that it has not seen.
 
@@ -154,8 +168,8 @@ class Discriminant:
         self.shared = TwoCovariance(precision, outside, ratio, length)
         self.vectors, self.bias = self.shared.class_rows(self._means.astype(np.float64), self._counts)
 
-    def leave_one_out(self, rows: NDArray[np.intp]) -> Floats:
-        """(m, K) exact logits of some of the samples by the discriminant of all others.
+    def leave_one_out(self, rows: NDArray[np.intp]) -> LeftOut:
+        """Exact logits of some of the samples by the discriminant of all others.
 
         Leaving a sample out moves the mean of its class and takes one direction off the scatter, which is a
         rank-one downdate of W (Sherman and Morrison 1950). Near copies of it are left out with it. What is
@@ -187,12 +201,23 @@ class Discriminant:
         less = left / (left + shared.ratio)
         own = less * slope + 0.5 * ((1 - less) * shared.length - less * square)
         logits[np.arange(len(rows)), own_class] = own
+        full = count / (count + shared.ratio)
+        own = full * slope + 0.5 * ((1 - full) * shared.length - less * square)
         logits[alone] = 0
-        self._leave_families_out(logits, rows, white)
-        return np.asarray(logits, dtype=np.float32)
+        self._leave_families_out(logits, own, left, rows, white)
+        judged = left > NOTHING
+        if judged.any():
+            middle = own[judged].mean()
+            own = middle + np.sqrt(left / count) * (own - middle)
+        return LeftOut(logits.astype(np.float32), np.where(judged, own, 0).astype(np.float32))
 
-    def _leave_families_out(self, logits: Numbers, rows: NDArray[np.intp], white: Numbers) -> None:
-        """The same for samples that have near copies: a downdate of the family's rank (Woodbury 1950)."""
+    def _leave_families_out(
+        self, logits: Numbers, own_logit: Numbers, left: Numbers, rows: NDArray[np.intp], white: Numbers
+    ) -> None:
+        """The same for samples that have near copies: a downdate of the family's rank (Woodbury 1950).
+
+        `left` is what the class of each sample has without it.
+        """
         family, ratio, length = self._samples.family, self.shared.ratio, self.shared.length
         sizes = np.bincount(family, minlength=len(family))
         for number in np.unique(family[rows][sizes[family[rows]] > 1]):
@@ -201,6 +226,7 @@ class Discriminant:
             weight = self._weight[members]
             counts, means = self._counts.copy(), white.copy()
             counts[class_] -= weight.sum()
+            left[own] = max(counts[class_], 0.0)
             if counts[class_] <= NOTHING:
                 logits[own] = 0
                 continue
@@ -216,4 +242,8 @@ class Discriminant:
             reliability = counts / (counts + ratio)
             squares = (means**2).sum(axis=1) + (to_means * back).sum(axis=0)
             bias = 0.5 * ((1 - reliability) * length - reliability * squares)
-            logits[own] = reliability * (x @ means.T + x @ gone.T @ back) + np.where(counts > 0, bias, 0)
+            slopes = x @ means.T + x @ gone.T @ back
+            logits[own] = reliability * slopes + np.where(counts > 0, bias, 0)
+            full = self._counts[class_] / (self._counts[class_] + ratio)
+            less = reliability[class_]
+            own_logit[own] = full * slopes[:, class_] + 0.5 * ((1 - full) * length - less * squares[class_])

@@ -95,6 +95,7 @@ class _Evidence:
     kind: Kind
     prior: float  # its weight without evidence
     logits: Floats  # (m, K) of samples that it has not seen
+    own: Floats | None = None  # (m,) `LeftOut.own`; None where the number of samples changes nothing
 
 
 def fit_views(
@@ -131,7 +132,8 @@ def fit_views(
         prepared, calibrator = prepare(view, recipe, basis), None
         discriminant = Discriminant(prepared.queries, samples, recipe)
         prior = recipe.example_weight * _share(view.name, names, samples, recipe)
-        evidence.append(_Evidence(view.name, "examples", prior, discriminant.leave_one_out(rows)))
+        left_out = discriminant.leave_one_out(rows)
+        evidence.append(_Evidence(view.name, "examples", prior, left_out.logits, left_out.own))
         if prepared.of_descriptions is not None:
             # A wording that quotes a sample would vouch for it.
             unquoted = view.described if view.unquoted is None else view.unquoted
@@ -150,8 +152,14 @@ def fit_views(
     held_out, judged = None, samples.given[rows] & _has_others(samples)[rows]
     if judged.any():
         family = samples.family[rows]
-        joint = honest_logits(logits, class_index[rows], family, priors, recipe.weight_ridge, seed=seed)
-        held_out = HeldOut(joint[judged], class_index[rows][judged], samples.position[rows][judged])
+        of_class = class_index[rows]
+        joint = honest_logits(logits, of_class, family, priors, recipe.weight_ridge, seed=seed)
+        for head, of_head in zip(evidence, logits, strict=True):
+            if head.own is not None:
+                of_head[np.arange(len(rows)), of_class] = head.own
+        foretold = honest_logits(logits, of_class, family, priors, recipe.weight_ridge, seed=seed)
+        position = samples.position[rows]
+        held_out = HeldOut(joint[judged], of_class[judged], position[judged], foretold[judged])
     of_heads = list(zip(evidence, weights.tolist(), strict=True))
     weighed = (
         replace(view, weights={e.kind: weight for e, weight in of_heads if e.view == view.name})

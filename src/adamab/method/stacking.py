@@ -20,38 +20,42 @@ from scipy.optimize import minimize, minimize_scalar
 from scipy.special import softmax
 
 
-def wilson(successes: int, n: int) -> tuple[float, float]:
-    """Wilson's 95 % interval for a share.
+def wilson(share: float, n: float) -> tuple[float, float]:
+    """Wilson's 95 % interval for a share (Wilson 1927).
 
     Args:
-        successes: those of n trials.
-        n: one or more.
+        share: of successes in the trials.
+        n: trials; samples that depend on each other count as fewer.
 
     Example:
-        >>> low, high = wilson(45, 60)
+        >>> low, high = wilson(0.75, 60)
         >>> round(low, 3), round(high, 3)
         (0.628, 0.842)
     """
-    from scipy.stats import binomtest
-
-    low, high = binomtest(successes, n).proportion_ci(method="wilson")
+    square = NORMAL_95**2
+    middle = share + square / (2 * n)
+    half = NORMAL_95 * np.sqrt(share * (1 - share) / n + square / (4 * n**2))
+    low, high = np.clip([middle - half, middle + half], 0, 1 + square / n) / (1 + square / n)
     return float(low), float(high)
 
 
 Floats: TypeAlias = NDArray[np.float32]
 LARGEST_SCALE = 20.0  # of logits, and one over the smallest: temperatures that are considered
 FOLDS = 5  # of the samples that weights are chosen and judged by
+NORMAL_95 = 1.959964  # standard deviations
+DESIGN_EFFECT = 2.0  # held-out samples that say as much as one independent trial
 LEAST_WEIGHT = 1e-3  # of the weights without evidence, where the evidence is against all heads
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Out-of-fold accuracy on the given samples: what can be said without a test set."""
+    """Accuracy that held-out given samples foretell, where all classes are as frequent."""
 
     accuracy: float
     low: float
     high: float
-    n: int
+    n: int  # samples that were held out
+    n_classes: int  # of which there were some
 
 
 @dataclass(frozen=True)
@@ -61,18 +65,29 @@ class HeldOut:
     logits: Floats  # (n, K)
     class_index: NDArray[np.int64]  # (n,)
     position: NDArray[np.int64]  # (n,) among all given samples, of which some may not be held out
+    foretold: Floats  # (n, K) the same with `LeftOut.own`: answers as they are for new samples
 
     def shared_with(self, other: HeldOut) -> tuple[HeldOut, HeldOut]:
         """Both, with the samples that both have."""
         _, mine, theirs = np.intersect1d(self.position, other.position, return_indices=True)
         both = ((self, mine), (other, theirs))
-        first, second = (HeldOut(h.logits[i], h.class_index[i], h.position[i]) for h, i in both)
+        first, second = (
+            HeldOut(h.logits[i], h.class_index[i], h.position[i], h.foretold[i]) for h, i in both
+        )
         return first, second
 
     def estimate(self) -> Estimate:
-        """Their accuracy."""
-        correct, n = int((np.argmax(self.logits, axis=1) == self.class_index).sum()), len(self.class_index)
-        return Estimate(correct / n, *wilson(correct, n), n)
+        """The accuracy on new samples, of which every class that was held out has as many.
+
+        The answers depend on each other: the mean of a class is in those to all its samples, so their
+        variance is about twice that of independent trials (Bengio and Grandvalet, No unbiased estimator of
+        the variance of K-fold cross-validation, JMLR 2004, on why it has to be assumed).
+        """
+        counts = np.bincount(self.class_index)[self.class_index]
+        weights = 1 / counts / (1 / counts).sum()
+        accuracy = float(weights @ (self.foretold.argmax(axis=1) == self.class_index))
+        effective = 1 / float(np.square(weights).sum()) / DESIGN_EFFECT
+        return Estimate(accuracy, *wilson(accuracy, effective), len(counts), len(np.unique(self.class_index)))
 
     def target_share(self, prior: float) -> NDArray[np.float64]:
         """(K,) samples that a class should have, in those of a class of mean difficulty.

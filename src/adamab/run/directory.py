@@ -460,7 +460,7 @@ def write_results(path: Path, task: Task, result: FitResult, summary: Mapping[st
         (new / HELD_OUT).touch(mode=0o600)  # given samples may be private
         with open(new / HELD_OUT, "w", encoding="utf-8", errors="surrogatepass") as stream:
             if (held_out := result.held_out) is not None:
-                logits = held_out.scale() * held_out.logits.astype(np.float64)
+                logits = held_out.scale() * held_out.foretold.astype(np.float64)
                 best, sure = logits.argmax(axis=1), softmax(logits, axis=1).max(axis=1)
                 for i, predicted, p in zip(held_out.position, best, sure, strict=True):
                     sample, name = task.samples[i], task.class_names[predicted]
