@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from adamab.errors import TaskError
 from adamab.estimator import EmbeddingCalibrator
 from adamab.method.stacking import Estimate
 from adamab.model.predictor import Inference
@@ -34,6 +35,7 @@ from experiments.quality import commit
 from experiments.quality_plan import SETS
 
 NAME = "accuracy-estimate"
+Row: TypeAlias = dict[str, Any]  # one fit: where, its estimate, and the true accuracy
 ALL, API, VECTORS, RECORDED = "all views", "API views", "vectors", "TREC's recorded five"
 GIVEN, SEEDS = (2, 5, 10), 10
 _ABOUT = (
@@ -44,62 +46,35 @@ _ABOUT = (
 )
 
 
-@dataclass(frozen=True)
-class Row:
-    """One fit."""
-
-    set: str
-    inputs: str
-    given: int
-    seed: int
-    n: int  # samples that were held out
-    estimate: float
-    low: float
-    high: float
-    accuracy: float
-
-    @property
-    def bias(self) -> float:
-        """In points."""
-        return 100 * (self.estimate - self.accuracy)
-
-    @property
-    def holds(self) -> bool:
-        """Whether the interval holds the accuracy."""
-        return self.low <= self.accuracy <= self.high
-
-
 def measure(data: DataSet, part: Part, seeds: int) -> Iterator[Row]:
     """The rows of one set."""
     embedder, spec = embedder_of(data, "local")
     known = MemoryEmbedder(embedder, lambda: embedder)
-    described = spec is not None
     most = max(data.most_given(part=part).values())
     for given in (count for count in GIVEN if count <= most):
         for seed in range(seeds):
-            draw = data.draw(seed, given=given, part=part)
-            if described:
-                yield _of_task(data.name, ALL, given, draw, known, Recipe())
-                yield _of_task(data.name, API, given, draw, known, Recipe().with_options(views=("pooled",)))
-            yield _of_vectors(data.name, given, draw, known)
+            draw, place = data.draw(seed, given=given, part=part), {"set": data.name, "given": given}
+            if spec is not None:  # texts, with descriptions
+                pooled = Recipe().with_options(views=("pooled",))
+                yield _of_task(place | {"inputs": ALL}, draw, known, Recipe())
+                yield _of_task(place | {"inputs": API}, draw, known, pooled)
+            yield _of_vectors(place | {"inputs": VECTORS}, draw, known)
     if data.name == "trec":
         draw = data.draw(0, given=5, generator="recorded", part=part)
-        yield _of_task(RECORDED, ALL, 5, draw, known, Recipe())
+        yield _of_task({"set": RECORDED, "given": 5, "inputs": ALL}, draw, known, Recipe())
 
 
-def _of_task(name: str, inputs: str, given: int, draw: Draw, known: Embedder, recipe: Recipe) -> Row:
+def _of_task(place: Row, draw: Draw, known: Embedder, recipe: Recipe) -> Row:
     fit = fit_task(draw.task, known, recipe=recipe, seed=draw.seed)
     logits = Inference(fit.classifier, known).logits(draw.test)
-    return _row(name, inputs, given, draw, fit.estimate, logits.argmax(axis=1), fit.classifier.classes)
+    return place | _figures(draw, fit.estimate, np.array(fit.classifier.classes)[logits.argmax(axis=1)])
 
 
-def _of_vectors(name: str, given: int, draw: Draw, known: Embedder) -> Row:
-    samples = draw.task.samples
-    x, test = _vectors(known, samples, draw), _vectors(known, draw.test, draw)
-    model = EmbeddingCalibrator(random_state=draw.seed).fit(x, [sample.class_name for sample in samples])
-    classes = list(model.classes_)
-    answers = np.array([classes.index(label) for label in model.predict(test)])
-    return _row(name, VECTORS, given, draw, model.estimate_, answers, classes)
+def _of_vectors(place: Row, draw: Draw, known: Embedder) -> Row:
+    labels = [sample.class_name for sample in draw.task.samples]
+    x, test = (_vectors(known, samples, draw) for samples in (draw.task.samples, draw.test))
+    model = EmbeddingCalibrator(random_state=draw.seed).fit(x, labels)
+    return place | _figures(draw, model.estimate_, model.predict(test))
 
 
 def _vectors(known: Embedder, samples: Sequence[Sample], draw: Draw) -> NDArray[np.float32]:
@@ -107,50 +82,40 @@ def _vectors(known: Embedder, samples: Sequence[Sample], draw: Draw) -> NDArray[
     return run_sync(known.embed(items)).views["pooled"]
 
 
-def _row(
-    name: str,
-    inputs: str,
-    given: int,
-    draw: Draw,
-    estimate: Estimate | None,
-    answers: NDArray[np.int64],
-    classes: Sequence[str],
-) -> Row:
-    if estimate is None:
-        raise TaskError(f"{name}: nothing was held out")
-    truth = np.array([classes.index(sample.class_name) for sample in draw.test])
-    accuracy = np.mean([(answers[truth == c] == c).mean() for c in np.unique(truth)])
-    figures = (estimate.n, estimate.accuracy, estimate.low, estimate.high, float(accuracy))
-    return Row(name, inputs, given, draw.seed, *figures)
+def _figures(draw: Draw, estimate: Estimate | None, answers: NDArray[np.str_]) -> Row:
+    assert estimate is not None  # two samples per class or more
+    truth = np.array([sample.class_name for sample in draw.test])
+    accuracy = float(np.mean([(answers[truth == name] == name).mean() for name in np.unique(truth)]))
+    return {"seed": draw.seed, **asdict(estimate), "true": accuracy}
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """A line per set, of all draws, of all but the recorded ones, and of those."""
-    drawn = [row for row in rows if row.set != RECORDED]
-    inputs = [name for name in (ALL, API, VECTORS) if any(row.inputs == name for row in drawn)]
-    header = ("Set", *inputs, *(f"{n} given" for n in GIVEN), "estimate - accuracy", "within the interval")
+    """A line per set, one of all draws, and one of the recorded samples."""
+    frame = pd.DataFrame(rows)
+    frame["bias"] = 100 * (frame["accuracy"] - frame["true"])
+    frame["holds"] = (frame["low"] <= frame["true"]) & (frame["true"] <= frame["high"])
+    drawn = frame[frame["set"] != RECORDED]
+    inputs = [name for name in (ALL, API, VECTORS) if name in set(drawn["inputs"])]
+    groups = [(str(name), of_set) for name, of_set in frame.groupby("set", sort=False)]
+    groups.sort(key=lambda group: group[0] == RECORDED)
+    groups.insert(drawn["set"].nunique(), ("mean of the draws", drawn))
+    lines = tuple(
+        (
+            name,
+            *(_mean(of["bias"][of["inputs"] == one]) for one in inputs),
+            *(_mean(of["bias"][of["given"] == given]) for given in GIVEN),
+            _mean(of["bias"]),
+            f"{of['holds'].sum()} of {len(of)}",
+        )
+        for name, of in groups
+    )
+    given = (f"{n} given" for n in GIVEN)
+    return Table("", ("Set", *inputs, *given, "estimate - accuracy", "within the interval"), lines)
 
-    def line(name: str, of: Sequence[Row]) -> tuple[str, ...]:
-        parts = [[row for row in of if row.inputs == inputs_] for inputs_ in inputs]
-        parts += [[row for row in of if row.given == given] for given in GIVEN]
-        held = f"{sum(row.holds for row in of)} of {len(of)}"
-        return (name, *(_mean(part) for part in parts), _mean(of), held)
 
-    names = dict.fromkeys(row.set for row in drawn)
-    lines = [line(name, [row for row in drawn if row.set == name]) for name in names]
-    lines.append(line("mean of the draws", drawn))
-    recorded = [row for row in rows if row.set == RECORDED]
-    if recorded:
-        lines.append(line(RECORDED, recorded))
-    return Table("", header, tuple(lines))
-
-
-def _mean(rows: Sequence[Row]) -> str:
-    if not rows:
-        return ""
-    values = [row.bias for row in rows]
-    error = "" if len(values) < 2 else f" ± {np.std(values, ddof=1) / np.sqrt(len(values)):.1f}"
-    return f"{np.mean(values):+.1f}{error}"
+def _mean(values: pd.Series[float]) -> str:
+    error = f" ± {values.sem():.1f}" if len(values) > 1 else ""
+    return f"{values.mean():+.1f}{error}" if len(values) else ""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -162,15 +127,14 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--sets", type=lambda text: text.split(","), default=list(SETS))
     parser.add_argument("--seeds", type=int, default=SEEDS)
     options = parser.parse_args(arguments)
-    folder = data_directory(options.data)
-    rows: list[Row] = []
-    for name in options.sets:
-        rows += measure(load_data_set(name, folder), options.part, options.seeds)
-        print(table([row for row in rows if row.set in (name, RECORDED)]).markdown(), flush=True)
-    suffix = "" if options.part == "test" else "-development"
-    command = f"python -m experiments {NAME} --part {options.part}"
-    made = f"Made by `{command}` with the code of commit `{commit()}`; {options.seeds} draws of each part."
-    page = f"# The accuracy that a fit foretells\n\n{_ABOUT}\n\n{made}\n\n{table(rows).markdown()}\n"
-    (options.output / f"{NAME}{suffix}.md").write_text(page, encoding="utf-8")
-    document = {"command": command, "commit": commit(), "rows": [asdict(row) for row in rows]}
-    (options.output / f"{NAME}{suffix}.json").write_text(as_document(document), encoding="utf-8")
+    folder, part = data_directory(options.data), options.part
+    sets = (load_data_set(name, folder) for name in options.sets)
+    rows = [row for data in sets for row in measure(data, part, options.seeds)]
+    command, figures = f"python -m experiments {NAME} --part {part}", table(rows).markdown()
+    made = f"Made by `{command}` with the code of commit `{commit()}`; {options.seeds} draws of each set."
+    page = options.output / (NAME + ("" if part == "test" else "-development"))
+    text = f"# The accuracy that a fit foretells\n\n{_ABOUT}\n\n{made}\n\n{figures}\n"
+    page.with_suffix(".md").write_text(text, encoding="utf-8")
+    document = {"command": command, "commit": commit(), "rows": rows}
+    page.with_suffix(".json").write_text(as_document(document), encoding="utf-8")
+    print(figures)

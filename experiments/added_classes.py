@@ -22,6 +22,7 @@ from adamab.providers.registry import open_embedder
 from adamab.run.add_class import extended
 from adamab.run.fit import fit_task
 from experiments.datasets.base import Draw, data_directory, load_data_set
+from experiments.pages import means_with_errors
 
 GIVEN, ADDED = 5, (0, 1, 5)
 
@@ -58,7 +59,9 @@ def main(arguments: Sequence[str]) -> None:
     data = load_data_set(options.set, Path() if options.set == "demo" else data_directory(options.data))
     embedder = data.embedder() or open_embedder("local")
     draws = [data.draw(seed, given=GIVEN, part="development") for seed in range(options.seeds)]
-    _show([row for draw in draws for row in added_accuracies(draw, embedder, options.left_out)])
+    rows = [row for draw in draws for row in added_accuracies(draw, embedder, options.left_out)]
+    figures = pd.DataFrame(rows, columns=["way", "the class", "the others", "all"])
+    print(means_with_errors(figures, ["way"]).to_string())
 
 
 def _positive(text: str) -> int:
@@ -66,11 +69,3 @@ def _positive(text: str) -> int:
     if number < 1:
         raise ValueError
     return number
-
-
-def _show(rows: Sequence[tuple[object, ...]]) -> None:
-    """Means over seeds and classes with their standard errors, in %; one fit alone has none."""
-    groups = pd.DataFrame(rows, columns=["", "the class", "the others", "all"]).groupby("", sort=False)
-    means, errors = (100 * figures for figures in (groups.mean(), groups.sem()))
-    texts = means.map("{:.1f}".format) + errors.map(lambda e: "" if np.isnan(e) else f" ± {e:.1f}")
-    print(texts.to_string())

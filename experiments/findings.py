@@ -6,10 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from adamab.evaluation.statistics import points
-from adamab.providers.registry import resolve_embedder
 from experiments.cells import BOTH, RECORDED, TEST, Cell
-from experiments.datasets.base import IMAGE_SETS
-from experiments.datasets.image_sets import TITLES as STORED_VECTORS
 from experiments.definition import BY_FOLDS, EVENLY, NONE
 from experiments.summary import (
     AHEAD,
@@ -40,7 +37,7 @@ RIVALS = {
 
 
 def headline(summary: Summary) -> str:
-    """The first paragraph: where ADAMAB does not beat what it should, and what a lead may come from."""
+    """The first paragraph: where ADAMAB does not beat what it should."""
     parts = []
     for rival in (EVENLY, PROBE):
         compared = [c for c in summary.comparisons if c.rival_name == rival]
@@ -52,36 +49,7 @@ def headline(summary: Summary) -> str:
             parts.append(part)
     if not parts:
         return "No comparison of ADAMAB with round-robin or the linear probe was asked for."
-    return " ".join([f"ADAMAB does not beat {' and '.join(parts)}.", *_more_views(summary)])
-
-
-def _more_views(summary: Summary) -> Iterator[str]:
-    """What the default recipe reads and the probe does not."""
-    compared = [c for c in summary.comparisons if c.rival_name == PROBE and c.cell.recipe == "default"]
-    whole = [c for c in compared if "views" not in c.cell.settings]
-    if not any(_reads_more(c.cell, summary) for c in whole):
-        return
-    yield (
-        "The linear probe reads the pooled embedding only; the recipe default reads all views of the "
-        "embedder, and words and descriptions where there are any. So a lead over the probe comes from "
-        "these views as well as from the method."
-    )
-    for name, alike in _by_recipe([c for c in compared if c not in whole]).items():
-        ahead, behind = (sum(c.verdict == verdict for c in alike) for verdict in (AHEAD, BEHIND))
-        yield (
-            f"The same recipe restricted to such views ({name}) is ahead of the probe in {ahead} of "
-            f"{_count(len(alike), 'comparison')} and behind in {behind}."
-        )
-
-
-def _reads_more(cell: Cell, summary: Summary) -> bool:
-    """Whether a recipe that is not restricted sees more of a sample or a class than the pooled embedding."""
-    if cell.set in STORED_VECTORS:  # one view, and no vector of a description
-        return cell.full_recipe().words
-    if cell.set not in IMAGE_SETS:
-        return True  # who embeds texts embeds descriptions too
-    embedder = resolve_embedder(summary.result.experiment.embedder)
-    return len(embedder.views) > 1 or "text" in embedder.modalities
+    return f"ADAMAB does not beat {' and '.join(parts)}."
 
 
 def _by_recipe(comparisons: Sequence[Comparison]) -> dict[str, list[Comparison]]:
@@ -103,21 +71,9 @@ def in_short(summary: Summary) -> list[str]:
     if any(c.verdict == OPEN for c in summary.tests):
         sentences.append(
             "Not told apart means that no difference was shown after the correction for "
-            f"{_count(len(summary.tests), 'comparison')}, not that there is none.{_strays(summary)}"
+            f"{_count(len(summary.tests), 'comparison')}, not that there is none."
         )
     return sentences
-
-
-def _strays(summary: Summary) -> str:
-    """Those whose intervals say more than their tests."""
-    strays = [c for c in summary.tests if c.verdict == OPEN and not c.lead.low <= 0 <= c.lead.high]
-    if not strays:
-        return ""
-    total, have = len(summary.tests), "has an interval" if len(strays) == 1 else "have intervals"
-    return (
-        f" {len(strays)} of these {have} without zero: "
-        f"intervals are not corrected, and of {total} about {total / 20:.0f} would be so by chance alone."
-    )
 
 
 def _tally(comparisons: Sequence[Comparison], recipe: str, name: str, summary: Summary) -> str:

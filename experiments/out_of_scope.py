@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from adamab.errors import TaskError
 from adamab.evaluation.metrics import judge_unknown
@@ -24,7 +25,7 @@ from adamab.run.fit import fit_task
 from adamab.task import Sample
 from experiments.datasets.base import data_directory
 from experiments.datasets.score_once import ScoreOnceSet, load_clinc150
-from experiments.pages import Table, as_document
+from experiments.pages import Table, as_document, means_with_errors
 from experiments.quality import commit
 
 GIVEN, SEEDS, KEEP = (5, 10), 3, (0.95, 0.9)
@@ -68,24 +69,11 @@ def measure(data: ScoreOnceSet, embedder: Embedder, given: int, seed: int) -> It
 
 def table(rows: Sequence[Row]) -> Table:
     """Means over seeds."""
-    groups: dict[tuple[int, float], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row.given, row.promised), []).append(row)
-    lines = [
-        (
-            str(given),
-            f"{100 * promised:.0f}",
-            *(_mean([getattr(row, name) for row in of]) for name in ("kept", "caught", "auroc", "accuracy")),
-        )
-        for (given, promised), of in groups.items()
-    ]
+    figures = ["kept", "caught", "auroc", "accuracy"]
+    texts = means_with_errors(pd.DataFrame(rows)[["given", "promised", *figures]], ["given", "promised"])
+    lines = tuple((str(given), f"{100 * kept:.0f}", *line) for (given, kept), line in texts.iterrows())
     header = ("Given", "kept, promised", "kept", "caught", "area under the curve", "accuracy")
-    return Table("Texts of no class", header, tuple(lines))
-
-
-def _mean(values: Sequence[float]) -> str:
-    error = "" if len(values) < 2 else f" ± {100 * np.std(values, ddof=1) / np.sqrt(len(values)):.1f}"
-    return f"{100 * np.mean(values):.1f}{error}"
+    return Table("Texts of no class", header, lines)
 
 
 def main(arguments: Sequence[str]) -> None:

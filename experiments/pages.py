@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 
 @dataclass(frozen=True)
 class Table:
@@ -25,6 +27,13 @@ class Table:
 
 def _piped(values: Sequence[str]) -> str:
     return "| " + " | ".join(value.replace("|", r"\|") for value in values) + " |"
+
+
+def means_with_errors(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Means of the other columns with their standard errors, in %; one row alone has none."""
+    groups = rows.groupby(by, sort=False)
+    means, errors = 100 * groups.mean(), 100 * groups.sem()
+    return means.map("{:.1f}".format) + errors.map(lambda error: f" ± {error:.1f}" if error == error else "")
 
 
 def as_document(values: Mapping[str, object]) -> str:

@@ -22,11 +22,9 @@ from adamab.engines import Engine
 from adamab.errors import StoppedError, TaskError, short
 from experiments.cells import POOL, Cell, DrawKey
 from experiments.datasets.base import DataSet
-from experiments.definition import CALIBRATOR, NONE, Experiment
+from experiments.definition import CALIBRATOR, Experiment
 from experiments.quality_plan import (
-    DEFAULT,
     IMAGE_SETS,
-    OLD,
     ONCE,
     SETFIT,
     Place,
@@ -35,7 +33,7 @@ from experiments.quality_plan import (
     places_of,
 )
 from experiments.quality_summary import Score
-from experiments.rows import Row, Rows, read_parquet, write_parquet
+from experiments.rows import Row, Rows, read_parquet
 from experiments.runner import OnCell, Result, Runner
 from experiments.shapes import EVEN, Shape
 from experiments.summary import SampleName, hits_of, sample_names
@@ -268,21 +266,6 @@ def by_place(rows: Sequence[Row]) -> dict[tuple[Place, str], list[Row]]:
         for place in places_of(cell, sorted(amounts.get(replace(cell.draw, seed=0), ()))):
             groups.setdefault((place, method_of(cell)), []).append(row)
     return groups
-
-
-def keep_default(folder: Path, name: str, kept: Path) -> int:
-    """Keep the default's rows of a file as those of the recipe that was the default before; how many.
-
-    Its choices of classes were compared with a round-robin by index, so those of other policies go. Of
-    several rows of a cell the last one counts.
-    """
-    ours = {
-        row.cell: replace(row, cell=replace(row.cell, recipe=OLD))
-        for row in Rows(folder, name).known.values()
-        if row.cell.recipe == DEFAULT and row.cell.policy in (NONE, "adamab")
-    }
-    write_parquet(ours.values(), kept)
-    return len(ours)
 
 
 @cache

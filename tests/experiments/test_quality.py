@@ -15,7 +15,7 @@ from adamab.evaluation.statistics import paired_p
 from experiments import quality
 from experiments.datasets.base import load_data_set
 from experiments.datasets.text_sets import DemoSet
-from experiments.quality import Yardstick, by_place, keep_default
+from experiments.quality import Yardstick, by_place
 from experiments.quality_plan import (
     DEV,
     FULL,
@@ -333,18 +333,6 @@ def test_a_run_from_data_to_page(embedder, tmp_path):
     again = a_yardstick(embedder, tmp_path, shapes=shapes)
     assert again.to_do() == {}
     assert len(again.run(engine=HERE)) == len(scores)
-
-    # Later another recipe is the default: this one's rows stay beside it, in the cells that both have.
-    kept = keep_default(tmp_path, "quality-part", tmp_path / "quality-0.rows.parquet")
-    assert kept == 10  # five cells, with all views and with an API's
-    later = a_yardstick(embedder, tmp_path, shapes=shapes[:1])
-    old = {s.place: s for s in later.run(engine=HERE) if s.method == "default-0"}
-    assert set(old) == {Place("demo", 2, 0, "none"), Place("demo", 2, 2, "recorded")}
-    (default,) = [s for s in scores if (s.place, s.method) == (places[0], "default")]
-    assert old[places[0]].accuracy == default.accuracy
-    assert old[places[0]].losses == pytest.approx(default.losses, abs=1e-6)
-    write_report(later, later.run(engine=HERE), tmp_path, command="python -m experiments quality-full")
-    assert "## The old default" in (tmp_path / "quality-part.md").read_text()
 
 
 def test_only_some_methods(embedder, tmp_path):
