@@ -2,8 +2,6 @@
 
 import asyncio
 import itertools
-import subprocess
-import sys
 from decimal import Decimal
 
 import pytest
@@ -70,55 +68,6 @@ def test_tasks(server, tmp_path, place):
             assert ledger.spent().calls == CAP
             assert ledger.spent().unsettled == 0
         assert server.count() - before == CAP
-
-
-# Forked from a process without threads, so that starting sixteen is cheap. Each opens the ledger's file
-# for itself; nothing is shared but that. Fewer times than the others: each takes seconds.
-PROCESSES_TIMES = 15
-PROCESSES = """
-import asyncio, os, sys
-from pathlib import Path
-sys.path.insert(0, {here!r})
-from test_budget_under_load import *
-
-def child(worker, path):
-    with Ledger(Budget(calls=CAP), path) as ledger:
-        asyncio.run(work(client_of({url!r}, ledger), worker, BOUND))
-
-def forked(worker, path):
-    pid = os.fork()
-    if pid:
-        return pid
-    try:
-        child(worker, path)
-        os._exit(0)
-    finally:
-        sys.excepthook(*sys.exc_info())
-        os._exit(1)
-
-for time in range(PROCESSES_TIMES):
-    children = [forked(worker, Path(sys.argv[1]) / f"{{time}}.sqlite") for worker in range(WORKERS)]
-    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
-    assert set(codes) == {{0}}, codes
-    print("done", flush=True)
-    sys.stdin.readline()
-"""
-
-
-def test_processes(server, tmp_path, request):
-    script = PROCESSES.format(here=str(request.path.parent), url=server.url)
-    command = [sys.executable, "-c", script, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
-        for time in range(PROCESSES_TIMES):
-            before = server.count()
-            assert parent.stdout.readline() == "done\n"
-            with Ledger(path=tmp_path / f"{time}.sqlite") as ledger:
-                assert ledger.spent().calls == CAP
-                assert ledger.spent().unsettled == 0
-            assert server.count() - before == CAP
-            parent.stdin.write("next\n")
-            parent.stdin.flush()
-    assert parent.returncode == 0
 
 
 PRICE = Price(input=Decimal("2.5"))

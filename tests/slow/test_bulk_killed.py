@@ -2,19 +2,15 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -139,22 +135,6 @@ def test_no_number_of_workers_stalls(
     assert table_of(out).equals(expected)
 
 
-def test_a_file_that_a_worker_cannot_read_is_one_line_and_parts_stay(tmp_path, model, ray_address):
-    (tmp_path / "data").mkdir()
-    for name in ("a", "b"):
-        path = tmp_path / "data" / f"{name}.parquet"
-        pq.write_table(pa.table({"text": NEW * 50}), path, compression=None, use_dictionary=False)
-    broken = bytearray(path.read_bytes())
-    broken[4:400] = b"\xff" * 396  # the first page; the footer is as it was
-    path.write_bytes(broken)
-    out = tmp_path / "out"
-    command = ("predict", model, tmp_path / "data", "-o", out, "--engine", "ray", "--address", ray_address)
-    result = adamab(*command)
-    assert result.exit_code == 2, result.output
-    assert re.fullmatch(r"adamab: \S+b\.parquet: is damaged \([^\n]*\)[^\n]*\n", result.stderr)
-    assert "Failed to apply" not in result.stderr  # Ray's advice to programmers
-
-
 def test_a_part_that_kills_every_worker_is_given_up(tmp_path, model, ray_address, monkeypatch):
     def deadly(part, worker):  # of this function, so that workers get it with the job
         if any("cannot sign in" in row.fields["text"] for row in part.content):
@@ -226,26 +206,3 @@ def alive(pid):
     except OSError:
         return False
     return state != "Z"
-
-
-def grown(process, folder, parts):
-    return len(list(folder.glob("part-*"))) > parts or process.poll() is not None
-
-
-def test_one_file_survives_kill_9(tmp_path, model):
-    source, whole, out = tmp_path / "in.txt", tmp_path / "whole.jsonl", tmp_path / "out.jsonl"
-    source.write_text("".join(f"{text}\n" for text in NEW * 20000))
-    assert adamab("predict", model, source, "-o", whole).exit_code == 0
-    parts = tmp_path / ".out.jsonl.parts"
-    command = [*ADAMAB, "predict", str(model), str(source), "-o", str(out)]
-    for kill in (True, True, False):
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-            if kill:
-                has_grown = partial(grown, process, parts, len(list(parts.glob("part-*"))) + 5)
-                wait_until(has_grown, "it has written some chunks")
-                process.kill()
-            _, output = process.communicate()
-        assert out.exists() != kill
-    assert "going on after" in output
-    assert out.read_bytes() == whole.read_bytes()
-    assert not list(tmp_path.glob(".out*"))
