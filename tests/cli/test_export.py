@@ -4,19 +4,16 @@ import importlib.util
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
 import pytest
 
-from adamab.model import load, save
+from adamab.model import load
 from adamab.model.predictor import Inference
-from adamab.providers.registry import open_embedder
 from adamab.publish import onnx
 from adamab.task.spec import Sample
 from adamab.testing import ProviderServer
@@ -177,18 +174,3 @@ def test_what_is_no_run_is_one_line(refused, model, tmp_path):
     }.items():
         assert message in refused("export", tmp_path / name, "--format", "hub")
         assert not (tmp_path / f"{name}-hub").exists()
-
-
-def test_an_embedder_behind_an_api_is_not_asked(adamab, model, tmp_path, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "no-key")
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        listening.setblocking(False)
-        spec = f"openai:m?base_url=http://127.0.0.1:{listening.getsockname()[1]}/v1"
-        fingerprint = open_embedder(spec, cache=False).fingerprint
-        save(replace(load(model), embedder_spec=spec, fingerprint=fingerprint), tmp_path / "run")
-        assert Inference.open(tmp_path / "run").remote
-        result = adamab("export", tmp_path / "run", "--format", "onnx")
-        with pytest.raises(BlockingIOError):  # nobody has called
-            listening.accept()
-    assert result.exit_code == 0, result.output
-    assert "on 64 random rows;" in result.stdout

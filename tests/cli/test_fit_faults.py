@@ -134,33 +134,6 @@ def test_a_wrong_key_and_a_wrong_model(adamab, refused, folder, undisturbed, mon
 
 
 @pytest.mark.parametrize(
-    ("kind", "how"), [("duplicates", ""), ("duplicates", "given"), ("empty", ""), ("empty", "content")]
-)
-def test_poor_answers_are_asked_for_again(adamab, folder, server, kind, how):
-    server.add_fault(Fault(kind, path=CHAT, how=how, times=3, after=2))
-    result = adamab(*command(server, *QUICK, "--prefetch", "0", "--json"))
-    assert result.exit_code == 0, result.output
-    summary = json.loads(result.stdout)
-    lost = 5 if kind == "duplicates" and how != "given" else 0
-    assert summary["synthetic"] >= 25 - lost
-    assert server.count(CHAT + "/completions") > 6
-    lines = (folder / "run" / "synthetic.jsonl").read_text().splitlines()
-    texts = [json.loads(line)["text"] for line in lines]
-    assert len({text.casefold() for text in texts}) == len(texts)
-    assert all(text.strip() for text in texts)
-    assert rounds(folder / "run")
-
-
-def test_a_server_without_structured_output(adamab, folder):
-    with ProviderServer(style="bullets", faults=[Fault("no_schema", path=CHAT, times=None)]) as server:
-        result = adamab(*command(server, *QUICK, "--json"))
-        assert result.exit_code == 0, result.output
-        assert json.loads(result.stdout)["synthetic"] == 30
-        unsupported = [seen for seen in server.seen if seen.fault == "no_schema"]
-        assert 1 <= len(unsupported) <= 8  # learned once; those on their way then do not know yet
-
-
-@pytest.mark.parametrize(
     ("kind", "how", "prefetch"),
     [("refusal", "", 0), ("refusal", "text", 4), ("refusal", "filter", 0), ("refusal_status", "", 4)],
 )

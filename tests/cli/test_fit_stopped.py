@@ -98,22 +98,6 @@ def test_the_current_call_is_waited_for(adamab, refused, folder, server, undistu
     assert weights(folder) == undisturbed
 
 
-@pytest.mark.slow
-def test_calls_that_run_ahead_are_waited_for_too(adamab, folder, server, undisturbed):
-    server.add_fault(Fault("slow", path="chat", after=2, times=None, seconds=1.5))
-    process = Process(folder, server, "--prefetch", "4")
-    process.wait_for_call()
-    process.interrupt()
-    process.heard()
-    assert process.end() == (130, GO_ON)
-    assert all(seen.status == 200 for seen in server.seen)
-    server.clear_faults()
-    bought, count = {seen.idempotency_key for seen in server.seen}, server.count()
-    assert adamab(*command(server)).exit_code == 0
-    assert not bought & {seen.idempotency_key for seen in server.seen[count:]}
-    assert weights(folder) == undisturbed
-
-
 def test_the_second_time_ends_it_at_once(adamab, folder, server, undisturbed):
     server.add_fault(Fault("slow", path="chat", after=2, times=None, seconds=30.0))
     process = Process(folder, server)

@@ -96,35 +96,6 @@ def test_images_come_from_a_list_or_alone_and_not_from_stdin(place, adamab, refu
     assert "not read from stdin" in refused("predict", "run", "-", stdin="a.png\n")
 
 
-def test_a_broken_image_costs_its_own_row(place, adamab):
-    adamab("fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", *SETTINGS)
-    whole = (place / "test" / "red" / "1-0.png").read_bytes()
-    (place / "test" / "red" / "1-0.png").write_bytes(whole[: len(whole) // 2])
-    (place / "test" / "blue" / "1-2.png").write_bytes(b"")
-    for more in ([], ["-o", "out.csv"]):
-        result = adamab("predict", "run", "test", "--strict", *more)
-        assert (result.exit_code, result.stderr) == (
-            1,
-            "2 rows could not be classified; see the column error\n",
-        )
-    rows = list(csv.DictReader((place / "out.csv").read_text().splitlines()))
-    assert len(rows) == 9
-    assert {row["image"]: row["class"] for row in rows if row["error"]} == {
-        "red/1-0.png": "",
-        "blue/1-2.png": "",
-    }
-    assert result.stdout == ""
-
-
-def test_an_image_that_was_held_out_does_not_enter(place, adamab):
-    result = adamab(
-        "fit", "given", "--run", "run", "--embedder", "onnx:network.onnx", "--generator", "pool:more",
-        "--holdout", "more/red", *SETTINGS,
-    )  # fmt: skip
-    assert result.exit_code == 0, result.output
-    assert "4 held out (red 4)" in result.stdout
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

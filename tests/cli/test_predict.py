@@ -10,9 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from adamab.cli.console import Bar
-from adamab.model import Classifier, Confidence, Head, save
 from adamab.providers.cache import free_vectors
-from adamab.testing import HashEmbedder
 
 
 def rows_of(path):
@@ -203,24 +201,6 @@ def test_links_stay_links(adamab, folder, model):
     assert len(rows_of(folder / "real.csv")) == 9
 
 
-def test_closed_pipes_and_full_disks_in_processes(folder, model):
-    (folder / "many.txt").write_text("money please\n" * 20_000)
-    base = [sys.executable, "-m", "adamab", "predict", str(model)]
-    process = subprocess.Popen([*base, "many.txt"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "text,class,probability,error\n"
-    process.stdout.close()
-    assert process.wait() == 141
-    assert process.stderr is not None
-    assert process.stderr.read() == ""
-    process.stderr.close()
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [*base, "new.jsonl"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
-        )
-    assert (done.returncode, done.stderr) == (2, "adamab: standard output: No space left on device\n")
-
-
 def test_vectors_need_neither_scipy_nor_torch(folder, vector_model, write_npz):
     write_npz(folder / "in.npz", ["money please"])
     code = (
@@ -292,25 +272,6 @@ def test_bad_priors(refused, folder, model, value, message):
     (folder / "sum.json").write_text('{"login": 0.75, "refund": 0.75}')
     for command in ("predict", "evaluate"):
         assert message in refused(command, model, "new.jsonl", "--prior", value)
-
-
-@pytest.mark.parametrize("option", [("--prior", "logn=0.5"), ("--unknown", "0.9"), ("--coverage", "0.9")])
-def test_what_cannot_be_answered_is_refused_before_anything_is_embedded(refused, folder, monkeypatch, option):
-    embedder = HashEmbedder(width=16)
-    head = Head(view="pooled", linear=np.ones((2, 16), np.float32))
-    nothing_held_out = Confidence(seen=(1.0, 1.0), n=0, strangeness=(), surprise=())
-    save(
-        Classifier(
-            classes=("login", "praise"),
-            heads=(head,),
-            fingerprint=embedder.fingerprint,
-            confidence=nothing_held_out,
-        ),
-        folder / "saved",
-    )
-    monkeypatch.setattr("adamab.providers.registry.resolve_embedder", lambda spec, **options: embedder)
-    refused("predict", "saved", "new.jsonl", "--embedder", "toy", "--no-cache", *option)
-    assert embedder.calls == 0
 
 
 def test_unknown_inputs(adamab, folder, model, write_npz):

@@ -135,13 +135,3 @@ def test_a_folder_of_other_files_is_not_taken(refused, folder):
     (folder / "mine" / "data.csv").write_text("text\nhello\n")
     assert "mine: holds other files" in refused("sweep", "task.yaml", "-o", "mine", "--trials", "2")
     assert [path.name for path in (folder / "mine").iterdir()] == ["data.csv"]
-
-
-def test_the_printed_command_names_only_what_was_said(adamab, folder):
-    plain = [word for word in SWEEP if word not in ("--set", "described_views=pooled,words")]
-    result = adamab(*plain, "--json")
-    assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout)["command"].startswith(
-        "adamab fit task.yaml --run run --embedder npz:vectors.npz"
-    )
-    assert "()" not in result.stdout

@@ -284,13 +284,6 @@ def test_images_without_an_embedder_take_the_clip_that_is_there(hub, models, tmp
     assert "nothing has changed" in again.stderr, again.output
 
 
-@pytest.mark.parametrize("options", [(), ("--dry-run",)])
-def test_an_embedder_of_texts_is_refused_in_a_dry_run_too(options, pictures):
-    result = fit("--embedder", "local", *options)
-    assert result.exit_code == 2
-    assert "local embeds no images; use one that does, such as clip:PATH-or-id" in result.stderr
-
-
 def test_a_repository_without_safetensors_says_where_to_look(hub, models, tmp_path):
     bare = copied(models["clip"], tmp_path / "bare")
     (bare / "model.safetensors").unlink()

@@ -10,9 +10,8 @@ from adamab.errors import GeneratorError
 from adamab.providers.generators.base import GivenVectors, Request
 from adamab.providers.generators.recorded import PoolGenerator, ReplayGenerator
 from adamab.providers.generators.variations import NoiseGenerator
-from adamab.run.fit import fit_task
-from adamab.task.spec import ClassSpec, Task
-from adamab.testing import HashEmbedder, check_generator
+from adamab.task.spec import ClassSpec
+from adamab.testing import check_generator
 
 REFUND = Request(ClassSpec("refund"), 0, 2, given=("I want  MY money",), existing=())
 
@@ -109,13 +108,6 @@ def test_a_recording_may_serve_several_tasks(tmp_path):
     ReplayGenerator(file).check(known)
     with pytest.raises(GeneratorError, match="unknown class 'class_2'; known: praise, refund_it"):
         ReplayGenerator(file).check(["praise", "refund_it"])
-
-
-def test_a_fit_checks_its_recording_first(tmp_path):
-    task = Task.from_mapping({"refund": ["money back", "my money"], "praise": ["love it", "so good"]})
-    file = write(tmp_path / "r.jsonl", ("praise", "nice"), ("refnd", "pay me"))
-    with pytest.raises(GeneratorError, match=r":2: unknown class 'refnd'; did you mean 'refund'\?"):
-        fit_task(task, HashEmbedder(), generator=ReplayGenerator(file))
 
 
 def vectors(counts, width=32, spread=0.1):

@@ -100,23 +100,6 @@ async def test_broken_images_are_left_out_and_counted_once(opened, pool, roses, 
     ]
 
 
-async def test_unknown_classes_are_closed(opened, pool):
-    batch = await opened(pool).generate(replace(ROSE, spec=ClassSpec("lily")))
-    assert batch.closed == "pool has no images of this class"
-
-
-async def test_shuffling_is_seeded_by_class(opened, pool, roses):
-    async def order(seed):
-        return (await opened(pool, seed=seed).generate(replace(ROSE, count=5))).texts
-
-    one = await order(1)
-    assert sorted(one) == sorted(roses)
-    assert one != await order(None)
-    draw(pool / "lily" / "a.png", 77)
-    assert one == await order(1)
-    assert one != await order(2)
-
-
 def test_it_conforms(opened, pool):
     check_generator(lambda: opened(pool), ROSE)
     check_generator(lambda: opened(pool, seed=3), ROSE)

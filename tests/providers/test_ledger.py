@@ -1,5 +1,4 @@
 import os
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -255,29 +254,6 @@ def test_processes_never_exceed_the_cap(opened, tmp_path):
     made = [int(worker.communicate()[0]) for worker in workers]
     assert sum(made) == 25
     assert opened(None, path).spent().calls == 25
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from adamab.providers.metering import Ledger
-
-ledger = Ledger(path=Path(sys.argv[1]))
-ledger.settle(ledger.reserve("generate", 10), 4, None)
-ledger.reserve("generate", 10)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_a_killed_process_leaves_its_reservation(opened, tmp_path):
-    path = tmp_path / "journal.sqlite"
-    killed = started(path, "", KILLED)
-    killed.communicate()
-    assert killed.returncode == -signal.SIGKILL
-    ledger = opened("0.000000020 usd", path)
-    assert ledger.spent() == Spend(2, 14, unsettled=1)
-    assert tried(ledger, 7) is None
-    assert tried(ledger, 6) is not None
 
 
 def test_a_forked_process_cannot_spend_beside_its_parent(opened, path, monkeypatch):

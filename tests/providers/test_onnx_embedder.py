@@ -219,20 +219,6 @@ def test_bad_options(network, options, message):
         OnnxEmbedder(str(network.parent))
 
 
-def sample_image(height, width):
-    """Red grows downwards, green to the right."""
-    rows, columns = np.mgrid[0:height, 0:width]
-    colours = [rows * 255 / max(height - 1, 1), columns * 255 / max(width - 1, 1), rows * 0 + 77]
-    return pillow.fromarray(np.stack(colours, axis=2).astype(np.uint8))
-
-
-def test_squashed_images_show_everything():
-    cropped = np.asarray(Preparation(32, 32, squash=True).cropped(sample_image(50, 180)))
-    assert cropped[:, :, 0].min() < 5
-    assert cropped[:, :, 1].max() > 250
-    assert cropped[:, :, 1].min() < 5
-
-
 @pytest.mark.parametrize(("height", "width"), [(1, 50_000), (50_000, 1)])
 def test_a_line_of_pixels_needs_no_gigabytes(height, width):
     line = pillow.new("RGB", (width, height), (10, 20, 30))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import pickle
 from dataclasses import replace
@@ -179,25 +178,6 @@ async def test_answers_that_were_kept(content, texts, refused):
         assert (await scripted(content).generate(complaints)).texts, "a class of refusals may be written"
 
 
-async def test_the_reply_is_kept_before_the_batch_is_used(server):
-    server.add_fault(Fault("duplicates"))
-    server.add_fault(Fault("status", status=500, times=None))
-    asking = generator(server)
-    with pytest.raises(ApiError):
-        await asking.generate(REFUND)
-    paid = server.billed()
-    server.clear_faults()
-    assert len(checked(await asking.generate(REFUND))) == 5
-    assert server.billed() == paid + 1 == 2
-
-
-async def test_an_answer_that_is_cut_keeps_its_complete_texts(server):
-    batch = checked(await generator(server, max_tokens="40").generate(REFUND))
-    assert 1 <= len(batch) <= 5
-    assert all(text.endswith((".", "!", "?")) for text in batch.texts)
-    assert all(body["max_tokens"] == 40 for body in bodies(server))
-
-
 async def test_more_room_after_an_answer_that_was_cut_before_its_first_text(server):
     class AllThoughts(MemoryReplies):
         def get(self, ask):
@@ -217,16 +197,6 @@ async def test_a_server_without_structured_output_is_remembered(style):
         assert len(checked(await asking.generate(REFUND))) == 5
         assert len(await asking.generate(replace(REFUND, number=1))) == 5
         assert ["response_format" in body for body in bodies(server)] == [True, False, False]
-
-
-async def test_parallel_requests_learn_the_dialect_from_each_other():
-    with ProviderServer(latency=0.02, faults=[Fault("no_schema", times=None)]) as server:
-        asking = generator(server, concurrency=1)
-        requests = [replace(REFUND, number=number) for number in range(6)]
-        batches = await asyncio.gather(*(asking.generate(request) for request in requests))
-        assert all(len(batch) == 5 for batch in batches)
-        assert server.billed() == 6
-        assert server.count() <= 12
 
 
 async def test_a_model_that_wants_the_other_limit(server):
@@ -282,14 +252,6 @@ async def test_texts_that_are_paid_for_survive_the_end_of_the_budget(server):
 
 def test_it_conforms(server):
     check_generator(lambda: generator(server), REFUND, calls=6)
-
-
-def test_a_missing_key_is_said_before_anything_is_sent(monkeypatch):
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    with pytest.raises(ApiError, match="OPENAI_API_KEY"):
-        OpenAIGenerator("gpt-4o-mini").check(["a", "b"])
-    OpenAIGenerator("gpt-4o-mini", base_url="http://localhost:1/v1").check(["a", "b"])
 
 
 def test_a_run_sets_what_the_user_left_open_and_the_fingerprint_tells_what_matters(server):

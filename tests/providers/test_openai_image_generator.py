@@ -14,7 +14,7 @@ pytest.importorskip("PIL", reason="Pillow is not installed")
 from PIL import Image as Pillow
 
 from adamab.errors import ApiError, BudgetError, GeneratorError, ProviderError, RunError
-from adamab.providers.cache import MemoryReplies, Reply
+from adamab.providers.cache import MemoryReplies
 from adamab.providers.generators.base import Request, Settings
 from adamab.providers.generators.openai_image import MORE_ASKS, OpenAIImageGenerator, usage_of
 from adamab.providers.image_store import ImageStore
@@ -247,13 +247,6 @@ async def test_a_refusal_ends_the_batch_and_is_remembered(server, store, fault):
     assert len(await one.generate(replace(CAT, number=1))) == 4
 
 
-async def test_an_answer_of_the_wrong_shape_is_asked_for_again_a_few_times(server, store, answering):
-    answering({}, {"data": None})
-    with pytest.raises(ApiError, match="an answer without images"):
-        await generator(server, store, OTHER, retries=5).generate(CAT)
-    assert server.count() == 3
-
-
 # Money
 
 
@@ -361,18 +354,6 @@ async def test_a_run_that_died_between_the_questions_of_a_batch_goes_on_with_the
     second.replies = replies
     batch = checked(await second.generate(request), store, request)
     assert (len(batch), server.billed()) == (5, 5)
-
-
-async def test_what_somebody_else_kept_there_is_no_answer(server, store):
-    class Foreign(MemoryReplies):
-        def get(self, ask):
-            return Reply('{"texts": []}') if ask.number < 100 else super().get(ask)
-
-    one = generator(server, store)
-    one.replies = Foreign()
-    assert len(await one.generate(CAT)) == 4
-    assert len(await one.generate(CAT)) == 4
-    assert server.count() == 1
 
 
 async def test_a_full_disk_is_an_error_of_the_run(server, tmp_path):

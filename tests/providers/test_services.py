@@ -1,7 +1,6 @@
 """Each provider that has a name, over real sockets: embedding, writing and choosing a class, and faults."""
 
 import re
-import socket
 from decimal import Decimal
 from pathlib import Path
 
@@ -229,29 +228,6 @@ async def test_faults_that_stay_are_one_line_without_key_or_text(server, name, s
         await asked(server, name, retries=1)
     assert not re.search(rf"\n|{KEY}|private|money", str(caught.value))
     assert server.count() == (1 if status < 500 else 2)
-
-
-@pytest.mark.parametrize("name", ["azure", "anthropic", "jina", "tei"])
-async def test_a_wait_that_is_asked_for_is_kept_and_a_key_that_is_wrong_is_not_sent_twice(server, name, keys):
-    server.add_fault(Fault("status", retry_after=3600))
-    with pytest.raises(ApiError, match=f"{name}: asks to wait 60 minutes"):
-        await asked(server, name)
-    await asked(server, name)
-    keys.setenv(PROVIDERS[name].key_env, "wrong")
-    with pytest.raises(ApiError, match=f"the key in {PROVIDERS[name].key_env} was refused"):
-        await asked(server, name)
-    assert server.count() == 3
-    keys.delenv(PROVIDERS[name].key_env)
-    with pytest.raises(ApiError, match=f"{PROVIDERS[name].key_env}"):
-        await asked(server, name)
-
-
-async def test_a_server_that_is_not_there():
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
-    with pytest.raises(ApiError, match=r"ollama: .*is the server running\?"):
-        await resolve_embedder(f"ollama:m?base_url={url}&first_wait=0.001&retries=1").embed(["a"])
 
 
 def test_a_name_that_is_no_chat_model():

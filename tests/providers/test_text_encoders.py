@@ -12,7 +12,7 @@ from adamab.model.predictor import Inference
 from adamab.providers.async_bridge import run_sync
 from adamab.providers.embedders.local import LocalEmbedder, bert_graph, find_folder
 from adamab.providers.embedders.local_models import VIEWS
-from adamab.providers.embedders.text_encoders import OnnxTextEmbedder, batches
+from adamab.providers.embedders.text_encoders import OnnxTextEmbedder
 from adamab.providers.registry import resolve_embedder
 from adamab.publish.onnx import check_script, write_onnx, write_script
 from adamab.task.spec import Sample
@@ -286,17 +286,6 @@ async def test_folders_that_do_not_fit(tmp_path, change, message):
         await resolve_embedder(f"onnx-text:{folder}").embed(["hello"])
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_batches_hold_texts_of_like_length_and_few_tokens():
-    lengths = np.random.default_rng(0).integers(0, 600, 500)
-    parts = list(batches(lengths, 64))
-    assert sorted(np.concatenate(parts)) == list(range(500))
-    for rows in parts:
-        assert len(rows) <= 64
-        assert len(rows) * lengths[rows].max() <= 2048
-    assert [len(rows) for rows in batches(np.array([5000, 6000]), 64)] == [1, 1]
-    assert len(parts) < 1.2 * lengths.sum() / 2048 + 2
 
 
 @pytest.mark.parametrize("outputs", [("last_hidden_state",), ("hidden_states.0", "hidden_states.1"),

@@ -177,19 +177,6 @@ async def test_only_pixels_leave_the_machine(server, tmp_path):
     assert str(tmp_path) not in repr([seen.body for seen in server.seen]), "nor where the file lies"
 
 
-@pytest.mark.parametrize("size", [(40, 20), (2000, 1500)])
-async def test_turned_images_arrive_upright(server, tmp_path, size):
-    pixels = PIL.new("RGB", size, "red")
-    pixels.paste("blue", (0, 0, size[0] // 2, size[1]))  # the left half
-    exif = PIL.Exif()
-    exif[0x0112] = 6  # to be turned to the right: the left half becomes the upper one
-    await make(server).embed([saved(tmp_path / "a.jpg", pixels, "JPEG", exif=exif)])
-    image = opened(sent(server)[0][1])
-    assert image.height > image.width
-    assert image.getpixel((image.width // 2, 2))[2] > 200
-    assert image.getpixel((image.width // 2, image.height - 3))[0] > 200
-
-
 async def test_large_images_are_shrunk_before_they_are_sent(server, tmp_path):
     plain = PIL.new("RGB", (6000, 3000), "green")  # more than the service takes
     files = [

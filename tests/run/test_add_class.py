@@ -74,18 +74,6 @@ def test_the_paper_recipe_and_several_classes_one_after_the_other(both):
     assert read_task(both.path).class_names[-2:] == ("question", "spam")
 
 
-def test_a_task_that_lacks_the_class_is_refused(runs):
-    runs.fit()
-    add_class(runs.path, QUESTION, embedder=HashEmbedder())
-    kept = (runs.path / "task.json").read_bytes()
-    with pytest.raises(RunError, match=r"'question' was added to this run's own task.*leave TASK"):
-        runs.fit()
-    assert (runs.path / "task.json").read_bytes() == kept
-    assert len(load(runs.path).classes) == 4
-    runs.fit(overwrite=True)  # start over
-    assert len(load(runs.path).classes) == 3
-
-
 @pytest.mark.parametrize(
     ("addition", "message"),
     [

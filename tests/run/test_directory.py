@@ -121,14 +121,6 @@ def test_a_failure_while_writing_leaves_the_results_that_were_there(tmp_path, re
     assert sorted(os.listdir(tmp_path)) == sorted(directory.RESULTS)
 
 
-def test_a_link_stays_a_link(tmp_path, result):
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to("real")
-    directory.write_results(tmp_path / "link", TASK, result, SUMMARY)
-    assert (tmp_path / "link").is_symlink()
-    assert directory.is_run(tmp_path / "real")
-
-
 def test_repeats_do_not_change_the_digest():
     once, twice, other = (
         directory.task_digest(Task.from_mapping({"no": examples, "yes": ["b"]}))

@@ -109,12 +109,3 @@ def test_a_budget_of_samples_means_samples(runs, server):
     assert sum(short["refused"].values()) == 2
     more = runs.fit(runs.order(budget=Budget(samples=4)))
     assert more["synthetic"] == 4
-
-
-def test_a_damaged_classifier_is_written_again_without_a_call(runs, server):
-    runs.fit()
-    left, count = runs.left(), server.count()
-    (runs.path / "model.safetensors").write_bytes(b"junk")
-    runs.fit()
-    assert runs.left() == left
-    assert server.count() == count

@@ -194,9 +194,6 @@ def test_a_failed_embedding_costs_no_second_batch():
     assert len(generator.requests) == 1
 
 
-# The shelf
-
-
 # Whole fits
 
 
