@@ -222,13 +222,6 @@ def test_priors_unknown_and_sets_of_arrays_with_numbers_for_labels():
     assert all(labels.dtype.kind == "i" and len(labels) for labels in sets)
 
 
-def test_one_example_a_class_has_no_confidence_but_priors():
-    clf = texts_classifier().fit(TEXTS[::6], LABELS[::6])
-    with pytest.raises(TaskError, match="two or more examples per class"):
-        clf.predict_sets(["money please"])
-    assert clf.predict(["money please"], priors={"praise": 1.0})[0] == "praise"
-
-
 def test_embed_gives_what_the_classifier_takes():
     texts = ["cash back please", "refund my cash", "great product", "really great work"]
     clf = ADAMABClassifier(HashEmbedder(), random_state=0).fit(
@@ -258,18 +251,6 @@ def test_one_sample_a_class_of_many_numbered_classes():
     assert (pickle.loads(pickle.dumps(clf)).predict(x) == y).all()
     clf.add_class(30, vectors[30:])
     assert (clf.predict(vectors) == np.arange(31)).all()
-
-
-@pytest.mark.parametrize("noise", [0, 1e-4])
-def test_copies_do_not_make_the_estimate_better(noise):
-    """Labels are drawn, so that nothing but a copy in training could tell a held-out sample's."""
-    rng = np.random.default_rng(0)
-    x, y = rng.standard_normal((24, 30)), np.arange(24) % 3
-    once = EmbeddingCalibrator(random_state=0).fit(x, y).estimate_
-    copied = np.repeat(x, 4, axis=0) + noise * rng.standard_normal((96, 30))
-    estimate = EmbeddingCalibrator(random_state=0).fit(copied, np.repeat(y, 4)).estimate_
-    assert estimate.n == once.n == 24
-    assert estimate.low < 1 / 3 < estimate.high
 
 
 @pytest.mark.parametrize("vectors", [False, True])

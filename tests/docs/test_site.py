@@ -2,17 +2,15 @@
 
 import re
 import tomllib
-import xml.etree.ElementTree as ET
 
 import pytest
 import yaml
 from docs_runner.pages import DOCS, ROOT, all_pages, shown
 
 from adamab.cli.app import COMMANDS
-from docs_hooks import commands, drawings, look
+from docs_hooks import commands
 
 SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
-DRAWINGS = sorted((DOCS / "images").glob("concept-*.svg"))
 _LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 
 
@@ -51,31 +49,6 @@ def test_images_come_with_the_repository_and_a_text(page):
     for whole in re.finditer(r"!\[([^\]]*)\]\(([^)\s]+)\)", prose(page)):
         assert whole[1], f"{whole[2]}: no text for those who cannot see it"
         assert not whole[2].startswith("http")
-
-
-def test_page_report_and_site_take_their_look_from_one_stylesheet():
-    """Whatever colour or font they name is there; mkdocs' own and numbers that scripts set are not ours."""
-    serving = look.LOOK.parents[1]
-    shared = set(re.findall(r"(--[\w-]+):", look.LOOK.read_text()))
-    for sheet in ("web/style.css", "templates/report.css", DOCS / "stylesheets" / "docs.css"):
-        style = (serving / sheet).read_text()
-        named = {name for name in re.findall(r"var\((--[\w-]+)", style) if not name.startswith("--md-")}
-        assert len(named & shared) > 5
-        assert named - shared <= {"--share", "--shade"}
-        assert not re.findall(r"light-dark\(#", style.replace("--shade: light-dark(#", ""))
-    assert "stylesheets/look.css" in " ".join(SITE["extra_css"])
-
-
-def test_drawings_can_stand_in_one_page():
-    names = [element.get("id") for file in DRAWINGS for element in ET.parse(file).iter()]
-    ids = [name for name in names if name]
-    assert len(ids) == len(set(ids))
-
-
-def test_a_drawing_becomes_part_of_the_page():
-    html = '<p><img alt="Views" src="../images/concept-views.svg" /></p>'
-    made = drawings.on_page_content(html, config={"docs_dir": str(DOCS)})
-    assert made.startswith('<figure class="concept"><svg')
 
 
 def test_the_reference_has_every_command_with_its_options():

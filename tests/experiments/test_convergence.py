@@ -17,7 +17,6 @@ from experiments.convergence_descent import (
     curvature,
     descend,
     extremes,
-    gradients,
     population_of,
     start_model,
 )
@@ -72,18 +71,6 @@ def test_quadratic_obeys_the_bound_up_to_the_rate_of_the_condition_and_no_furthe
 
 
 # Descents
-
-
-def test_group_gradients_are_autograds(population):
-    model = start_model(population, SHORT, seed=0)
-    queries, classes = population.queries.astype(np.float64), population.classes.astype(np.float64)
-    own = np.repeat(np.arange(4)[:, None], 9, axis=1)
-    losses, by_class = gradients(model, queries, own, classes)
-    for c in range(4):
-        expected = flat_gradient(model, queries[c], own[c], classes)
-        np.testing.assert_allclose(by_class[c], expected, rtol=1e-10, atol=1e-12)
-    of_torch = functional.cross_entropy(tensor(model(queries[2], classes)), tensor(own[2]))
-    assert losses[2] == pytest.approx(float(of_torch), rel=1e-10)
 
 
 @pytest.mark.parametrize("policy", ["oracle", "adamab", "product"])

@@ -29,7 +29,6 @@ from experiments.datasets.text_sets import (
     load_hwu64,
     load_multiwd,
     load_trec,
-    repaired,
 )
 
 TREC = [spec.name for spec in described_classes("trec")]
@@ -295,26 +294,6 @@ def test_multiwd_keeps_posts_with_one_label_that_is_certain(multiwd):
     assert normalised_text("I can’t, she said “no” é Ö") in trained
 
 
-@pytest.mark.parametrize(
-    ("broken", "expected"),
-    [("\uf8ffüò¢", "😢"), ("é", "é"), ("a‚Äôb Ö", "a’b Ö")],
-)
-def test_macroman_is_undone_where_it_can_be_done_exactly(broken, expected):
-    assert repaired(broken) == expected
-
-
-def test_the_papers_split_of_multiwd_gives_test_posts(multiwd):
-    draws = [multiwd.draw(seed, split="paper") for seed in (0, 1)]
-    for draw in draws:
-        parts = apart(draw)
-        assert len(parts["given"]) == 30
-        assert len(parts["test"]) == 19
-        assert all(text.startswith(("other", "tested")) for text in parts["given"])
-    assert draws[0].task.samples != draws[1].task.samples
-    with pytest.raises(TaskError, match="saw training posts"):
-        multiwd.draw(0, split="paper", generator="recorded")
-
-
 def test_messages_about_multiwd_name_the_line_and_quote_nothing(tmp_path):
     good = [("secret words", "Social")] * 2
     path = put_multiwd(tmp_path, good, good) / "test_data.csv"
@@ -526,9 +505,6 @@ def test_other_vectors_make_another_digest(sample_images):
 def test_what_cannot_be_drawn_is_one_line(options, words):
     with pytest.raises(TaskError, match=words):
         load_data_set("demo", None).draw(0, **options)
-
-
-# Prompts
 
 
 # The original files: seed 0 of every combination, so that no split changes silently.

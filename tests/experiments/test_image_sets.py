@@ -3,7 +3,6 @@
 import os
 import pickle
 import shutil
-import socket
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from adamab.testing import PixelEmbedder, ProviderServer
 from experiments.cells import Expansion
 from experiments.datasets.base import IMAGE_SETS, load_data_set
 from experiments.datasets.image_sets import FOLDERS, load_image_set
-from experiments.definition import Experiment, load_experiment
+from experiments.definition import Experiment
 from experiments.estimate import estimate
 from experiments.measure import gather, measure
 from experiments.report import write_report
@@ -250,30 +249,3 @@ def test_an_experiment_on_images_behind_apis(pets, server, tmp_path, work):
     again = Runner(bought(server), {PETS: pets}, work).run(call_context=CallContext(replies=shared_replies()))
     assert server.count("/images/generations") == drawn  # answers and images are in the cache
     assert [row.accuracy for row in again.rows] == [row.accuracy for row in result.rows]
-
-
-@pytest.mark.parametrize("embedder", [None, "voyage-multimodal-3"])
-def test_the_image_table_can_be_estimated_without_keys_or_network(pets, tmp_path, monkeypatch, embedder):
-    for service in ("OPENAI", "GEMINI", "MISTRAL", "JINA", "VOYAGE"):
-        monkeypatch.delenv(f"{service}_API_KEY", raising=False)
-
-    def refuse(*_):
-        raise AssertionError("something was to be sent")
-
-    monkeypatch.setattr(socket.socket, "connect", refuse)
-    plan = load_experiment("image-table-api").with_changes(sets=[PETS], seeds=2, embedder=embedder)
-    parties = {p.spec: p for p in estimate(Runner(plan, {PETS: pets}, tmp_path / "work")).parties}
-    assert set(parties) - {"voyage:voyage-multimodal-3"} == {
-        "openai:gpt-4o-mini",
-        "gemini:gemini-2.0-flash-lite",
-        "mistral:mistral-small-2506",
-        "ollama:llama3.2-vision:90b",
-        "jina:jina-reranker-m0",
-        "openai:gpt-image-1-mini",
-    }
-    assert ("voyage:voyage-multimodal-3" in parties) == (embedder is not None)
-    assert parties["openai:gpt-4o-mini"].expected.calls == 12  # of both seeds
-    drawn = parties["openai:gpt-image-1-mini"]
-    # Fits get the same batches of a class, so however many there are, three ask for all of three classes.
-    assert drawn.expected.usage.images == 2 * 3 * 74 * 3
-    assert "OPENAI_API_KEY" in drawn.lacking

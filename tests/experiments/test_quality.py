@@ -240,14 +240,6 @@ def test_the_interval_of_a_mean_over_cells_counts_a_sample_once():
     assert (often.low, often.high) == pytest.approx((once.low, once.high))
 
 
-def test_a_rival_with_fewer_seeds_is_compared_on_those():
-    place = Place("demo", 5, 0, "none")
-    ours = score(place, "default", 0.5)
-    ours.hits[2:] = 0  # the seeds that SetFit lacks
-    scores = Scores([ours, score(place, SETFIT, 0.4, seeds=2)])
-    assert scores.lead((place, "default", SETFIT)) == pytest.approx(0.1)
-
-
 def test_parts_sets_and_seeds_of_the_plans():
     whole, dev, subset, once = (plan(name) for name in (FULL, DEV, QUICK, ONCE))
     assert [p.part for p in (whole, dev, subset, once)] == ["test", "development", "development", "test"]
@@ -333,13 +325,6 @@ def test_a_run_from_data_to_page(embedder, tmp_path):
     again = a_yardstick(embedder, tmp_path, shapes=shapes)
     assert again.to_do() == {}
     assert len(again.run(engine=HERE)) == len(scores)
-
-
-def test_only_some_methods(embedder, tmp_path):
-    yardstick = a_yardstick(embedder, tmp_path, only=["knn", "joint-probe-api"], synthetic=())
-    scores = yardstick.run(engine=HERE)
-    assert {s.method for s in scores} == {"knn", "joint-probe-api"}
-    assert yardstick.cells == 2
 
 
 def test_what_is_scored_once_is_not_scored_again_by_other_code(embedder, tmp_path, monkeypatch):

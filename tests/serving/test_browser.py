@@ -4,10 +4,8 @@ import threading
 
 import pytest
 
-from adamab.run.add_class import Addition, add_class
 from adamab.run.directory import read_task
 from adamab.run.reviews import Reviews
-from adamab.run.run_log import ROUND, Journal
 from adamab.serving.page import OPEN_PATHS
 from adamab.serving.requests import Access
 from adamab.testing import HashEmbedder, PixelEmbedder
@@ -349,26 +347,6 @@ def test_a_broken_image_and_a_model_that_cannot_be_loaded(until, live, chromium,
     page.get_by_role("button", name="Use the new model").click()
     until(page, "document.getElementById('notices').textContent === ''")
     page.context.close()
-
-
-def test_runs_in_every_state_say_what_to_do(server, live, visit, shown_run, text_model):
-    add_class(shown_run, Addition("bye", "a farewell"), embedder=HashEmbedder(width=16))
-    with Journal(shown_run, writing=True) as journal:
-        journal.note(ROUND, next(iter(journal.events(ROUND))).data)
-    page = visit(server.url)
-    button = page.get_by_role("button", name="Use the new model")
-    button.click()
-    button.wait_for(state="detached")
-    ask(page, "good bye")
-    page.click("summary:has-text('Before calibration')")
-    assert "keeps no vector of it before the next fit: bye" in page.inner_text(".result")
-    assert "Added after the fit" in opened(page, "classes").inner_text()
-    assert page.inner_text("#notices code") == f"adamab fit --run {shown_run}"  # it broke off
-    page = visit(live(text_model, HashEmbedder(width=16)).url)
-    page.wait_for_selector("#text")
-    for part in ("classes", "run", "samples"):
-        page.click(f"nav a[href='#{part}']")
-        page.wait_for_selector(f"#part-{part} .empty")
 
 
 def test_the_token_is_asked_for_once(until, live, shown_run, chromium):

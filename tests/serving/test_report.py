@@ -10,16 +10,13 @@ from html.parser import HTMLParser
 import pytest
 
 from adamab.errors import RunError
-from adamab.providers.metering import Price
 from adamab.providers.sqlite_file import WriterLock
-from adamab.run.add_class import Addition, add_class
 from adamab.run.directory import HELD_OUT, SUMMARY, TASK
-from adamab.run.reviews import Reviews
 from adamab.run.run_log import ROUND, Journal
 from adamab.serving.report import report_html, write_report
 from adamab.task.recipe import Recipe
 from adamab.task.spec import Task
-from adamab.testing import HashEmbedder, ProviderServer
+from adamab.testing import HashEmbedder
 from tests.fitting import Order, fit_run
 from tests.serving.conftest import write_rounds
 
@@ -181,29 +178,6 @@ def test_a_run_that_is_not_finished_says_so(odd, tmp_path):
         assert "This run is still being fitted." in Page(report_html(run)).text
     finally:
         lock.release()
-
-
-def test_money_by_purpose_and_class(tmp_path):
-    with ProviderServer() as server:
-        spec = f"openai:m?base_url={server.url}/v1"
-        prices = {"m": Price.parse("m=10/20")[1]}
-        run = fitted(tmp_path / "run", ODD, generator=spec, prices=prices)
-    page, spent = Page(report_html(run)), json.loads((run / SUMMARY).read_text("utf-8"))["spent"]
-    assert f"{spent['calls']} calls, {spent['input_tokens']:,} tokens in" in page.text
-    assert page.text.count(" usd") >= 3 + len(ODD)
-    assert server.url not in page.text
-
-
-def test_rejected_samples_and_added_classes_are_marked(odd, tmp_path):
-    run = shutil.copytree(odd, tmp_path / "run")
-    row = json.loads((run / "synthetic.jsonl").read_text("utf-8").splitlines()[0])
-    Reviews(run).add(row["text"], row["label"], "reject")
-    fitted(run, ODD, generator=f"replay:{odd.parent / 'pool.jsonl'}")
-    add_class(run, Addition("bye", "a farewell"), embedder=HashEmbedder())
-    page = Page(report_html(run))
-    assert "People rejected 1 sample" in page.text
-    assert "1 sample rejected" in page.text.partition("Segments")[2]
-    assert "bye a farewell Added after the fit." in page.text
 
 
 @pytest.mark.parametrize(("classes", "rounds"), [(2, 2000), (400, 30)])

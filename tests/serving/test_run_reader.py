@@ -77,12 +77,6 @@ def test_the_hardest_class_comes_first_with_its_surest_mistakes():
     assert [answer.text for answer in errors["a"].examples] == ["three", "two"]
 
 
-def test_an_interval_holds_its_estimate():
-    known = {"accuracy": 1.0, "low": 0.998, "high": 0.9999999, "n": 2000}
-    assert _run_view.estimate({"estimate": known}) == {**known, "high": 1.0}
-    assert _run_view.estimate({}) is None
-
-
 def test_spending_is_told_by_the_dearest_first_and_calls_on_their_way_apart(tmp_path):
     write_rounds(tmp_path, ["a", "b"], 1)
     with Ledger(Budget(), tmp_path / "journal.sqlite") as ledger:
