@@ -135,6 +135,6 @@ def main(arguments: Sequence[str]) -> None:
     page = options.output / (NAME + ("" if part == "test" else "-development"))
     text = f"# The accuracy that a fit foretells\n\n{_ABOUT}\n\n{made}\n\n{figures}\n"
     page.with_suffix(".md").write_text(text, encoding="utf-8")
-    document = {"command": command, "commit": commit(), "rows": rows}
+    document = {"command": command, "commit": commit(), **pd.DataFrame(rows).to_dict("list")}
     page.with_suffix(".json").write_text(as_document(document), encoding="utf-8")
     print(figures)
