@@ -117,6 +117,7 @@ def test_a_run_goes_on_without_its_task_file(adamab, refused, folder):
     again = adamab("fit", "--run", "run", "--no-cache")
     assert again.exit_code == 0, again.output
     assert "the run is complete and nothing has changed" in again.stderr
+    assert adamab("fit", "--run", "run", *NPZ, "--no-cache").exit_code == 0, "its files may be elsewhere now"
     line = refused("fit", "--run", "run", "--seed", "7")
     assert "leave out --seed, or name TASK" in line
     assert "leave out --set, or name TASK" in refused("fit", "--run", "run", "--set", "dropout=0.1")

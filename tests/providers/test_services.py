@@ -12,7 +12,7 @@ from adamab.compare.remote import ChatBaseline, chat_from_spec
 from adamab.errors import ApiError, ProviderError, TaskError
 from adamab.providers.generators.base import Request
 from adamab.providers.metering import Budget, Ledger, Price, find_price
-from adamab.providers.registry import EMBEDDERS, GENERATORS, remembered_embedder, resolve_embedder
+from adamab.providers.registry import EMBEDDERS, GENERATORS, remembered, resolve_embedder
 from adamab.providers.registry import resolve_generator as resolve
 from adamab.providers.services import PROVIDERS, service_of
 from adamab.task.spec import ClassSpec
@@ -123,9 +123,9 @@ def test_azure_is_asked_at_a_deployment_and_in_a_version(server, keys):
     assert baseline.predict({}, ["money please"]) == ["refund"]
     (seen,) = server.seen
     assert seen.path == "/azure/openai/deployments/my-4o/chat/completions?api-version=2025-01-01-preview"
-    assert remembered_embedder("azure:e") == "azure:e", "the address is whoever uses the model's own"
+    assert remembered("azure:e", "embedder", "it") == "azure:e", "the address is whoever uses the model's own"
     with pytest.raises(ProviderError, match="names a server of its own"):
-        remembered_embedder("azure:e?base_url=https://me.openai.azure.com")
+        remembered("azure:e?base_url=https://me.openai.azure.com", "embedder", "it")
     with pytest.raises(ProviderError, match="api_version is no version; write for example 2024-10-21"):
         chat_from_spec("azure:m?api_version=a b")
 

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from adamab.errors import RunError, TaskError
+from adamab.errors import ProviderError, RunError, TaskError
 from adamab.run.directory import TASK as FILE_NAME
 from adamab.run.directory import read_task, write_task
 from adamab.run.run_log import SEGMENT, Journal, task_to_go_on
@@ -97,6 +97,22 @@ def test_a_run_that_was_stopped_at_once_does_not_say(tmp_path):
         journal.note(SEGMENT, {"inputs": {}})
     with pytest.raises(RunError, match="does not say how it was started; name TASK"):
         stored_settings(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ("openai:m?base_url=https://evil.example/v1", "a server of its own, 'evil.example'"),
+        ("openai:m?key_env=AWS_SECRET_ACCESS_KEY", "an environment variable of its own"),
+    ],
+)
+@pytest.mark.parametrize("what", ["embedder", "generator"])
+def test_a_run_does_not_choose_who_gets_texts_and_keys(tmp_path, what, spec, problem):
+    with Journal(tmp_path, writing=True) as journal:
+        store_settings(journal, tmp_path, FitSettings(**{"embedder": "local", what: spec}))
+    with pytest.raises(ProviderError, match=f"names {problem}.*trust it, pass --{what} .* to adamab fit"):
+        stored_settings(tmp_path)
+    assert getattr(stored_settings(tmp_path, **{what: spec}), what) == spec
 
 
 def test_a_run_tells_from_anywhere_how_it_was_started(tmp_path, monkeypatch):

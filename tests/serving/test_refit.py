@@ -13,6 +13,7 @@ import pytest
 
 from adamab.model.storage import WEIGHTS
 from adamab.providers.sqlite_file import is_being_written
+from adamab.run.settings import stored_settings
 from adamab.serving.page import OPEN_PATHS
 from adamab.serving.requests import Access
 from adamab.task.recipe import Recipe
@@ -56,6 +57,13 @@ def test_it_fits_again_while_questions_are_answered(live, local_run, eventually)
     assert (known["state"], known["waiting"], known["rejected"]) == ("finished", 0, 1)
     assert known["model"]["newer"] is False  # it is in use already
     assert known["model"]["digest"] != before
+
+
+def test_it_is_told_the_embedder_that_the_server_was_told(live, local_run, eventually):
+    server = live(local_run, "local?batch_size=3")
+    assert said(server.url).status_code == 202
+    eventually(lambda: fit_of(server.url)["state"] == "done")
+    assert stored_settings(local_run).embedder == "local?batch_size=3"
 
 
 def test_who_may_not_change_anything_cannot_start_a_fit(live, local_run, text_model):

@@ -155,7 +155,7 @@ def add_class(
         from adamab.cli.fit import fit_again
         from adamab.model import load
 
-        _check_can_fit(run)
+        _check_can_fit(run, embedder)
         fitted = load(run).classes
         edit_task(run, lambda task: with_class(task, addition, fitted))
         fit_again(run, embedder=embedder, prices=addition.prices, cache=not no_cache, as_json=as_json)
@@ -183,12 +183,12 @@ def _change(run: Path, change: Callable[[Path], Task], *, no_fit: bool, as_json:
         echo(f"the task has {_listed(task.class_names)} now, and the classifier after {_next(run)}")
 
 
-def _check_can_fit(run: Path) -> None:
+def _check_can_fit(run: Path, embedder: str | None = None) -> None:
     """Say before anything is changed that a run cannot be fitted from here."""
     from adamab.run.settings import stored_settings
 
     try:
-        stored_settings(run)
+        stored_settings(run, embedder=embedder)
     except RunError:
         raise RunError(
             f"{place(run)}: does not say how it was started; add --no-fit, and fit it as it was begun"

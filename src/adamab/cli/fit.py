@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from adamab.providers.metering import Price
     from adamab.run.run_log import JournalRunLog
-    from adamab.run.settings import FitSettings, FitSetup
+    from adamab.run.settings import FitSetup
 
 TaskOfNewRun = Annotated[
     str | None,
@@ -81,8 +81,6 @@ RejectFile = Annotated[
 
 # What a run goes on with as it was started where nobody names the task.
 _FIXED = (
-    "embedder",
-    "generator",
     "policy",
     "recipe",
     "settings",
@@ -137,13 +135,14 @@ def fit(
     if run is not None:
         check_place(run, overwrite=overwrite)
     from adamab.run.run_log import task_to_go_on
-    from adamab.run.settings import set_up
+    from adamab.run.settings import set_up, stored_settings
     from adamab.task import load_task
 
     if task is None:
         if run is None:
             raise RunError("name TASK, or --run DIR of a run that is to go on")
-        stored = _stored(run, context)
+        named = {name: value for name, value in _named(context).items() if name in ("embedder", "generator")}
+        stored = stored_settings(run, **named)
         need_torch_for(str(stored.embedder))
         varying = {
             "budget": None if budget is None else budget_of(budget, str(stored.generator)),
@@ -221,25 +220,25 @@ def fit_again(
     from adamab.run.run_log import task_to_go_on
     from adamab.run.settings import set_up, stored_settings
 
-    stored = stored_settings(run)
+    stored = stored_settings(run, embedder=embedder)
     varying: dict[str, Any] = {"prices": {**stored.prices, **(prices or {})}, "cache": cache, "run_dir": run}
-    if embedder is not None:
-        varying["embedder"] = embedder
-    need_torch_for(str(varying.get("embedder", stored.embedder)))
+    need_torch_for(str(stored.embedder))
     setup = set_up(task_to_go_on(run), stored.model_copy(update=varying))
     train(setup, run, own_task=True, as_json=as_json, quiet=False)
 
 
-def _stored(run: Path, context: typer.Context) -> FitSettings:
-    """How the run was started; nothing of that may be named again beside it."""
-    from adamab.run.settings import stored_settings
-
+def _named(context: typer.Context) -> dict[str, Any]:
+    """The options that somebody wrote beside a run; what was settled when it was started is refused."""
+    named = {}
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
-        if parameter.name in _FIXED and source is not None and source.name == "COMMANDLINE":
+        if source is None or source.name != "COMMANDLINE":
+            continue
+        if parameter.name in _FIXED:
             option = parameter.opts[0]
             raise RunError(f"without TASK a run goes on as it was started; leave out {option}, or name TASK")
-    return stored_settings(run)
+        named[str(parameter.name)] = context.params[str(parameter.name)]
+    return named
 
 
 def train(setup: FitSetup, run: Path, *, own_task: bool, as_json: bool, quiet: bool) -> None:

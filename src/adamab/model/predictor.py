@@ -23,7 +23,7 @@ from adamab.errors import (
 )
 from adamab.model import Answerer, Classifier, PredictOptions, load
 from adamab.model.storage import DOCUMENT, JOURNAL, unfinished
-from adamab.providers.registry import Caching, HasText, embedder_key, open_embedder, remembered_embedder
+from adamab.providers.registry import Caching, HasText, embedder_key, open_embedder, remembered
 from adamab.task.prompts import Prompts
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Inference:
                 f"({short(classifier.fingerprint, 80)}), which no file holds; pass it again: "
                 f"adamab.load({one_line(repr(os.fspath(run)))}, embedder=...)"
             )
-        spec = remembered_embedder(classifier.embedder_spec)
+        spec = remembered(classifier.embedder_spec, "embedder", "the model file")
         try:
             return cls(classifier, open_embedder(spec, cache=cache))
         except FingerprintError:

@@ -352,28 +352,30 @@ def embedder_name(spec: str, long_texts: str | None) -> str:
     return join_spec(bare, options | {"long_texts": long_texts})
 
 
-def remembered_embedder(spec: str) -> str:
-    """`spec` as a model file tells it, unless that would send texts or keys where the file chooses.
+def remembered(spec: str, what: Literal["embedder", "generator"], where: str, to: str = "") -> str:
+    """`spec` as a model file or a run tells it, unless texts or keys would go where that file chooses.
 
     Whoever made the file may not be who uses it. A server of this machine and the providers' own may be
     remembered; any other the user has to name.
+
+    Args:
+        spec: of an embedder or a generator.
+        what: it is.
+        where: it stands, for the message.
+        to: which command takes it from the user, if not the one that was called.
     """
     bare, options = split_spec(spec)
     url, variable = options.get("base_url"), options.get("key_env")
-    if url is None and variable is None:
-        return spec
     name = bare.partition(":")[0]
     if url is not None and not is_loopback(host_of(checked_url(name, url))):
-        raise EmbedderError(
-            f"the model file names a server of its own, {short(host_of(url))}; if you trust it, "
-            f"pass --embedder {short(one_line(spec), 200)}"
-        )
-    if variable is not None and variable not in key_names(name):
-        raise EmbedderError(
-            "the model file names an environment variable of its own for the key; if you trust it, "
-            "pass the whole spec with --embedder (it is in model.json)"
-        )
-    return spec
+        other = f"a server of its own, {short(host_of(url))}"
+    elif variable is not None and variable not in key_names(name):
+        other = "an environment variable of its own for the key"
+    else:
+        return spec
+    error = EmbedderError if what == "embedder" else GeneratorError
+    named = short(one_line(spec), 200)
+    raise error(f"{where} names {other}; if you trust it, pass --{what} {named}{to}")
 
 
 def embedder_key(row: HasText, embedder: Embedder, prompts: Prompts) -> Item:

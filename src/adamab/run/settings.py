@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
@@ -36,6 +36,7 @@ from adamab.providers.registry import (
     embedder_for,
     open_embedder,
     open_generator,
+    remembered,
     resolve_embedder,
     resolve_generator,
     shared_images,
@@ -213,7 +214,7 @@ def set_up(task: Task, settings: FitSettings, *, images: ImageStore | None = Non
                 budget = budget_of_run(settings.run_dir)
             if settings.embedder == AUTO and task.modality == "image":  # the cache may have others by now
                 with suppress(RunError):
-                    before = stored_settings(settings.run_dir).embedder
+                    before = stored_settings(settings.run_dir, generator="none").embedder
                     settings = settings.model_copy(update={"embedder": before})
     make_policy(settings.policy, alpha=settings.recipe.alpha, relative=settings.recipe.relative_shift)
     holdout, reject = settings.holdout, settings.reject
@@ -310,20 +311,34 @@ def store_settings(journal: Journal, run_dir: Path, settings: FitSettings) -> No
         journal.note(STARTED, data)
 
 
-def stored_settings(run_dir: Path) -> FitSettings:
-    """How the run was started last; files that it names are found from anywhere."""
+def stored_settings(
+    run_dir: Path, *, embedder: str | None = None, generator: str | None = None
+) -> FitSettings:
+    """How the run was started last; files that it names are found from anywhere.
+
+    Args:
+        run_dir: the run's directory, which may be somebody else's: see `remembered`.
+        embedder: one that the user names now, in place of the run's.
+        generator: the same.
+    """
     if not folder.has_journal(run_dir):
         raise RunError(f"{place(run_dir)}: there is no run to go on with; name TASK")
     with Journal(run_dir) as journal:
         last = journal.last(STARTED)
-    if last is None or None in (last.data["embedder"], last.data["generator"]):
+    if last is None or None in (embedder or last.data["embedder"], generator or last.data["generator"]):
         raise RunError(f"{place(run_dir)}: does not say how it was started; name TASK and its options")
-    data = last.data | {"recipe": Recipe.model_validate(last.data["recipe"])}
+    data = dict(last.data)
     base = Path(os.path.realpath(run_dir)) / data.pop("from")
+    named: dict[Literal["embedder", "generator"], str | None] = {"embedder": embedder, "generator": generator}
+    for what, spec in named.items():
+        if spec is None:
+            stored = remembered(data[what], what, place(run_dir), " to adamab fit")
+            spec = _spec_from_here(stored, base)
+        data[what] = spec
     holdout = data.pop("holdout")
     return FitSettings(
         **data
-        | {name: _spec_from_here(data[name], base) for name in ("embedder", "generator")}
+        | {"recipe": Recipe.model_validate(data["recipe"])}
         | {"holdout": holdout and (_path_from_here(holdout, base) or holdout)}
     )
 

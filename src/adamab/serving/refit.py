@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,10 +27,16 @@ State = Literal["running", "done", "stopped", "failed"]
 
 
 class Refit:
-    """The fit of the run in `directory` that the page has started last, if any; one goes on at a time."""
+    """The fit of the run in `directory` that the page has started last, if any; one goes on at a time.
 
-    def __init__(self, directory: Path, log: Callable[[str], None]) -> None:
-        self._directory, self._log = directory, log
+    Args:
+        directory: The run's directory.
+        log: Called with what goes wrong.
+        options: More of `adamab fit`'s, such as an embedder that somebody has named to the server.
+    """
+
+    def __init__(self, directory: Path, log: Callable[[str], None], options: Sequence[str] = ()) -> None:
+        self._directory, self._log, self._options = directory, log, options
         self._process: asyncio.subprocess.Process | None = None
         self._waiter: asyncio.Task[None] | None = None
         self._state: State | None = None
@@ -68,6 +74,7 @@ class Refit:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 *command,
+                *self._options,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE,

@@ -73,7 +73,7 @@ class ServerState:
 
     def __init__(self, service: Service, limits: Limits, log: Callable[[str], None]) -> None:
         self.service, self.limits = service, limits
-        self.refit = Refit(service.run, log)
+        self.refit = Refit(service.run, log, service.fit_options)
         self.metrics = Metrics()
         self.bodies = Bodies(limits)
         self.images = ReceivedImages()

@@ -216,6 +216,11 @@ class Service:
         return self._model.inference.modality if self._model is not None else read_task(self.run).modality
 
     @property
+    def fit_options(self) -> tuple[str, ...]:
+        """What `adamab fit` has to be told as the server was."""
+        return ("--embedder", self._embedder) if isinstance(self._embedder, str) else ()
+
+    @property
     def embedder(self) -> str:
         """The embedder's name for strangers: without options, and of a path only its last part."""
         spec = str(self._embedder or self.model.inference.classifier.embedder_spec)
