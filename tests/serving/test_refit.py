@@ -81,7 +81,9 @@ def test_who_may_not_change_anything_cannot_start_a_fit(live, local_run, text_mo
     assert said(model_only.url).json()["error"]["code"] == "no_run"
 
 
-def test_a_fit_that_fails_says_why_in_a_line(live, local_run, eventually):
+def test_a_fit_that_fails_says_why_in_a_line(live, local_run, eventually, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "json.py").write_text("raise SystemExit('a module of whatever directory the server is in')")
     server = live(local_run, None)
     (local_run.parent / "written.jsonl").unlink()
     assert said(server.url).status_code == 202

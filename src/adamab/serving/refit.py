@@ -69,7 +69,8 @@ class Refit:
             raise Refused(409, "fitting", "a fit of this run is under way; wait for its end, or stop it")
         self._state, self._message, self._began = "running", None, time.monotonic()
         self._stopping = False
-        command = ("-m", "adamab", "fit", "--run", os.path.abspath(self._directory), "--quiet")
+        # -P: no module is taken from the directory that the server happens to be in.
+        command = ("-P", "-m", "adamab", "fit", "--run", os.path.abspath(self._directory), "--quiet")
         try:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
