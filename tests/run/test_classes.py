@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -10,9 +11,10 @@ from adamab.errors import RunError, TaskError
 from adamab.model import load
 from adamab.providers.generators.variations import NoiseGenerator
 from adamab.providers.metering import Budget
-from adamab.run.classes import edit_task, merge_classes, remove_class, rename_class
+from adamab.run.classes import Addition, edit_task, merge_classes, remove_class, rename_class, with_class
 from adamab.run.directory import read_task
-from adamab.task.spec import Task
+from adamab.run.examples import label_examples
+from adamab.task.spec import Sample, Task
 from tests.run.conftest import DESCRIPTIONS, GIVEN, Died
 
 
@@ -55,9 +57,9 @@ BY_HAND = {
         Task.from_mapping(GIVEN, descriptions=DESCRIPTIONS | {"praise": "says something nice"}),
         {name: name for name in GIVEN},
     ),
-    "swapped": (
+    "examples swapped": (
         task_of({"praise": REFUND, "refund": PRAISE, "outage": OUTAGE}),
-        {"refund": "praise", "praise": "refund", "outage": "outage"},
+        {name: name for name in GIVEN},
     ),
 }
 
@@ -117,15 +119,18 @@ def test_a_class_that_comes_back_has_its_samples_again_and_a_new_one_of_an_old_n
 def test_vectors_of_noise_go_along(runs):
     runs.recipe = runs.recipe.with_options(views=("pooled",), words=False, batch=3)
 
-    def fit(path, given, samples, **hooks):
+    def fit(path, samples, **hooks):
         options = {"generator": NoiseGenerator(seed=0), "budget": Budget(samples=samples)}
-        return runs.fit(runs.order(task=task_of(given, contact="writes to us"), **options), path, **hooks)
+        return runs.fit(runs.order(task=read_task(path), **options), path, own_task=True, **hooks)
 
-    fit(runs.path, GIVEN, 17)
+    options = {"generator": NoiseGenerator(seed=0), "budget": Budget(samples=17)}
+    runs.fit(runs.order(task=task_of(GIVEN), **options))
+    merge_classes(runs.path, ["refund", "praise"], "contact")
+    praise = Addition("praise", "is happy", (Sample("quite another thing", "praise"),))
+    edit_task(runs.path, lambda task: with_class(task, praise, GIVEN))
     other = runs.path.with_name("other")
     shutil.copytree(runs.path, other)
-    merged = {"contact": REFUND + PRAISE, "outage": OUTAGE, "praise": ["quite another thing"]}
-    summary = fit(other, merged, 31)
+    summary = fit(other, 31)
     assert sum(summary["reused"].values()) == 17
     assert "praise" not in summary["reused"]
     assert summary["synthetic"] == 31
@@ -134,8 +139,8 @@ def test_vectors_of_noise_go_along(runs):
         raise Died
 
     with pytest.raises(Died):
-        fit(runs.path, merged, 31, on_round=die)
-    fit(runs.path, merged, 31)
+        fit(runs.path, 31, on_round=die)
+    fit(runs.path, 31)
     assert runs.left() == runs.left(other)
 
 
@@ -186,6 +191,15 @@ def test_commands_one_after_the_other_are_one_change(runs):
     assert runs.fit(runs.order(task=task), own_task=True)["complete"]  # and is not done twice
 
 
+def test_a_removed_class_goes_nowhere_though_examples_of_it_were_moved(runs):
+    runs.fit()
+    label_examples(runs.path, [Sample(text, "") for text in REFUND], "praise")
+    remove_class(runs.path, "refund")
+    summary = runs.fit(runs.order(task=read_task(runs.path)), own_task=True)
+    assert "class 'refund' removed" in summary["changes"]
+    assert summary["set_aside"]["refund"]
+
+
 def test_a_task_that_would_take_a_change_back_is_refused_until_it_has_it(runs):
     runs.fit()
     remove_class(runs.path, "outage")
@@ -201,10 +215,6 @@ def test_a_task_that_would_take_a_change_back_is_refused_until_it_has_it(runs):
 
 
 def test_any_change_of_the_task_is_kept_for_the_next_fit(runs):
-    from dataclasses import replace
-
-    from adamab.task.spec import Sample
-
     runs.fit()
     more = Sample("the money never came", "refund")
     edit_task(runs.path, lambda task: replace(task, samples=(*task.samples, more)))

@@ -96,7 +96,7 @@ CHANGES = {
     ),
     "all samples of a class": (
         {"classes": (*CLASSES, NAY), "samples": (*moved("nay"), SAMPLES[1])},
-        ["samples of class 'no' moved to 'nay'", "2 given samples of class 'no' removed"],
+        ["class 'nay' added", "2 given samples of class 'no' removed"],
     ),
     "one sample in another class": (
         {"samples": (SAMPLES[0], SAMPLES[1], *moved("yes", OF_NO[1:]))},
@@ -113,6 +113,15 @@ CHANGES = {
 def test_a_changed_task_is_said_in_words(change):
     options, expected = CHANGES[change]
     assert words(inputs(), inputs(**options)) == expected
+
+
+def test_one_example_does_not_carry_a_class_along():
+    one_left = inputs(classes=(CLASSES[1], MAYBE), samples=(*moved("yes", OF_NO[:1]), SAMPLES[1]))
+    assert inputs().changes_to(one_left).moved == {}
+    all_left = inputs(classes=(CLASSES[1], MAYBE), samples=(*moved("yes"), SAMPLES[1]))
+    assert inputs().changes_to(all_left).moved == {"no": "yes"}
+    assert inputs().changes_to(all_left, guess=False).moved == {}
+    assert inputs().changes_to(all_left, moved={"no": None}).moved == {}
 
 
 def test_a_class_without_samples_is_known_by_its_description_or_by_what_was_said():

@@ -32,13 +32,15 @@ class Addition:
     prices: Mapping[str, Price] = field(default_factory=dict)  # the user's own, by model
 
 
-def edit_task(path: Path, change: Callable[[Task], Task], *, moved: Mapping[str, str] | None = None) -> Task:
+def edit_task(
+    path: Path, change: Callable[[Task], Task], *, moved: Mapping[str, str | None] | None = None
+) -> Task:
     """Change the task of the run at `path`. Its classifier stays as it is until the next fit.
 
     Args:
         path: the run's directory.
         change: makes the new task of the one that is there.
-        moved: classes whose samples belong to another one from now on, and to which.
+        moved: classes whose samples belong to another one from now on, and to which; None: to none.
 
     Returns:
         The new task.
@@ -51,14 +53,16 @@ def edit_task(path: Path, change: Callable[[Task], Task], *, moved: Mapping[str,
     return changed
 
 
-def write_edited(path: Path, task: Task, changed: Task, moved: Mapping[str, str] | None = None) -> None:
+def write_edited(
+    path: Path, task: Task, changed: Task, moved: Mapping[str, str | None] | None = None
+) -> None:
     """Write the changed task of a run that this process holds, with what was changed.
 
     Args:
         path: the run's directory.
         task: what it was.
         changed: what it is now.
-        moved: classes whose samples belong to another one from now on, and to which.
+        moved: classes whose samples belong to another one from now on, and to which; None: to none.
     """
     edits, before, after = read_edits(path), parts_of(task), parts_of(changed)
     gained, lost = after - before, before - after
@@ -67,7 +71,7 @@ def write_edited(path: Path, task: Task, changed: Task, moved: Mapping[str, str]
         with Journal(path) as journal:
             segment = sum(1 for _ in journal.events(SEGMENT))
         earlier = edits.moved if edits.segment == segment else {}
-        moves = {name: moved.get(target, target) for name, target in earlier.items()}
+        moves = {name: target and moved.get(target, target) for name, target in earlier.items()}
         edits = replace(edits, moved={**moved, **moves}, segment=segment)
     write_task(path, changed, edits)
 
@@ -150,7 +154,7 @@ def remove_class(path: Path, name: str) -> Task:
             samples=tuple(sample for sample in task.samples if sample.class_name != name),
         )
 
-    return edit_task(path, without)
+    return edit_task(path, without, moved={name: None})
 
 
 def with_class(task: Task, addition: Addition, fitted: Collection[str]) -> Task:

@@ -73,7 +73,8 @@ class TaskEdits:
 
     gained: frozenset[tuple[str, str]] = frozenset()
     lost: frozenset[tuple[str, str]] = frozenset()
-    moved: Mapping[str, str] = field(default_factory=dict)  # class -> where its samples belong
+    # Class -> where its samples belong; None where it was removed.
+    moved: Mapping[str, str | None] = field(default_factory=dict)
     segment: int = 0  # the segments that the run had when its classes were moved; a later one has done so
 
 

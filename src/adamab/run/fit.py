@@ -356,7 +356,9 @@ def resume_run(
     edits = folder.read_edits(path) if own_task else None
     if not own_task and not settings.overwrite and folder.has_journal(path):
         _check_edits(task, path)
-    with JournalRunLog(path, Inputs.of(setup), reject=setup.reject, start_over=settings.overwrite) as session:
+    with JournalRunLog(
+        path, Inputs.of(setup), reject=setup.reject, start_over=settings.overwrite, own_task=own_task
+    ) as session:
         store_settings(session.journal, path, settings)
         on_start(session)
         write_task(path, task, edits)

@@ -320,14 +320,19 @@ class Inputs:
         return cls(**{**data, "given": {name: tuple(hashes) for name, hashes in data["given"].items()}})
 
     def changes_to(
-        self, now: Inputs, *, moved: Mapping[str, str] | None = None, bought: bool = True
+        self,
+        now: Inputs,
+        *,
+        moved: Mapping[str, str | None] | None = None,
+        guess: bool = True,
+        bought: bool = True,
     ) -> Changes:
         """What changed on purpose.
 
         Args:
             now: what the run is started with now.
-            moved: classes that were renamed or merged, and into which; others are recognised by their
-                given samples.
+            moved: classes that were renamed or merged, and into which; None for one that was removed.
+            guess: whether others that are gone are recognised by their given samples, as in a task file.
             bought: whether samples were. If so, a change that would make another run raises `RunError`.
         """
         difference = first_difference(vars(self), vars(now), _LABELS)
@@ -337,7 +342,7 @@ class Inputs:
                 "or add --overwrite to start over"
             )
         words = [f"another {difference}"] if difference else []
-        moves = self._moves(now, moved or {})
+        moves = self._moves(now, moved or {}, guess=guess)
         for name, target in moves.items():
             keeps = target in self.classes and target not in moves
             several = keeps or list(moves.values()).count(target) > 1
@@ -375,26 +380,29 @@ class Inputs:
             words.append("order of the classes or of the given samples changed")
         return Changes(tuple(words), moves, tuple(sorted(reopened)))
 
-    def _moves(self, now: Inputs, moved: Mapping[str, str]) -> dict[str, str]:
+    def _moves(self, now: Inputs, moved: Mapping[str, str | None], *, guess: bool) -> dict[str, str]:
         """The classes whose samples belong to another one now.
 
-        Samples go where the given samples of their class have gone, if these are still together. A class
-        without any is known by its description. One that is still there keeps its samples unless it gave
-        away two given ones or more, and all that are left of them.
+        What was said counts. A class that a task file lacks is the one that has more than half of its given
+        samples, if no other class has one of them; a class without any is known by its description.
         """
         homes = {given: name for name, hashes in now.given.items() for given in hashes}
         moves: dict[str, str] = {}
         for name, description in self.classes.items():
-            stays, given = name in now.classes, self.given.get(name, ())
+            given = self.given.get(name, ())
             places = [homes[each] for each in given if each in homes]
             alike = [n for n, d in now.classes.items() if d == description and n not in self.classes]
-            if moved.get(name) in now.classes:
-                moves[name] = moved[name]
-            elif len(set(places)) == 1 and len(places) > stays:
+            if name in moved:
+                target = moved[name]
+                if target is not None and target != name and target in now.classes:
+                    moves[name] = target
+            elif not guess or name in now.classes:
+                continue
+            elif len(set(places)) == 1 and 2 * len(places) > len(given):
                 moves[name] = places[0]
-            elif not stays and not given and len(alike) == 1:
+            elif not given and len(alike) == 1:
                 moves[name] = alike[0]
-        return {name: target for name, target in moves.items() if name != target}
+        return moves
 
     def _other_budget(self, now: Inputs, bought: bool) -> list[str]:
         """Samples cannot be given back; a tighter cap on calls or money only ends generation sooner."""

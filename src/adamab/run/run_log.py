@@ -356,7 +356,13 @@ class JournalRunLog(RunLog, contextlib.AbstractContextManager["JournalRunLog", N
     checkpoint_rounds = 25  # between checkpoints, at least
 
     def __init__(
-        self, directory: Path, inputs: Inputs, *, reject: Iterable[str] = (), start_over: bool = False
+        self,
+        directory: Path,
+        inputs: Inputs,
+        *,
+        reject: Iterable[str] = (),
+        start_over: bool = False,
+        own_task: bool = False,
     ) -> None:
         self._is_new = self._is_idle = not directory.exists()
         with os_errors(directory, "cannot be made"):
@@ -368,7 +374,8 @@ class JournalRunLog(RunLog, contextlib.AbstractContextManager["JournalRunLog", N
             if start_over:
                 _set_aside(directory)
             self.journal = held.enter_context(Journal(directory, writing=True))
-            self.changes = self._begin(inputs, {normalised_text(text): text for text in reject})
+            texts = {normalised_text(text): text for text in reject}
+            self.changes = self._begin(inputs, texts, own_task=own_task)
             self._budget = budget_from_json(inputs.budget)
             self._held = held.pop_all()
 
@@ -396,7 +403,7 @@ class JournalRunLog(RunLog, contextlib.AbstractContextManager["JournalRunLog", N
         if outcome.record.round % self.checkpoint_rounds == 0:
             save_checkpoint(self.directory, checkpoint(), outcome, self._segment)
 
-    def _begin(self, inputs: Inputs, reject: Mapping[str, str]) -> list[str]:
+    def _begin(self, inputs: Inputs, reject: Mapping[str, str], *, own_task: bool) -> list[str]:
         """Read what is there, and begin a segment where something was changed; returns the changes."""
         segments = list(self.journal.events(SEGMENT))
         then = Inputs.from_json(segments[-1].data["inputs"]) if segments else None
@@ -404,7 +411,9 @@ class JournalRunLog(RunLog, contextlib.AbstractContextManager["JournalRunLog", N
             then = None  # a first try that got nowhere binds nothing; vectors that it bought are kept
         edits, bought = read_edits(self.directory), self.journal.has_bought()
         moved = edits.moved if edits.segment == len(segments) else {}
-        changed = Changes() if then is None else then.changes_to(inputs, moved=moved, bought=bought)
+        changed = Changes()
+        if then is not None:  # all that was moved in the run's own task was said
+            changed = then.changes_to(inputs, moved=moved, guess=not own_task, bought=bought)
         fresh = then is None or (bool(changed.words) and not bought)  # then nothing that was is of use
         start = max((s.seq for s in segments if s.data["fresh"]), default=0)
         rounds = [
