@@ -11,7 +11,15 @@ from adamab.errors import RunError, TaskError
 from adamab.model import load
 from adamab.providers.generators.variations import NoiseGenerator
 from adamab.providers.metering import Budget
-from adamab.run.classes import Addition, edit_task, merge_classes, remove_class, rename_class, with_class
+from adamab.run.classes import (
+    Addition,
+    edit_class,
+    edit_task,
+    merge_classes,
+    remove_class,
+    rename_class,
+    with_class,
+)
 from adamab.run.directory import read_task
 from adamab.run.examples import label_examples
 from adamab.task.spec import Sample, Task
@@ -222,6 +230,13 @@ def test_any_change_of_the_task_is_kept_for_the_next_fit(runs):
         runs.fit()
     summary = runs.fit(runs.order(task=read_task(runs.path)), own_task=True)
     assert summary["changes"] == ["1 given sample of class 'refund' added"]
+    with_id = (*runs.order().task.samples, Sample("The  Money never came", "refund", id="7"))
+    runs.fit(runs.order(task=replace(runs.order().task, samples=with_id)))  # a table's rows have ids
+    edit_class(runs.path, "praise", "praise", "says something nice")
+    with pytest.raises(RunError, match="the description of class 'praise' was changed in this run's own"):
+        runs.fit()
+    edit_class(runs.path, "praise", "praise", DESCRIPTIONS["praise"])
+    runs.fit()
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import safetensors
@@ -50,6 +50,7 @@ from adamab.run.reviews import REVIEWS as REVIEWS
 from adamab.task.images import Image, is_url
 from adamab.task.prompts import Prompts
 from adamab.task.spec import ClassSpec, Sample, Task
+from adamab.task.words import normalised_text
 from adamab.version import __version__
 
 if TYPE_CHECKING:
@@ -64,31 +65,40 @@ TASK = "task.json"
 TASK_FORMAT, TASK_VERSION = "adamab-task", 1
 
 
+class TaskPart(NamedTuple):
+    """A class, its description, or one of its examples."""
+
+    class_name: str
+    kind: Literal["class", "description", "example"]
+    digest: str = ""  # of the text, however it is written
+
+
 @dataclass(frozen=True)
 class TaskEdits:
-    """What was changed in a run's own task, for the next fit, and for a task file that does not have it.
+    """What was changed in a run's own task, for the next fit, and for a task file that does not have it."""
 
-    Parts of a task are named by `parts_of`.
-    """
-
-    gained: frozenset[tuple[str, str]] = frozenset()
-    lost: frozenset[tuple[str, str]] = frozenset()
+    gained: frozenset[TaskPart] = frozenset()
+    lost: frozenset[TaskPart] = frozenset()
     # Class -> where its samples belong; None where it was removed.
     moved: Mapping[str, str | None] = field(default_factory=dict)
     segment: int = 0  # the segments that the run had when its classes were moved; a later one has done so
 
 
-def parts_of(task: Task) -> set[tuple[str, str]]:
-    """The classes and given samples of a task: class and hash of the text, which is empty for a class."""
-    samples = ((s.class_name, sample_digest(s)) for s in task.samples)
-    return {*((name, "") for name in task.class_names), *samples}
+def parts_of(task: Task) -> set[TaskPart]:
+    """All that can be changed in a run's own task; ids of samples cannot."""
+    classes = (TaskPart(name, "class") for name in task.class_names)
+    descriptions = (TaskPart(c.name, "description", json_digest(c.description)) for c in task.classes)
+    samples = (TaskPart(s.class_name, "example", json_digest(normalised_text(s.text))) for s in task.samples)
+    return {*classes, *descriptions, *samples}
 
 
 def read_edits(directory: Path) -> TaskEdits:
     """Those of the run in `directory`; none where it keeps no task."""
     try:
         document = json.loads((directory / TASK).read_bytes()).get("edits", {})
-        parts = {name: frozenset((c, s) for c, s in document.get(name, ())) for name in ("gained", "lost")}
+        parts = {
+            name: frozenset(TaskPart(*part) for part in document.get(name, ())) for name in ("gained", "lost")
+        }
         return TaskEdits(**parts, moved=dict(document.get("moved", {})), segment=document.get("segment", 0))
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return TaskEdits()  # a damaged task is written again

@@ -404,10 +404,13 @@ def _check_edits(task: Task, path: Path) -> None:
     """A task file that lacks what was changed in the run's own task would take it back."""
     edits, present = folder.read_edits(path), folder.parts_of(task)
     for part in sorted((edits.gained - present) | (edits.lost & present)):
-        name, sample = part
-        what = f"an example of class {short(name)}" if sample else f"class {short(name)}"
-        verb = "added to" if part in edits.gained else "taken out of"
+        name, verb = short(part.class_name), "added to" if part in edits.gained else "taken out of"
+        change = {
+            "class": f"class {name} was {verb}",
+            "description": f"the description of class {name} was changed in",
+            "example": f"an example of class {name} was {verb}",
+        }[part.kind]
         raise RunError(
-            f"{what} was {verb} this run's own task, and TASK does not say so; "
+            f"{change} this run's own task, and TASK does not say so; "
             f"leave TASK out (adamab fit --run {place(path)}), or change it there as well"
         )
