@@ -6,6 +6,7 @@ import re
 import shlex
 import sqlite3
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -324,7 +325,22 @@ def test_texts_become_examples_and_examples_are_taken_back(server, shown_run, sh
     with Journal(shown_run, writing=True), closing(sqlite3.connect(shown_run / "writer.lock")) as lock:
         lock.execute("BEGIN EXCLUSIVE")  # as a fit does
         refused = said(server, "/v1/run/examples?class=login", {"text": text})
-        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "fitting")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "in_use")
+
+
+def test_of_two_changes_at_once_the_second_waits(server, shown_run, monkeypatch):
+    def slowly(run):
+        time.sleep(0.3)
+        return read_task(run)
+
+    monkeypatch.setattr("adamab.run.classes.read_task", slowly)
+
+    def correct(text):
+        return said(server, "/v1/run/examples?class=login", {"text": text}).status_code
+
+    with ThreadPoolExecutor() as pool:
+        assert list(pool.map(correct, ["one new text", "another new text"])) == [200, 200]
+    assert [sample.text for sample in read_task(shown_run).samples[-2:]].count("one new text") == 1
 
 
 def test_samples_are_moved_and_reviewed_in_bulk(server, shown_run, shown_order):
@@ -372,6 +388,12 @@ def test_classes_are_changed_and_the_next_fit_follows(server, shown_run, shown_o
     rows = {row["class"]: row for row in got(server, "/v1/run/classes")["classes"]}
     assert (rows["sign in"]["description"], rows["bye"]["description"]) == ("cannot sign in", None)
     assert rows["sign in"]["synthetic"] > 0  # they moved along
+    before = read_task(shown_run).classes
+    assert change(action="edit", name="sign in", to="sign-in").status_code == 200
+    assert change(action="edit", name="sign-in", to="sign in").status_code == 200
+    assert read_task(shown_run).classes == before, "the description is kept where none is sent"
+    assert change(action="edit", name="sign in", description=None).status_code == 200
+    assert [one.description for one in read_task(shown_run).classes if one.name == "sign in"] == [None]
     assert change(action="merge", name="bye", to="praise").json()["classes"] == [HOSTILE, "sign in", "praise"]
     assert change(action="remove", name="sign in").json()["classes"] == [HOSTILE, "praise"]
     for wanted, words in (
@@ -394,6 +416,9 @@ def test_an_image_becomes_an_example(live, image_run, paint, tmp_path):
     server = live(image_run, PixelEmbedder())
     (drawn,) = paint(tmp_path / "new", {"red": 1}, seed=7)
     question = {"images": [{"data": base64.b64encode(drawn.read_bytes()).decode()}]}
+    stored = list((image_run / "images").rglob("*"))
+    assert said(server, "/v1/run/examples?class=none", question).status_code == 422
+    assert list((image_run / "images").rglob("*")) == stored, "no class, no image"
     assert said(server, "/v1/run/examples?class=blue", question).status_code == 200
     added = read_task(image_run).samples[-1]
     assert (added.class_name, added.image.path.read_bytes()) == ("blue", drawn.read_bytes())

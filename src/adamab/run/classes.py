@@ -91,13 +91,13 @@ def rename_class(path: Path, name: str, new: str) -> Task:
 
 
 def edit_class(path: Path, name: str, new: str, description: str | None) -> Task:
-    """Give a class of the run at `path` another name, or the same, and another description.
+    """Give a class of the run at `path` another name, or the same, or another description.
 
     Args:
         path: the run's directory.
         name: the class.
         new: its name from now on.
-        description: what belongs to it; None for no description.
+        description: what belongs to it; empty for no description, None for the one that is there.
 
     Returns:
         The new task.
@@ -106,7 +106,9 @@ def edit_class(path: Path, name: str, new: str, description: str | None) -> Task
     def edited(task: Task) -> Task:
         _check_known(task, [name])
         renamed = task if new == name else _renamed(task, name, new)
-        specs = (replace(s, description=description) if s.name == new else s for s in renamed.classes)
+        if description is None:
+            return renamed
+        specs = (replace(s, description=description or None) if s.name == new else s for s in renamed.classes)
         return replace(renamed, classes=tuple(specs))
 
     return edit_task(path, edited, moved={} if new == name else {name: new})

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -84,6 +85,7 @@ Limit = Annotated[int, Query(ge=1, le=200)]
 Words = Annotated[str | None, Query(max_length=200)]
 ClassName = Annotated[str | None, Query(alias="class", max_length=1000)]
 Change = TypeVar("Change", bound=BaseModel)
+_CHANGES = threading.Lock()
 
 
 Ids = Annotated[list[Annotated[str, Field(max_length=64)]], Field(min_length=1, max_length=200)]
@@ -106,7 +108,10 @@ class MoveRequest(BaseModel):
 
 
 class ClassChange(BaseModel):
-    """A change of one class of the run's task; `to` is its new name, or the class that it is merged into."""
+    """A change of one class of the run's task; `to` is its new name, or the class that it is merged into.
+
+    An edit without `description` keeps the one that is there; null takes it away.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True)
     action: Literal["add", "edit", "merge", "remove"]
@@ -321,10 +326,10 @@ def _move(reader: RunReader, wanted: MoveRequest) -> dict[str, str | None]:
 
 def _change_class(reader: RunReader, wanted: ClassChange, fitted: Sequence[str]) -> None:
     path, name, to = reader.directory, wanted.name, wanted.to
-    description = (
-        None if wanted.description is None else checked(wanted.description, "description", "the text")
-    )
+    description = wanted.description
     with _changing(reader):
+        if description is not None:
+            description = checked(description, "description", "the text")
         match wanted.action:
             case "add":
                 examples = tuple(
@@ -333,7 +338,9 @@ def _change_class(reader: RunReader, wanted: ClassChange, fitted: Sequence[str])
                 addition = Addition(checked(name, "name", "the class"), description, examples)
                 edit_task(path, lambda task: with_class(task, addition, fitted))
             case "edit":
-                edit_class(path, name, name if to is None else checked(to, "to", "the class"), description)
+                kept = "description" not in wanted.model_fields_set
+                new = name if to is None else checked(to, "to", "the class")
+                edit_class(path, name, new, None if kept else description or "")
             case "merge":
                 merge_classes(path, [name], to or "")
             case "remove":
@@ -345,12 +352,13 @@ def _changing(reader: RunReader) -> Iterator[None]:
     """Around a change of the run's task; what makes no task is the client's to correct."""
     if not reader.classes():
         raise Refused(409, "no_task", "only a model is served here; classes and examples belong to a run")
-    if is_being_written(reader.directory):
-        raise Refused(409, "fitting", "a fit of this run is under way; make changes when it has ended")
-    try:
-        yield
-    except TaskError as error:  # such as a class that would be left without anything
-        raise invalid(str(error)) from None
+    with _CHANGES:  # of two at once the second waits
+        if is_being_written(reader.directory):
+            raise Refused(409, "in_use", "another process is writing this run; try again when it has ended")
+        try:
+            yield
+        except TaskError as error:  # such as a class that would be left without anything
+            raise invalid(str(error)) from None
 
 
 def _add_examples(reader: RunReader, rows: Sequence[Row], class_name: str | None) -> dict[str, str | None]:
@@ -358,17 +366,22 @@ def _add_examples(reader: RunReader, rows: Sequence[Row], class_name: str | None
         if row.problem is not None:  # all of them become examples, or none
             raise row.problem
     store = ImageStore(reader.directory / IMAGES)
-    images = (None if row.image is None else store.put(row.image.path.read_bytes()) for row in rows)
-    examples = [Sample(row.text, "", image=image) for row, image in zip(rows, images, strict=True)]
-    return _label(reader, examples, class_name)
+
+    def examples() -> Iterator[Sample]:
+        for row in rows:
+            image = None if row.image is None else store.put(row.image.path.read_bytes())
+            yield Sample(row.text, "", image=image)
+
+    return _label(reader, examples(), class_name)
 
 
-def _label(reader: RunReader, samples: Sequence[Sample], class_name: str | None) -> dict[str, str | None]:
+def _label(reader: RunReader, samples: Iterable[Sample], class_name: str | None) -> dict[str, str | None]:
+    """Samples are made only where they can become examples."""
     with _changing(reader):
         names = [spec.name for spec in reader.classes()]
         if class_name is not None and class_name not in names:
             raise invalid(f"class: the task has none of this name; {suggestion(class_name, names)}")
-        return label_examples(reader.directory, samples, class_name)
+        return label_examples(reader.directory, list(samples), class_name)
 
 
 @lru_cache(_THUMBNAILS)

@@ -65,8 +65,10 @@ class Refit:
         """
         if not has_journal(self._directory):
             raise Refused(409, "no_run", "only a model is served here; the page can fit a run again")
-        if self._state == "running" or is_being_written(self._directory):
+        if self._state == "running":
             raise Refused(409, "fitting", "a fit of this run is under way; wait for its end, or stop it")
+        if is_being_written(self._directory):
+            raise Refused(409, "in_use", "another process is writing this run; wait for its end, or stop it")
         self._state, self._message, self._began = "running", None, time.monotonic()
         self._stopping = False
         # -P: no module is taken from the directory that the server happens to be in.
