@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from adamab.display import MOST_CLASSES, progress, round_counter
+from adamab.display import MOST_CLASSES, progress
 from adamab.errors import MissingExtraError
 from adamab.estimator import ADAMABClassifier
 from adamab.run.records import ClassScores, History, RoundRecord, Seconds
@@ -54,22 +54,6 @@ def test_a_notebook_shows_a_bar_and_nothing_is_left_of_it(notebook):
     with progress("working") as bar:
         bar.step()
     assert shown == []
-
-
-def test_rounds_are_counted_from_where_a_run_is_resumed():
-    phases = []
-
-    class Bar:
-        def step(self, count=1):
-            phases.append(count)
-
-        def phase(self, description, total=None):
-            phases.append((description, total))
-
-    on_round = round_counter(Bar(), 5)
-    for number in (4, 5):
-        on_round(types.SimpleNamespace(round=number))
-    assert phases == [("rounds", 2), 1, 1, ("training the classifier", None)]
 
 
 def test_the_estimator_shows_a_bar_in_terminals(monkeypatch):

@@ -30,13 +30,6 @@ def test_each_command_has_help(adamab, name):
     assert not re.search(r"<bool>|range>|[{}]|\[\[", result.output)
 
 
-def test_many_options_stand_in_a_few_groups(adamab):
-    groups = re.findall(r"╭─ ([\w ]+) ─", adamab("fit", "--help").output)
-    named = [group for group in groups if group != "Options"]
-    assert named == ["Arguments", "Data", "Model", "Calls and cost", "Output"]
-    assert re.findall(r"╭─ ([\w ]+) ─", adamab("cache", "purge", "--help").output) == ["Options"]
-
-
 def test_usage_errors_are_one_line(refused):
     assert "did you mean" in refused("fti").lower()
     assert "No such option" in refused("fit", "--wrong")

@@ -246,16 +246,6 @@ def test_a_dead_provider_is_no_fault_of_the_rows(refused, folder, paid):
     assert not list((folder / "out").glob("part-*"))
 
 
-def test_a_text_that_the_provider_declines_is_an_error_of_its_row(adamab, folder, paid, table_of):
-    (folder / "many.txt").write_text("".join(f"number {n}\n" for n in range(7)) + "forbidden\n")
-    paid.add_fault(Fault("too_large", contains="forbidden", times=None))
-    result = adamab("predict", "paid", "many.txt", "-o", "out")
-    assert result.exit_code == 0, result.output
-    errors = table_of(folder / "out")["error"].to_pylist()
-    assert errors[:7] == [None] * 7
-    assert errors[7] is not None
-
-
 def test_vectors_that_are_others_by_now_are_not_mixed_with_the_old_answers(
     adamab, refused, folder, model, new_texts, write_npz
 ):

@@ -51,32 +51,6 @@ def test_added_predicted_evaluated_and_fitted(adamab, refused, run, folder):
     assert "class 'question' was added to this run's own task" in line
 
 
-def test_a_task_that_forgets_the_examples_of_an_added_class_is_refused(adamab, refused, run, folder):
-    added(adamab, run, "--description", "asks how", "--examples", "questions.txt")
-    task = json.loads((folder / "task.yaml").read_text())
-    task["classes"].append({"name": "question", "description": "asks how"})
-    (folder / "task.yaml").write_text(json.dumps(task))
-    options = ("--embedder", "npz:vectors.npz", "--no-cache")
-    line = refused("fit", "task.yaml", "--run", run, *options)
-    assert "an example of class 'question' was added to this run's own task" in line
-    task["classes"][-1]["examples"] = QUESTIONS[:2]
-    (folder / "task.yaml").write_text(json.dumps(task))
-    assert adamab("fit", "task.yaml", "--run", run, *options).exit_code == 0
-
-
-def test_json(adamab, run):
-    result = added(adamab, run, "--description", "asks how", "--json")
-    assert json.loads(result.stdout) == {
-        "run": str(run),
-        "class": "question",
-        "classes": 4,
-        "examples": 0,
-        "repeats": 0,
-        "overlong": 0,
-        "next": f"adamab fit --run {run}",
-    }
-
-
 @pytest.fixture
 def begun(adamab, folder, write_npz):
     """A run that says how it was started, whose embedder knows what the tests name."""
@@ -130,20 +104,6 @@ def test_classes_are_renamed_merged_and_removed(adamab, refused, begun):
     assert (removed["classes"], removed["given"]) == (2, 6)
     assert "at least two classes" in refused("classes", "run", "remove", "praise")
     assert "leave TASK out" in refused("fit", "task.yaml", "--run", "run", "--embedder", "npz:vectors.npz")
-
-
-def test_a_task_file_is_edited_and_fitted_again(adamab, begun, folder):
-    task = json.loads((folder / "task.yaml").read_text())
-    task["classes"][0] |= {"name": "money", "examples": [*task["classes"][0]["examples"][1:], QUESTIONS[0]]}
-    (folder / "task.yaml").write_text(json.dumps(task))
-    fit = ("fit", "task.yaml", "--run", "run", "--embedder", "npz:vectors.npz", "--seed", "1")
-    result = ok(adamab(*fit))
-    assert result.stderr.splitlines() == [
-        "new segment: another seed ('0', now '1')",
-        "new segment: class 'refund' renamed to 'money'",
-        "new segment: 1 given sample of class 'money' changed",
-    ]
-    assert load(begun).classes == ("money", "login", "praise")
 
 
 def test_a_run_that_cannot_be_fitted_from_here_is_left_alone(refused, begun):

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
 
 from adamab.model import load
@@ -42,23 +41,6 @@ def test_every_format_is_written_checked_and_described(adamab, model, tmp_path, 
     assert "| refund | 3 | 0 |" in card
     assert ("from_pretrained" in card) == (kind == "hub")
     assert str(model.parent) not in card
-
-
-def test_onnx_answers_like_the_run(adamab, model, tmp_path, new_texts):
-    result = adamab("export", model, "--format", "onnx", "-o", tmp_path / "out")
-    assert result.exit_code == 0, result.output
-    assert "onnxruntime" in result.stdout
-    assert "against NumPy on 64 random rows" in result.stdout
-    inference = Inference.open(model)
-    samples = [Sample(text, "", id=text) for text in new_texts]
-    classifier = inference.classifier
-    inputs = dict(inference.views(samples))
-    inputs["words"] = classifier.vocabulary.transform(new_texts).toarray()
-    session = onnxruntime.InferenceSession(
-        tmp_path / "out" / "model.onnx", providers=["CPUExecutionProvider"]
-    )
-    (probabilities,) = session.run(["probabilities"], inputs)
-    np.testing.assert_allclose(probabilities, inference.predict_proba(samples), atol=1e-5)
 
 
 TRICKY = ["", "I want my money back", "退款吗? Ärger 😀", "  refund \u200b REFUND ", "why " * 400]

@@ -105,24 +105,3 @@ def test_damage_is_told_and_left_as_it_is(refused, half, server, name, kind):
     assert after[name] == before[name]
     assert set(before) <= set(after)
     assert server.count() == asked  # nothing is bought for a run that cannot keep it
-
-
-@pytest.mark.parametrize("kind", ["empty pages", "cut", "another kind of file"])
-def test_a_damaged_shared_cache(adamab, folder, server, undisturbed, kind, tmp_path):
-    cache = tmp_path / "vectors.sqlite"
-    result = adamab(*command(server, run="first", cache=True))
-    assert result.exit_code == 0, result.output
-    cache.write_bytes(DAMAGE[kind](cache.read_bytes()))
-    before = cache.read_bytes()
-    result = adamab(*command(server, cache=True))
-    assert result.stderr.count("\n") == 1, result.stderr
-    assert str(cache) in result.stderr
-    assert cache.read_bytes() == before
-    if result.exit_code == 0:
-        assert result.stderr.startswith("adamab: warning: ")
-        assert weights(folder / "run") == undisturbed
-    else:
-        assert result.exit_code == 2
-        again = adamab(*command(server, cache=False))
-        assert again.exit_code == 0, again.output
-        assert weights(folder / "run") == undisturbed

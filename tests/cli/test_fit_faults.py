@@ -78,15 +78,6 @@ def test_a_fault_that_passes_changes_nothing(adamab, folder, server, undisturbed
     assert len(rounds(folder / "run")) == 6
 
 
-def test_a_server_that_hangs_is_asked_again(adamab, folder, server, undisturbed):
-    server.add_fault(Fault("hang", path=CHAT, after=1))
-    server.add_fault(Fault("hang", path=EMBED, after=3, sent=0.5))
-    result = adamab(*command(server, *QUICK, limits="retries=3&first_wait=0.01&timeout=1"))
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert sum(seen.fault == "hang" for seen in server.seen) == 2
-    assert weights(folder) == undisturbed
-
-
 LASTING = [
     ("status", {"status": 429, "retry_after": 0.02}, CHAT, "no answer after 4 attempts (last: 429 "),
     ("status", {"status": 429, "retry_after": 7200}, CHAT, "asks to wait 120 minutes"),

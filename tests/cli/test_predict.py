@@ -302,16 +302,3 @@ def test_prediction_sets(adamab, folder, model, vector_model, write_npz, new_tex
     result = adamab("predict", vector_model, "in.npz", "--coverage", "0.95", "--unknown", "0.5", "--json")
     assert "note: 9 held-out samples" in result.stderr
     assert len(json.loads(result.stdout.splitlines()[0])["set"]) == 3
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--unknown", "1"), "unknown is 1.0; give a share between 0 and 1"),
-        (("--coverage", "90"), "coverage is 90.0; give a share between 0 and 1"),
-        (("--coverage", "0.9", "--prior", "login=0.5"), "leave the priors out"),
-    ],
-)
-def test_shares_that_cannot_be(refused, folder, model, options, message):
-    for command in ("predict", "evaluate"):
-        assert message in refused(command, model, "new.jsonl", *options)

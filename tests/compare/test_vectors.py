@@ -88,23 +88,6 @@ def test_nothing_to_predict(name):
     assert make_baseline(name).fit(data_of(x, y)).predict_proba(np.zeros((0, 6))).shape == (0, 3)
 
 
-@pytest.mark.parametrize(
-    ("baseline", "count"),
-    [
-        (Similarity(), 0),
-        (CentredSimilarity(), 0),
-        (ClassMean(), 0),
-        (NearestNeighbours(), 0),
-        (LinearProbe(), 3 * 6 + 3),
-        (LinearSVM(), 3 * 6 + 3),
-        (CacheAdapter(), 9 * 6),
-    ],
-)
-def test_trained_numbers_are_counted(baseline, count):
-    x, y = blobs(3)
-    assert baseline.fit(data_of(x, y)).n_parameters_ == count
-
-
 def test_centring_removes_what_all_have_in_common():
     common = np.array([50.0, 50.0, 0, 0])
     x = common + np.array([[0, 0, 1.0, 0], [0, 0, -1.0, 0], [0, 0, 0.5, 0], [0, 0, -0.5, 0]])

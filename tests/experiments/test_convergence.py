@@ -16,7 +16,6 @@ from experiments.convergence_descent import (
     Setting,
     curvature,
     descend,
-    extremes,
     population_of,
     start_model,
 )
@@ -113,22 +112,6 @@ def test_round_robin_and_a_large_alpha_choose_the_smallest_class(traces):
         assert (traces[policy].chosen_ratio == 1).all()
         assert traces[policy].count_ratio.max() == 1.5  # (3, 2): whole numbers
     assert traces["random"].chosen_ratio.max() > 1
-
-
-def test_extremes_are_those_of_single_samples(population):
-    model = start_model(population, SHORT, seed=0)
-    classes, vectors = population.classes, population.queries
-    single = np.stack(
-        [
-            flat_gradient(model, vectors[c, i][None], np.array([c]), classes)
-            for c in range(4)
-            for i in range(9)
-        ]
-    )
-    entry, norm = extremes(model, population)
-    assert entry == pytest.approx(float(np.abs(single).max()), rel=1e-4)
-    assert norm == pytest.approx(float(np.linalg.norm(single, axis=1).max()), rel=1e-4)
-    assert norm <= entry * np.sqrt(single.shape[1])
 
 
 def test_curvature_is_the_largest_eigenvalue_of_the_hessian():

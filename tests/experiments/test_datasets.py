@@ -344,18 +344,6 @@ def test_half_of_each_policy_is_tested_and_half_drawn_from(forbidden):
     apart(paper)
 
 
-def test_development_on_the_same_half_goes_by_other_seeds(forbidden):
-    tested = apart(forbidden.draw(0))["test"]
-    draws = [forbidden.draw(seed, part="development") for seed in (0, 1)]
-    for draw in draws:
-        parts = apart(draw)
-        assert len(parts["test"]) == 13 * 6  # two fifths of 15
-        assert len(parts["pool"]) == 13 * 4
-        assert not texts_of(draw) & tested
-    assert apart(draws[0])["test"] != apart(draws[1])["test"]
-    assert apart(draws[0])["given"] != apart(forbidden.draw(0))["given"]
-
-
 def test_a_forbidden_file_that_is_not_the_original_is_refused(tmp_path):
     put_forbidden(tmp_path, questions=29)
     with pytest.raises(TaskError, match="377 questions instead of 390"):

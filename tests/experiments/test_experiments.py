@@ -266,17 +266,6 @@ def test_a_line_that_was_cut_off_is_measured_again_and_nothing_else(done, vector
     assert len(Rows(tmp_path, "toy").known) == len(result.rows)
 
 
-@pytest.mark.slow
-@pytest.mark.xdist_group("ray")
-def test_ray_finds_the_same(vectors, tmp_path, ray_address):
-    plan = experiment(vectors, seeds=1)
-    _, here = run(plan, tmp_path)
-    (tmp_path / "ray").mkdir()
-    there = runner_of(plan, tmp_path / "ray").run(engine=Engine("ray", address=ray_address))
-    for old, new in zip(here.rows, there.rows, strict=True):
-        assert {**new.to_json(), "fit_seconds": 0} == {**old.to_json(), "fit_seconds": 0}
-
-
 def test_stopping_keeps_what_is_finished(vectors, tmp_path):
     def stop(done, total, what):
         if done == 2:

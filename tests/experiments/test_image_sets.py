@@ -1,7 +1,6 @@
 """The image sets as images: drawn from a small folder in the published layout, and run end to end."""
 
 import os
-import pickle
 import shutil
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from experiments.datasets.base import IMAGE_SETS, load_data_set
 from experiments.datasets.image_sets import FOLDERS, load_image_set
 from experiments.definition import Experiment
 from experiments.estimate import estimate
-from experiments.measure import gather, measure
 from experiments.report import write_report
 from experiments.runner import Runner
 from experiments.summary import summarise
@@ -171,16 +169,6 @@ def test_an_experiment_on_images_with_a_pool(pets, pixels, work):
     assert "| Oxford-IIIT Pets, images |" in page
     again = Runner(experiment(), {PETS: pets}, work)
     assert again.to_do(again.cells()) == []
-
-
-def test_a_worker_finds_the_images(pets, pixels, tmp_path):
-    runner = Runner(experiment(), {PETS: pets}, tmp_path)
-    sent = pickle.dumps(gather(runner.draws, runner.sets, "pixels", ["zero-shot"]))
-    del runner.draws
-    cell = next(cell for cell in runner.cells() if cell.policy == "adamab")
-    before = pixels.calls
-    assert measure(cell, pickle.loads(sent)).synthetic == 9
-    assert pixels.calls == before
 
 
 def test_a_generator_that_has_test_images_teaches_nothing(pets, pixels, tmp_path, work):

@@ -22,7 +22,6 @@ methods:
   - zero-shot
   - {method}
 """
-CALIBRATOR = "{method: calibrator, recipe: paper, policies: [adamab], options: {rounds: 300}}"
 
 
 @pytest.fixture
@@ -69,21 +68,3 @@ def test_paid_calls_are_waited_for_and_not_made_again(begin, tmp_path):
         assert again.returncode == 0, errors
         assert server.count() == 300  # the test messages, each once
         assert not bought & {seen.idempotency_key for seen in server.seen[count:]}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("moment", ["0/", "1/"])  # while processes start, and when they work
-def test_local_cells_are_given_up_at_once(begin, moment):
-    process = begin(CALIBRATOR, seeds=5)
-    for line in process.stderr:
-        if line.startswith(moment):
-            break
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does it: to every process of the group
-    _, errors = process.communicate()
-    assert process.returncode == 130, errors
-    (*before, last) = errors.splitlines()
-    assert all(line.partition("/")[0].isdecimal() for line in before), errors  # no traceback of any process
-    assert last.startswith("adamab: stopped; ")
-    assert last.endswith(
-        " of them now) and kept in results/stop.rows.jsonl: run the same command again to go on"
-    )

@@ -302,20 +302,3 @@ def test_lazy_choice_is_the_full_choice(seed):
         best = scores[open_].max()
         assert scores[lazy.arm] >= best - 1e-6 * abs(best - policy.bonus(arms)[lazy.arm])
         assert lazy.exact[lazy.arm]
-
-
-def test_duplicate_classes_share_their_shift():
-    """Classes c and 5 - c have the same input and the same samples."""
-    problem = make([2] * 6, widths=(16,), activation="tanh")
-    view = problem.views[0]
-    problem.y = np.repeat(np.arange(6), 2)
-    for c in range(3):
-        view.classes[5 - c] = view.classes[c]
-        view.queries[2 * (5 - c) : 2 * (5 - c) + 2] = view.queries[2 * c : 2 * c + 2]
-    expected, _ = problem.reference()
-    arms = Arms(np.full(6, 2), np.ones(6, dtype=np.bool_), 2)
-    choice = Greedy().choose(arms, rng=np.random.default_rng(0), shift=problem.shift(), all_exact=True)
-    assert choice.score is not None
-    np.testing.assert_allclose(choice.score, choice.score[::-1], rtol=1e-12)
-    assert choice.arm == int(np.argmax(choice.score))
-    assert expected[choice.arm] == pytest.approx(expected.min(), rel=1e-9)

@@ -1,16 +1,13 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from threadpoolctl import ThreadpoolController, threadpool_limits
 
-from adamab.method.numerics import random_stream, threads_for
+from adamab.method.numerics import random_stream
 from adamab.method.views import (
-    SMALL,
     View,
     class_inputs,
     class_means,
     learned_span,
-    one_thread_if_small,
     originals_of,
     prepare,
     spread,
@@ -116,29 +113,6 @@ def test_another_group_has_no_copies_of_this_one():
 def test_a_crowd_of_neighbours_is_not_one_sample():
     line = np.linspace(0, 1, 20_001, dtype=np.float32)[:, None]
     assert len(np.unique(originals(line))) > 1000
-
-
-BLAS = ThreadpoolController().select(user_api="blas")
-
-
-def threads():
-    return {library["num_threads"] for library in BLAS.info()}
-
-
-@pytest.mark.parametrize(
-    ("context", "wanted"),
-    [
-        (lambda: one_thread_if_small(SMALL), {1}),
-        (lambda: one_thread_if_small(SMALL + 1), {2}),
-        (lambda: threads_for(400, 384, 96), {1}),
-        (lambda: threads_for(400, 768, 200), {2}),
-    ],
-)
-def test_blas_has_one_thread_while_the_work_is_small(context, wanted):
-    with threadpool_limits(2, user_api="blas"):
-        with context():
-            assert threads() == wanted
-        assert threads() == {2}
 
 
 def test_streams_of_neighbouring_seeds_and_rounds_differ():

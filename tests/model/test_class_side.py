@@ -158,20 +158,6 @@ def matching(layers):
     return Classifier(classes=("a", "b", "c"), heads=(head,)), NewClassModel(heads=(part,))
 
 
-@pytest.mark.parametrize("layers", [1, 2])
-def test_a_head_that_matches_has_the_row_of_its_formula(layers):
-    classifier, side = matching(layers)
-    part, (head,) = side.heads[0], side.extended(classifier, new_class(3)).heads
-    mean, wording = NEW[:3].mean(axis=0), WORDINGS[K] - part.described_centre
-    p = mean / np.linalg.norm(mean) + wording / np.linalg.norm(wording)
-    p = p / np.linalg.norm(p)
-    through = np.maximum(part.tower[0] @ p, 0) if layers == 2 else p
-    v = 2.0 * (p + part.tower[-1] @ through + part.free)
-    h = np.maximum(X @ head.tower[0].T, 0) if layers == 2 else X
-    np.testing.assert_allclose(head.logits(X)[:, K], (X + h @ part.last.T) @ v, rtol=1e-3, atol=1e-3)
-    np.testing.assert_allclose(head.logits(X)[:, :K], classifier.heads[0].logits(X), rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize(("make", "options"), [(made, ()), (matching, (1,)), (matching, (2,))])
 def test_written_and_read(make, options, tmp_path):
     classifier, side = make(*options)

@@ -164,18 +164,6 @@ async def test_a_wrong_key(monkeypatch):
         assert server.count() == 2
 
 
-def test_a_key_is_lacking(monkeypatch):
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    made = ApiClient(service_of("openai"), "m")
-    made.ledger = Ledger()
-    with pytest.raises(ApiError, match=r"^openai: no key; set OPENAI_API_KEY$"):
-        made.check()
-    with pytest.raises(ApiError, match="no key"):
-        run_sync(post(made))
-    assert made.ledger.spent().calls == 0
-
-
 @contextmanager
 def answering(status, body, headers=None):
     """A server with one answer, for words that no fault has."""

@@ -219,23 +219,6 @@ async def test_an_error_that_quotes_the_prompt_is_not_asked_about_for_ever(serve
     assert server.count() == len({json.dumps(body) for body in bodies(server)}) <= 11  # each dialect once
 
 
-async def test_spending_is_metered_and_capped(server):
-    asking = generator(server)
-    asking.api.ledger, asking.api.price = Ledger(Budget(calls=2)), Price(Decimal(1), Decimal(2))
-    assert len(await asking.generate(REFUND)) == 5
-    spent = asking.api.ledger.spent()
-    assert (spent.calls, spent.unsettled) == (1, 0)
-    assert spent.nano_usd == 1000 * spent.input_tokens + 2000 * spent.output_tokens > 0
-    (body,) = bodies(server)
-    assert spent.input_tokens <= len(prompt(body).encode()) + 16
-    assert spent.output_tokens <= body["max_tokens"]
-    assert list(asking.api.ledger.by_class()) == [("generate", "refund_request")]
-    await asking.generate(replace(REFUND, number=1))
-    with pytest.raises(BudgetError):
-        await asking.generate(replace(REFUND, number=2))
-    assert server.count() == 2
-
-
 async def test_texts_that_are_paid_for_survive_the_end_of_the_budget(server):
     server.add_fault(Fault("duplicates"))
     asking = generator(server)

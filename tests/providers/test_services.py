@@ -239,12 +239,3 @@ def test_a_name_that_is_no_chat_model():
         chat_from_spec("antropic:claude")
     assert chat_from_spec("ft:gpt-4o-mini:org::id").judge.model == "ft:gpt-4o-mini:org::id"
     assert chat_from_spec("ollama:mistral:7b").judge.api.limits.timeout == 600
-
-
-def test_who_names_a_variable_means_that_there_is_a_key(keys):
-    keys.delenv("OPENAI_API_KEY")
-    there = service_of("openai", base_url="https://example.org/v1")
-    assert there.key() is None
-    named = service_of("openai", base_url="https://example.org/v1", key_env="NOT_SET")
-    with pytest.raises(ApiError, match="openai: no key; set NOT_SET"):
-        named.key()

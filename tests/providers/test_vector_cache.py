@@ -2,7 +2,6 @@
 
 import os
 import resource
-import signal
 import sqlite3
 import stat
 import subprocess
@@ -257,21 +256,6 @@ async def test_several_processes_write_at_once(cache):
     embedder = HashEmbedder()
     await CachedEmbedder(embedder, cache).embed([f"text {n}" for n in range(250)])
     assert embedder.calls == 0
-
-
-async def test_a_killed_process_loses_one_slice_at_most(cache):
-    process = writer(cache.path, 0, 2000, 0.02)
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline and not sum(entry.rows for entry in cache.entries()) >= 60:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    (entry,) = cache.entries()
-    assert entry.rows >= 60
-    assert entry.rows % 20 == 0
-    embedder = HashEmbedder()
-    await CachedEmbedder(embedder, cache).embed([f"text {n}" for n in range(entry.rows + 5)])
-    assert embedder.calls == 5
 
 
 async def test_a_strict_cache_does_not_go_on_without_storing(cache):

@@ -7,13 +7,12 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from adamab.errors import BudgetError, RunError, TaskError
+from adamab.errors import TaskError
 from adamab.model import load
 from adamab.model.new_class import load_new_class_model
 from adamab.model.predictor import Inference
 from adamab.providers.metering import Budget, Price
 from adamab.providers.registry import resolve_embedder
-from adamab.providers.sqlite_file import WriterLock
 from adamab.run import directory as folder
 from adamab.run.add_class import Addition, add_class
 from adamab.run.directory import read_task
@@ -101,16 +100,6 @@ def test_repeats_are_left_out(runs):
     assert (added.examples, added.repeats) == (2, 1)
 
 
-def test_one_writer_at_a_time(runs):
-    runs.fit()
-    lock = WriterLock(runs.path)
-    with pytest.raises(RunError, match="another process is writing"):
-        add_class(runs.path, QUESTION, embedder=HashEmbedder())
-    lock.release()
-    add_class(runs.path, QUESTION, embedder=HashEmbedder())
-    WriterLock(runs.path).release()
-
-
 @pytest.mark.parametrize("step", ["write_edited", "note_added", "save_new_class_model", "save"])
 def test_a_process_that_dies_leaves_the_old_model_and_can_be_started_again(runs, monkeypatch, step):
     runs.fit()
@@ -152,17 +141,6 @@ def test_calls_count_in_the_budget_and_are_not_made_again(runs):
     after = "".join(paid.asked("/embeddings")[before + 2 :])
     assert "how does this work" not in after
     assert "asks how something works" not in after
-
-
-def test_a_budget_that_is_used_up_refuses_the_call(runs):
-    paid = replace(runs, local=False)
-    spec = f"openai:m?base_url={runs.server.url}/v1"
-    paid.fit(paid.order(embedder_spec=spec))
-    calls = folder.read_summary(paid.path)["spent"]["calls"]
-    paid.fit(paid.order(embedder_spec=spec, budget=Budget.parse(f"{calls} calls")))
-    with pytest.raises(BudgetError):
-        add_class(paid.path, QUESTION, cache=False)
-    assert len(load(paid.path).classes) == 3
 
 
 def test_images(tmp_path, paint):

@@ -127,19 +127,6 @@ def test_a_fit_on_vectors_refuses_settings_that_it_cannot_follow(name):
         fit_vectors(vectors, np.arange(2), classes=classes, **{name: IGNORED[name]})
 
 
-def test_a_class_that_a_narrow_head_does_not_span_gets_directions_of_its_own():
-    vectors = np.random.default_rng(0).standard_normal((12, 8)).astype(np.float32)
-    index, classes = np.arange(12) % 3, [ClassSpec(c) for c in "abc"]
-    result = fit_vectors(vectors, index, classes=classes, recipe=Recipe(width=4))
-    (head,) = result.classifier.heads
-    new = NewClass(name="x", described={}, examples={"pooled": vectors[index == 1]}, n=4)
-    (grown,) = result.new_class.extended(result.classifier, new).heads
-    assert (head.linear.shape, grown.linear.shape) == ((3, 4), (4, 5))
-    assert result.new_class.heads[0].outside == (12 - 3 + 4) / 4  # W there is ν / (N - K + ν)
-    np.testing.assert_allclose(grown.linear[3, :4], head.linear[1], rtol=1e-3, atol=1e-3)
-    assert grown.bias[3] < head.bias[1]  # its mean is longer than what the head has seen of it
-
-
 def test_trained_vectors_of_single_classes_are_replaced_by_their_mean():
     rng = np.random.default_rng(1)
     index = np.arange(30) % 3

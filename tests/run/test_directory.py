@@ -1,5 +1,4 @@
 import os
-import sqlite3
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +7,7 @@ import pytest
 from adamab.errors import RunError
 from adamab.model import Classifier, Head
 from adamab.model.new_class import NewClassModel, Stacked
-from adamab.providers.metering import Spend
-from adamab.run import directory, run_log
+from adamab.run import directory
 from adamab.run.directory import SampleVectors
 from adamab.run.fit import FitResult
 from adamab.run.records import ClassScores, History, RoundRecord, Seconds
@@ -35,17 +33,6 @@ def result():
 SUMMARY = {"format": directory.FORMAT, "seed": 3}
 
 
-def test_spending_adds_up():
-    spent = directory.spending(
-        {("generate", "no"): Spend(2, 3_000_000, 10, 20), ("embed", None): Spend(1, 500, 7, 0, 1)}
-    )
-    assert (spent["calls"], spent["usd"], spent["unsettled"]) == (3, 0.0030005, 1)
-    assert spent["by_purpose"]["embed"]["input_tokens"] == 7
-    assert spent["by_class"] == {
-        "no": {"usd": 0.003, "calls": 2, "input_tokens": 10, "output_tokens": 20, "unsettled": 0}
-    }
-
-
 def test_a_run_is_resumed_unless_there_is_no_journal(tmp_path, result):
     path = tmp_path / "run"
     path.mkdir()  # an empty directory is free
@@ -65,15 +52,6 @@ def test_a_run_is_resumed_unless_there_is_no_journal(tmp_path, result):
         with pytest.raises(RunError, match=r"'notes\.txt', which is no part of a run"):
             directory.check_place(path, overwrite=overwrite)
     assert (path / "notes.txt").read_text() == "mine"
-
-
-def test_a_journal_set_aside_can_still_be_read(tmp_path):
-    with Journal(tmp_path, writing=True) as journal:
-        journal.note("segment", {"number": 1})
-        run_log._set_aside(tmp_path)  # with the write-ahead log beside it
-    aside = tmp_path / "journal.sqlite.old"
-    assert not directory.has_journal(tmp_path)
-    assert sqlite3.connect(aside).execute("SELECT COUNT(*) FROM events").fetchone() == (1,)
 
 
 @pytest.mark.parametrize("content", [b"{}", b"[]", b"{", b"\xff", b"[" * 100_000])

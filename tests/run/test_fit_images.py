@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from adamab.errors import EmbedderError, GeneratorError, RunError, TaskError
+from adamab.errors import GeneratorError, RunError, TaskError
 from adamab.model.predictor import Inference
 from adamab.providers.registry import resolve_generator, shared_images
 from adamab.run.fit import fit_task
@@ -126,18 +126,6 @@ def test_rejected_images_are_left_out_and_nothing_is_made_again(task, tmp_path):
     texts = [json.loads(line)["text"] for line in (run / "synthetic.jsonl").read_text().splitlines()]
     assert first["text"] not in texts
     assert len(list((run / "images").glob("*.*"))) <= made + 2  # at most one batch more
-
-
-@pytest.mark.parametrize(
-    ("embedder", "generator", "error", "message"),
-    [
-        (HashEmbedder(), None, EmbedderError, "embeds no images"),
-        (PixelEmbedder(), "openai:m?base_url=http://127.0.0.1:9/v1", GeneratorError, "makes texts"),
-    ],
-)
-def test_what_does_not_suit_images_is_refused(task, embedder, generator, error, message):
-    with pytest.raises(error, match=message):
-        fit_task(task, embedder, generator=resolve_generator(generator), recipe=RECIPE)
 
 
 def test_a_generator_of_images_is_refused_for_texts():

@@ -8,19 +8,9 @@ import pytest
 from adamab.providers.generators.variations import NoiseGenerator
 from adamab.run.run_log import Journal
 from adamab.run.samples import GrowingRows
-from adamab.serving.run_reader import RunReader
 from adamab.task.recipe import Recipe
 
 VECTORS = Recipe(views=("pooled",), words=False, batch=2)
-
-
-def test_events_come_in_blocks_without_a_gap(tmp_path, monkeypatch):
-    monkeypatch.setattr("adamab.run.run_log._AT_ONCE", 4)
-    with Journal(tmp_path, writing=True) as journal:
-        for n in range(12):
-            journal.note("round" if n % 2 else "choice", {"n": n})
-        assert [e.data["n"] for e in journal.events()] == list(range(12))
-        assert [e.data["n"] for e in journal.events("round", after=4)] == [5, 7, 9, 11]
 
 
 def rows_read(monkeypatch):
@@ -51,34 +41,6 @@ def test_taking_a_run_of_vectors_up_reads_each_batch_a_few_times(runs, monkeypat
     vectors.fit(vectors.order(generator=NoiseGenerator(seed=0), policy="round-robin"))
     assert counts["batches"] <= 3 * rounds  # once for the samples, once for the classes' positions
     assert counts["events"] <= 3 * rounds + 20  # a choice and an outcome a round
-
-
-def test_a_reader_reads_each_event_once(runs, monkeypatch):
-    runs.fit()
-    events = len(runs.events())
-    counts = rows_read(monkeypatch)
-    with RunReader(runs.path) as reader:
-        for _ in range(5):
-            assert reader.rounds()
-            assert reader.samples()
-            assert reader.segments()
-            assert reader.started()
-    assert counts["events"] <= events
-
-
-def test_rows_are_those_of_a_concatenation_and_copied_a_few_times_only():
-    rng = np.random.default_rng(0)
-    parts = [rng.standard_normal((1 + n % 3, 4)).astype(np.float32) for n in range(2000)]
-    growing, rooms = GrowingRows(np.zeros((0, 4), np.float32)), []
-    for part in parts:
-        rows = growing.add(part)
-        room = rows.base
-        if not rooms or room is not rooms[-1]:
-            rooms.append(room)
-    np.testing.assert_array_equal(rows, np.concatenate(parts))
-    assert rows.flags.c_contiguous
-    assert len(rooms) < 80
-    assert len(rooms[-1]) <= 1.13 * len(rows)
 
 
 def test_what_was_handed_out_and_what_was_handed_in_stays():

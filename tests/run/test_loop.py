@@ -9,7 +9,6 @@ from adamab.providers.generators.variations import NoiseGenerator
 from adamab.run import samples as training_set
 from adamab.run.fit import fit_task
 from adamab.run.samples import TaskEmbedder
-from adamab.task.prompts import Prompts
 from adamab.task.recipe import Recipe
 from adamab.task.spec import Task
 from adamab.testing import HashEmbedder
@@ -200,18 +199,6 @@ def test_noise_works_in_the_pooled_view_only():
     assert sum(r.accepted for r in result.history) == 18
     assert result.synthetic == ()
     assert result.classifier.vocabulary is None
-
-
-def test_wordings_that_quote_examples_are_there_without_them_too():
-    def views(quoting):
-        task = make_task(prompts=Prompts(with_examples=quoting))
-        return TaskEmbedder(task, HashEmbedder(), RECIPE).training_set().head_views(RECIPE)[0]
-
-    (pooled, words), (plain, plain_words) = views(True), views(False)
-    assert plain.unquoted is plain_words.unquoted is None
-    np.testing.assert_array_equal(pooled.unquoted, plain.described)
-    assert (words.described != words.unquoted).nnz
-    assert not np.array_equal(pooled.described, plain.described)
 
 
 def test_a_huge_vocabulary_keeps_the_terms_of_several_texts(monkeypatch):

@@ -80,17 +80,6 @@ def test_damaged_files_are_named(runs):
                 look()
 
 
-def test_texts_with_line_separators_of_their_own(runs):
-    given = {
-        "refund": ["give me my\u2028money back", "i want a refund\u0085of the fee"],
-        "praise": ["what a lovely\u2029product", "i love your lovely team"],
-        "outage": ["the site is down again", "nothing loads, site down"],
-    }
-    runs.fit(runs.order(given))
-    with RunReader(runs.path) as reader:
-        assert {answer.text for answer in reader.held_out()} == {t for texts in given.values() for t in texts}
-
-
 def test_looking_writes_nothing_into_the_run(runs):
     summary = runs.fit()
     before = {path.name: path.stat().st_mtime_ns for path in runs.path.iterdir()}

@@ -226,19 +226,6 @@ def test_a_class_that_was_added_leaves_the_others_compared(server, shown_run):
     assert [name for name, added in rows.items() if added] == ["bye"]
 
 
-def test_counts_agree_after_a_rejection(server, shown_run, shown_order):
-    sample = synthetic(server)
-    said(server, "/v1/run/reviews", {"ids": [sample["id"]], "verdict": "reject"})
-    fit_run(shown_order, shown_run)
-    known = got(server, "/v1/run")
-    classes = got(server, "/v1/run/classes")["classes"]
-    strips = {one["class"]: one["samples"] for one in got(server, "/v1/run/figures")["classes"]}
-    assert strips == {one["class"]: one["given"] + one["synthetic"] for one in classes}
-    assert known["given"] + known["synthetic"] == sum(strips.values())
-    assert known["kept_out"] == sum(one["kept_out"] for one in classes)
-    assert known["rejected"] == 1
-
-
 def test_a_renamed_class_has_its_samples_and_a_removed_one_is_gone(server, shown_run, shown_order):
     before = {one["class"]: one for one in got(server, "/v1/run/classes")["classes"]}
     assert before["login"]["synthetic"]

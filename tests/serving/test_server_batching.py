@@ -1,17 +1,10 @@
 """Requests that arrive together are embedded together, and each gets its own rows."""
 
-import asyncio
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
 from adamab.errors import EmbedderError
-from adamab.model import PredictOptions
-from adamab.serving._questions import Row
-from adamab.serving.requests import Limits, Metrics
-from adamab.serving.service import Batcher
 
 WORDS = {"refund": "money", "login": "sign", "praise": "likes"}
 
@@ -101,24 +94,3 @@ def test_a_full_queue_and_a_slow_answer(live, text_model, watched, eventually):
     assert server.desk._batcher._items == 0
     watched.open.set()
     assert server.post(text="e").status_code == 200
-
-
-@pytest.mark.parametrize("lanes", [1, 3])
-async def test_lanes_are_computed_at_once(lanes):
-    inside, most, go = 0, 0, threading.Event()
-
-    def compute(jobs):
-        nonlocal inside, most
-        inside += 1
-        most = max(most, inside)
-        if most == lanes:
-            go.set()
-        assert go.wait(30)
-        inside -= 1
-        return [job.rows[0].text for job in jobs]
-
-    batcher = Batcher(compute, lambda: lanes, Limits(batch_items=1), Metrics())
-    jobs = [batcher.submit([Row(str(number))], PredictOptions()) for number in range(6)]
-    assert await asyncio.gather(*(job.answer for job in jobs)) == [str(number) for number in range(6)]
-    await batcher.stop()
-    assert most == lanes

@@ -17,16 +17,6 @@ from adamab.errors import ProviderError
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
 
 NOUNS = {"fruit": "apple pear plum", "tool": "hammer saw drill", "river": "danube rhine nile"}
-EXPERIMENT = """
-title: Something to stop
-sets: [demo]
-generators: [pool]
-amounts: [2]
-embedder: local
-seeds: 5
-methods:
-  - {method: calibrator, recipe: paper, policies: [adamab], options: {rounds: 300}}
-"""
 
 
 def dying_once(item, folder):
@@ -75,7 +65,6 @@ def place(tmp_path_factory):
     }
     classes = [{"name": n, "description": f"about a {n}", "examples": e} for n, e in examples.items()]
     (folder / "task.yaml").write_text(json.dumps({"name": "nouns", "classes": classes}))
-    (folder / "stop.yaml").write_text(EXPERIMENT)
     process = sweep(folder, "whole", "--jobs=0")
     _, errors = process.communicate()
     assert process.returncode == 0, errors
@@ -96,26 +85,6 @@ def test_a_sweep_that_is_killed_again_and_again_ends_as_one_never_stopped(place,
     _, errors = process.communicate()
     assert process.returncode == 0, errors
     assert (place / output / "sweep.json").read_bytes() == (place / "whole" / "sweep.json").read_bytes()
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_experiment_on_ray_is_stopped_in_one_line(place, number, tmp_path):
-    process = start(place, "experiments", "stop.yaml", "--engine=ray", "--output", str(tmp_path))
-    rows = tmp_path / "stop.rows.jsonl"
-    while not lines(rows):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
-    if number == signal.SIGINT:
-        os.killpg(process.pid, number)  # as a terminal sends Ctrl-C: to all processes, Ray's own among them
-    else:
-        process.send_signal(number)
-    _, errors = process.communicate()
-    assert process.returncode == 130, errors
-    (*before, last) = errors.splitlines()
-    assert all(line.partition("/")[0].isdecimal() for line in before), errors
-    assert last.startswith("adamab: stopped; ")
-    assert "kept in" in last
-    assert lines(rows)
 
 
 def test_a_worker_that_dies_is_replaced(ray_address, tmp_path):

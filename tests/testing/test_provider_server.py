@@ -103,20 +103,6 @@ def test_what_the_services_do_not_take_is_refused_and_not_billed(server, post, p
     assert (server.billed(), server.images()) == (0, 0)
 
 
-@pytest.mark.parametrize("path", [EMBED, VOYAGE, COHERE])
-def test_a_wrong_key_is_401_and_errors_quote_what_they_got(client, path):
-    with ProviderServer(key="sk-right") as server:
-        wrong, right, missing = (
-            client.post(server.url + path, json={"input": "my secret prompt"}, headers=headers)
-            for headers in ({"Authorization": f"Bearer {KEY}"}, {"Authorization": "Bearer sk-right"}, {})
-        )
-        assert [wrong.status_code, missing.status_code, right.status_code] == [401, 401, 400]
-        assert KEY[:8] in wrong.text
-        assert "my secret prompt" in right.text
-        assert [seen.has_key for seen in server.seen] == [True, True, False]
-        assert "sk-" not in repr(server.seen) + repr([seen.headers for seen in server.seen])
-
-
 @pytest.mark.parametrize("fault", ["sleepy", "status:code=4", "status:times=x", "reset:sent=2"])
 def test_faults_that_make_no_sense_are_refused(fault):
     with pytest.raises((ValueError, TypeError)):
