@@ -15,6 +15,7 @@ from adamab.providers.metering import Budget, Price
 from adamab.providers.registry import resolve_embedder
 from adamab.run import directory as folder
 from adamab.run.add_class import Addition, add_class
+from adamab.run.classes import edit_task, with_class
 from adamab.run.directory import read_task
 from adamab.task.image_folders import image_at
 from adamab.task.spec import Sample
@@ -91,6 +92,16 @@ def test_what_cannot_be_added(runs, addition, message):
     assert runs.left()["weights"] == model
     assert (runs.path / "task.json").read_bytes() == task
     assert "added" not in folder.read_summary(runs.path)
+
+
+def test_a_class_that_waits_for_a_fit_is_added_once(runs):
+    runs.fit()
+    waiting = edit_task(runs.path, lambda task: with_class(task, QUESTION))
+    assert edit_task(runs.path, lambda task: with_class(task, QUESTION)) == waiting
+    for other in (Addition("question", "another"), replace(QUESTION, examples=QUESTION.examples[:1])):
+        with pytest.raises(TaskError, match="is there already"):
+            add_class(runs.path, other, embedder=HashEmbedder())
+    assert read_task(runs.path) == waiting
 
 
 def test_repeats_are_left_out(runs):

@@ -135,7 +135,7 @@ def test_vectors_of_noise_go_along(runs):
     runs.fit(runs.order(task=task_of(GIVEN), **options))
     merge_classes(runs.path, ["refund", "praise"], "contact")
     praise = Addition("praise", "is happy", (Sample("quite another thing", "praise"),))
-    edit_task(runs.path, lambda task: with_class(task, praise, GIVEN))
+    edit_task(runs.path, lambda task: with_class(task, praise))
     other = runs.path.with_name("other")
     shutil.copytree(runs.path, other)
     summary = fit(other, 31)

@@ -153,11 +153,9 @@ def add_class(
         need_torch_for(embedder)
     if not no_fit:
         from adamab.cli.fit import fit_again
-        from adamab.model import load
 
         _check_can_fit(run, embedder)
-        fitted = load(run).classes
-        edit_task(run, lambda task: with_class(task, addition, fitted))
+        edit_task(run, lambda task: with_class(task, addition))
         fit_again(run, embedder=embedder, prices=addition.prices, cache=not no_cache, as_json=as_json)
         return
     from adamab.run.add_class import add_class as add_at_once

@@ -103,7 +103,7 @@ def add_class(
             model = Inference(model.classifier, keeping_vectors(model.embedder, path / folder.VECTORS))
         side = load_new_class_model(path, model.classifier)
         before, spec = read_task(path), ClassSpec(addition.name, addition.description)
-        task = with_class(before, addition, model.classifier.classes)
+        task = with_class(before, addition)
         examples = task.samples_of(spec.name)
         if model.embedder is not None and model.remote:  # its calls count in the run's budget
             from adamab.providers.metering import CallContext, Ledger

@@ -6,7 +6,7 @@ is removed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -159,21 +159,22 @@ def remove_class(path: Path, name: str) -> Task:
     return edit_task(path, without, moved={name: None})
 
 
-def with_class(task: Task, addition: Addition, fitted: Collection[str]) -> Task:
-    """The task with one more class.
+def with_class(task: Task, addition: Addition) -> Task:
+    """The task with one more class; it stays as it is if a process that was killed has added the same.
 
     Args:
         task: what it is added to.
         addition: the class and its examples.
-        fitted: the classes of the run's classifier; one that the task has and the classifier lacks was
-            left by a process that was killed, and is replaced.
     """
     spec = ClassSpec(addition.name, addition.description)
-    if spec.name in fitted and spec.name in task.class_names:
-        raise TaskError(f"class {short(spec.name)} is there already; name another, or remove it first")
     classes = tuple(known for known in task.classes if known.name != spec.name)
     samples = tuple(sample for sample in task.samples if sample.class_name != spec.name)
-    return replace(task, classes=(*classes, spec), samples=(*samples, *addition.examples))
+    grown = replace(task, classes=(*classes, spec), samples=(*samples, *addition.examples))
+    if spec.name not in task.class_names:
+        return grown
+    if parts_of(grown) != parts_of(task):
+        raise TaskError(f"class {short(spec.name)} is there already; name another, or remove it first")
+    return task
 
 
 def _check_known(task: Task, names: Sequence[str]) -> None:

@@ -245,8 +245,7 @@ def _add_writing(router: APIRouter, reader: RunReader, service: Service) -> None
     @router.post("/v1/run/classes")
     async def change_class(request: Request) -> Response:
         wanted = await _read_change(request, ClassChange)
-        fitted = service.model.classes if service.ready else ()
-        await asyncio.to_thread(_change_class, reader, wanted, fitted)
+        await asyncio.to_thread(_change_class, reader, wanted)
         return _json({"classes": [spec.name for spec in reader.classes()]})
 
     @router.post("/v1/run/reload")
@@ -324,7 +323,7 @@ def _move(reader: RunReader, wanted: MoveRequest) -> dict[str, str | None]:
     return before
 
 
-def _change_class(reader: RunReader, wanted: ClassChange, fitted: Sequence[str]) -> None:
+def _change_class(reader: RunReader, wanted: ClassChange) -> None:
     path, name, to = reader.directory, wanted.name, wanted.to
     description = wanted.description
     with _changing(reader):
@@ -336,7 +335,7 @@ def _change_class(reader: RunReader, wanted: ClassChange, fitted: Sequence[str])
                     Sample(checked(text, "examples", "the text"), name) for text in wanted.examples
                 )
                 addition = Addition(checked(name, "name", "the class"), description, examples)
-                edit_task(path, lambda task: with_class(task, addition, fitted))
+                edit_task(path, lambda task: with_class(task, addition))
             case "edit":
                 kept = "description" not in wanted.model_fields_set
                 new = name if to is None else checked(to, "to", "the class")
