@@ -22,6 +22,7 @@ from adamab.run.classes import (
 )
 from adamab.run.directory import read_task
 from adamab.run.examples import label_examples
+from adamab.run.fit import resume_run
 from adamab.task.spec import Sample, Task
 from tests.run.conftest import DESCRIPTIONS, GIVEN, Died
 
@@ -237,6 +238,17 @@ def test_any_change_of_the_task_is_kept_for_the_next_fit(runs):
         runs.fit()
     edit_class(runs.path, "praise", "praise", DESCRIPTIONS["praise"])
     runs.fit()
+
+
+@pytest.mark.parametrize("own_task", [True, False])
+def test_a_change_while_a_fit_starts_is_not_lost(runs, own_task):
+    runs.fit()
+    setup = runs.order(task=read_task(runs.path)).set_up(run_dir=runs.path)
+    label_examples(runs.path, [Sample("the money never came", "")], "refund")
+    changed = (runs.path / "task.json").read_bytes()
+    with pytest.raises(RunError, match="start it again" if own_task else "leave TASK out"):
+        resume_run(setup, own_task=own_task)
+    assert (runs.path / "task.json").read_bytes() == changed
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,15 @@ def test_it_fits_again_while_questions_are_answered(live, local_run, eventually)
     assert (begun.status_code, begun.json()["fit"]["state"]) == (202, "running")
     second = said(server.url)
     assert (second.status_code, second.json()["error"]["code"]) == (409, "fitting")
+    task = (local_run / "task.json").read_bytes()
+    for path, body in (
+        ("moves", {"ids": [sample["id"]], "class": "praise"}),
+        ("examples?class=praise", {"text": "a correction while the fit starts"}),
+        ("classes", {"action": "remove", "name": "praise"}),
+    ):  # its process has not locked the run yet
+        change = httpx.post(f"{server.url}/v1/run/{path}", json=body, timeout=30)
+        assert (change.status_code, change.json()["error"]["code"]) == (409, "fitting")
+    assert (local_run / "task.json").read_bytes() == task
     answered = 0
     while fit_of(server.url)["state"] == "running":
         assert server.post(text="money back").status_code == 200

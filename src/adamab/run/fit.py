@@ -353,15 +353,26 @@ def resume_run(
     task, settings, path = setup.task, setup.settings, setup.settings.run_dir
     assert path is not None
     check_holdout(setup)
-    edits = folder.read_edits(path) if own_task else None
-    if not own_task and not settings.overwrite and folder.has_journal(path):
-        _check_edits(task, path)
+
+    def check() -> None:
+        """Nobody else changes the run's own task from here on; what was changed before must not get lost."""
+        if own_task and folder.read_task(path) != task:
+            raise RunError(f"{place(path)}: its task was changed while this fit was starting; start it again")
+        if not own_task and not settings.overwrite and folder.has_journal(path):
+            _check_edits(task, path)
+
     with JournalRunLog(
-        path, Inputs.of(setup), reject=setup.reject, start_over=settings.overwrite, own_task=own_task
+        path,
+        Inputs.of(setup),
+        reject=setup.reject,
+        start_over=settings.overwrite,
+        own_task=own_task,
+        check=check,
     ) as session:
         store_settings(session.journal, path, settings)
         on_start(session)
-        write_task(path, task, edits)
+        if not own_task:
+            write_task(path, task)
         if session.complete and all((path / name).is_file() for name in folder.RESULTS):
             with suppress(ModelFileError, RunError):  # damaged results are written again, without a call
                 load(path)

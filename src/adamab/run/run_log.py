@@ -363,6 +363,7 @@ class JournalRunLog(RunLog, contextlib.AbstractContextManager["JournalRunLog", N
         reject: Iterable[str] = (),
         start_over: bool = False,
         own_task: bool = False,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         self._is_new = self._is_idle = not directory.exists()
         with os_errors(directory, "cannot be made"):
@@ -371,6 +372,7 @@ class JournalRunLog(RunLog, contextlib.AbstractContextManager["JournalRunLog", N
         with ExitStack() as held:
             held.callback(WriterLock(directory).release)
             held.callback(self._tidy)
+            check()
             if start_over:
                 _set_aside(directory)
             self.journal = held.enter_context(Journal(directory, writing=True))

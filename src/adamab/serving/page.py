@@ -230,6 +230,7 @@ def _add_writing(router: APIRouter, reader: RunReader, service: Service) -> None
     @router.post("/v1/run/moves")
     async def move(request: Request) -> Response:
         wanted = await _read_change(request, MoveRequest)
+        _check_idle(request)
         before = await asyncio.to_thread(_move, reader, wanted)
         return _json({"moved": len(before)})
 
@@ -239,12 +240,14 @@ def _add_writing(router: APIRouter, reader: RunReader, service: Service) -> None
         _check_own_page(request)
         server_state: ServerState = request.app.state.server_state
         async with server_state.question(request) as (rows, _):
+            _check_idle(request)
             before = await asyncio.to_thread(_add_examples, reader, rows, class_name)
         return _json({"before": before})
 
     @router.post("/v1/run/classes")
     async def change_class(request: Request) -> Response:
         wanted = await _read_change(request, ClassChange)
+        _check_idle(request)
         await asyncio.to_thread(_change_class, reader, wanted)
         return _json({"classes": [spec.name for spec in reader.classes()]})
 
@@ -296,6 +299,12 @@ async def _read_change(request: Request, kind: type[Change]) -> Change:
             return kind.model_validate_json(body)
     except ValidationError as error:
         raise invalid(one_line(error.errors(include_url=False)[0]["msg"])) from None
+
+
+def _check_idle(request: Request) -> None:
+    """A fit that was started here goes by the task as it is; a change would have to wait for the next one."""
+    if request.app.state.server_state.refit.is_running:
+        raise Refused(409, "fitting", "a fit of this run is under way; make changes when it has ended")
 
 
 def _review(reader: RunReader, wanted: ReviewRequest) -> list[RunSample]:

@@ -44,11 +44,16 @@ class Refit:
         self._stopping = False  # somebody has asked for it
         self._began = self._ended = 0.0
 
+    @property
+    def is_running(self) -> bool:
+        """Whether one that was started here has not ended; it may still be on its way to the run's lock."""
+        return self._state == "running"
+
     def view(self) -> dict[str, Any] | None:
         """What the page shows: the state, for how long, and in a line why it failed."""
         if self._state is None:
             return None
-        ended = time.monotonic() if self._state == "running" else self._ended
+        ended = time.monotonic() if self.is_running else self._ended
         seconds = round(ended - self._began, 1)
         return {
             "state": self._state,
@@ -111,7 +116,7 @@ class Refit:
 
     def stop(self) -> None:
         """Ask it to end after the calls on their way; raises `Refused` where nothing was started here."""
-        if self._state != "running" or self._process is None:
+        if not self.is_running or self._process is None:
             raise Refused(409, "not_fitting", "no fit that was started here is under way")
         self._stopping = True
         with contextlib.suppress(ProcessLookupError):
@@ -122,7 +127,7 @@ class Refit:
 
     def kill(self) -> None:
         """End it at once; what it has bought is in the journal."""
-        if self._state == "running" and self._process is not None:
+        if self.is_running and self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
 
