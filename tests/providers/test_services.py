@@ -85,6 +85,14 @@ def test_chat_models_as_baselines(server, name):
     assert server.count() == 2
 
 
+def test_a_model_with_a_colon_is_no_model_of_the_service_of_that_name():
+    url = "http://localhost:11434/v1"
+    theirs, own = (chat_from_spec(f"chat:{name}:7b", base_url=url) for name in ("mistral", "openai:mistral"))
+    assert (theirs.judge.model, own.judge.model) == ("7b", "mistral:7b")
+    assert (str(theirs), str(own)) == ("chat:mistral:7b", "chat:openai:mistral:7b")
+    assert theirs.fingerprint != own.fingerprint
+
+
 def test_every_name_has_its_own_fingerprint_address_and_price(keys):
     keys.setenv("AZURE_OPENAI_ENDPOINT", "https://me.openai.azure.com")
     names = [*{resolve_embedder(f"{name}:m").fingerprint for name in EMBEDS}]

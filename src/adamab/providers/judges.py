@@ -80,7 +80,8 @@ class ChatModel:
             raise ProviderError(f"chat: {short(model)} is no model's name; write chat:MODEL?option=value&…")
         place, limits = connection(service, options)
         self.model = model.strip()
-        self.name = self.model if service == "openai" else f"{service}:{self.model}"
+        plain = service == "openai" and ":" not in self.model  # what is before a colon may be a service
+        self.name = self.model if plain else f"{service}:{self.model}"
         self.api = ApiClient(place, self.model, limits)
         self._protocol = protocol_of(place)
         self.temperature = number_option("chat: option temperature", temperature, 0, 2)
@@ -93,7 +94,8 @@ class ChatModel:
     def fingerprint(self) -> str:
         """What the answers depend on beside the question."""
         numbers = f"temperature={self.temperature:g}:max_tokens={self.max_tokens}:pixels={self.pixels}"
-        return f"chat:{self.name}{self.api.service.at}:{numbers}"
+        service = self.api.service
+        return f"chat:{service.name}:{self.model}{service.at}:{numbers}"
 
     def digest(self, prompt: str, image: Image | None = None) -> str:
         """The name of a question under which its answer is kept."""

@@ -17,7 +17,6 @@ _KEY = re.compile(r"[\x21-\x7e]+")
 _VERSION = re.compile(r"[0-9A-Za-z.-]{1,40}")
 # No more than a server's address needs: what parsers read differently is not let in.
 _URL = re.compile(r"https?://[A-Za-z0-9._\[\]:-]+(/[A-Za-z0-9._~%!$'()*+,;=:@/-]*)?", re.IGNORECASE)
-# Stricter than the shell, so that a key itself, pasted by mistake, does not pass for its variable's name.
 # Somebody may paste the key itself where the name of its variable belongs; keys are long and have no _.
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,15}|(?=[^_]*_)[A-Za-z_][A-Za-z0-9_]{0,39}")
 
