@@ -112,7 +112,7 @@ def _edited(place, old, new):
     [
         (("--text-column", "Nachrichten"), "german.csv:1: --text-column: no column 'Nachrichten'; did you"),
         (("--label-column", "Team"), "--label-column: no column 'Team'; known: Nr, Nachricht, Abteilung"),
-        (("--delimiter", ";;"), "delimiter ';;' is not one character"),
+        (("--delimiter", ";;"), "delimiter ';;' divides no cells; use one character"),
         (("--delimiter", ","), "no column 'text' in 'Nr;Nachricht;Abteilung;'"),
         (("--encoding", "rot13"), "encoding 'rot13' is unknown"),
         (("--encoding", "utf-16"), "german.csv:1: is not utf-16; name another with --encoding"),

@@ -233,6 +233,15 @@ def test_spreadsheets_have_limits(tmp_path, monkeypatch, limit, value, message):
     assert complaint(path).startswith(message)
 
 
+def test_empty_cells_count_as_columns_of_a_spreadsheet(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.append(["text", "label"])
+    book.active.cell(2, 16_384).number_format = "0"  # empty, and yet all before it are looked at
+    book.save(tmp_path / "a.xlsx")
+    assert complaint(tmp_path / "a.xlsx").startswith("a.xlsx:2: more than 1,048,576 rows or 1,000 columns")
+
+
 def test_what_is_no_spreadsheet_is_one_line(tmp_path):
     pytest.importorskip("openpyxl")
     whole = spreadsheet(tmp_path / "b.xlsx", ["text"], ["x"]).read_bytes()
@@ -275,6 +284,21 @@ def test_what_is_no_spreadsheet_is_one_line(tmp_path):
 def test_delimiters_and_encodings(tmp_path, data, options, text):
     path = write(tmp_path, "a.csv", data.encode(options.get("encoding", "utf-8")))
     assert read_samples(path, options=TableOptions(**options)) == [Sample(text, "a")]
+    assert table_files.count_rows(path, "csv", TableOptions(**options)) == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"sep=\xa7\ntext\xa7label\na\xa7b\n", "a.csv:1: byte 4 (0xa7) is not UTF-8; it looks like cp1252"),
+        (b'sep="\ntext"label\n', "a.csv:1: delimiter '\"' divides no cells; use one character"),
+        (b"sep=\0\ntext,label\n", "a.csv:1: NUL at byte 4"),
+    ],
+)
+def test_a_stated_delimiter_that_is_none_is_one_line(tmp_path, data, message):
+    assert complaint(write(tmp_path, "a.csv", data)).startswith(message)
+    encoded = write(tmp_path, "a.csv", "sep=§\ntext§label\na,b§c\n".encode("cp1252"))
+    assert read_samples(encoded, options=TableOptions(encoding="cp1252")) == [Sample("a,b", "c")]
 
 
 @pytest.mark.parametrize(

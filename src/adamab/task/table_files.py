@@ -70,7 +70,9 @@ class TableOptions:
         if self.delimiter is not None:
             named = {"tab": "\t", "\\t": "\t"}.get(self.delimiter, self.delimiter)
             if len(named) != 1 or named in '"\r\n':
-                raise TaskError(f"delimiter {short(named)} is not one character, such as ';' or tab")
+                raise TaskError(
+                    f"delimiter {short(named)} divides no cells; use one character, such as ';' or tab"
+                )
             object.__setattr__(self, "delimiter", named)
         if self.encoding is not None:
             try:
@@ -314,8 +316,13 @@ def _csv_rows(path: Path, handle: BinaryIO, kind: str, options: TableOptions) ->
     skipped, first = 0, next(raw_lines, None)
     delimiter = options.delimiter
     head = b"" if first is None or first[2] is None else first[2]
-    if stated := re.fullmatch(rb"(?:\xef\xbb\xbf)?sep=(.)\s*", head):  # a line of Excel's
-        skipped, first, delimiter = 1, None, delimiter or stated[1].decode()
+    if first is not None and (stated := _stated(path, first, options)):
+        skipped, first = 1, None
+        if delimiter is None:
+            try:
+                delimiter = TableOptions(delimiter=stated).delimiter
+            except TaskError as error:
+                raise TaskError(f"{place(path, 1)}: {error}") from None
     if delimiter is None:
         delimiter = DELIMITERS[kind] if kind == "tsv" else _sniffed(head)
     lines = _CsvLines(path, options.encoding, skipped)
@@ -335,6 +342,14 @@ def _csv_rows(path: Path, handle: BinaryIO, kind: str, options: TableOptions) ->
         else:
             if cells:
                 yield line, cells, lines.problem
+
+
+def _stated(path: Path, line: tuple[int, int, bytes | None], options: TableOptions) -> str | None:
+    """The delimiter that a first line of Excel's states, such as `sep=;`; such a line is no row."""
+    with suppress(TaskError):  # whoever reads it as a header says what is wrong
+        stated = re.fullmatch(r"sep=(.)\s*", _decoded(path, *line, options.encoding))
+        return stated and stated[1]
+    return None
 
 
 def _sniffed(head: bytes) -> str:
@@ -390,12 +405,12 @@ def _xlsx_rows(path: Path, handle: BinaryIO, options: TableOptions) -> Iterator[
                 cells = next(rows, None)
             if cells is None:
                 return
+            if line > MOST_ROWS or len(cells) > MOST_COLUMNS:  # empty ones, too, take their time
+                most = f"{MOST_ROWS:,} rows or {MOST_COLUMNS:,} columns"
+                raise TaskError(f"{place(path, line)}: more than {most}; save it as CSV")
             texts = [_cell(value) for value in cells]
             while texts and not texts[-1]:
                 texts.pop()
-            if line > MOST_ROWS or len(texts) > MOST_COLUMNS:
-                most = f"{MOST_ROWS:,} rows or {MOST_COLUMNS:,} columns"
-                raise TaskError(f"{place(path, line)}: more than {most}; save it as CSV")
             if texts:
                 yield line, texts, None
     except TaskError:
@@ -465,7 +480,9 @@ def count_rows(path: Path, kind: str, options: TableOptions = AS_IT_IS) -> int |
         if kind == XLSX:
             return None
         is_table, quoted, rows = kind in DELIMITERS, False, 0
-        for _, _, line in _raw_lines(handle, options.encoding):
+        for number, offset, line in _raw_lines(handle, options.encoding):
+            if number == 1 and is_table and _stated(path, (number, offset, line), options):
+                continue
             line = line or b"."
             quoted ^= is_table and line.count(b'"') % 2 == 1
             rows += not quoted and not line.isspace()
