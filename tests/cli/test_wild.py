@@ -31,6 +31,24 @@ def answers(result):
     return [row["class"] for row in csv.DictReader(io.StringIO(result.stdout))]
 
 
+def test_another_file_of_the_same_name_does_not_replace_a_run(adamab, refused, place):
+    rows = ["text,label", *(f"{name} {n},{name}" for name in ("yes", "no") for n in range(3))]
+    for folder, lines in (("p1", rows), ("p2", [row.replace(" ", " or ") for row in rows])):
+        (place / folder).mkdir()
+        (place / folder / "train.csv").write_text("\n".join(lines))
+    assert adamab("fit", "p1/train.csv", "-q").exit_code == 0
+    model = (place / "runs/train/model.safetensors").read_bytes()
+    line = refused("fit", "p2/train.csv")
+    assert "runs/train: is the run of another task" in line
+    assert "--run" in line
+    assert (place / "runs/train/model.safetensors").read_bytes() == model
+    with open(place / "p1/train.csv", "a") as stream:
+        stream.write("\nmaybe,no")
+    assert adamab("fit", "p1/train.csv", "-q").exit_code == 0
+    assert adamab("fit", "p2/train.csv", "-q", "--run", "runs/train").exit_code == 0
+    assert adamab("fit", "p1/train.csv", "-q", "--overwrite").exit_code == 0
+
+
 def test_from_files_as_people_have_them_to_the_right_answers(adamab, refused, place):
     pytest.importorskip("openpyxl")
     first = adamab("fit", "german.csv")

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from adamab.providers.metering import Price
     from adamab.run.run_log import JournalRunLog
     from adamab.run.settings import FitSetup
+    from adamab.task.spec import Task
 
 TaskOfNewRun = Annotated[
     str | None,
@@ -157,7 +158,10 @@ def fit(
         chosen = settings_of(context.params, reject=reject or ())
         need_torch_for(embedder)
         read = load_task(task, table_options(context.params))
-        run = _place_of(read.name) if run is None else run
+        if run is None:
+            run = _place_of(read.name)
+            if not overwrite:
+                _check_same_task(read, run)
         # A run in the folder of the images would be taken for a class by whatever reads that folder.
         if os.path.isdir(task) and Path(task).resolve() in (run.resolve(), *run.resolve().parents):
             raise RunError(f"{place(run)}: lies in the folder of the images; name a directory beside it")
@@ -180,6 +184,25 @@ def fit(
 def _place_of(name: str) -> Path:
     """Where a run goes that nobody gave a directory."""
     return Path("runs") / (re.sub(r"[^\w.-]+", "-", name)[:80].strip("-.") or "task")
+
+
+def _check_same_task(task: Task, run: Path) -> None:
+    """Another file of the same name is no later state of the task that this run was started with."""
+    from adamab.run.directory import read_task
+    from adamab.task.words import normalised_text
+
+    try:
+        stored = read_task(run)
+    except RunError:  # there is none yet, or a damaged one, which is written again
+        return
+    then, now = ({normalised_text(sample.text) for sample in each.samples} for each in (stored, task))
+    if not then or not now:  # descriptions alone
+        then, now = set(stored.class_names), set(task.class_names)
+    if then.isdisjoint(now):
+        raise RunError(
+            f"{place(run)}: is the run of another task, which has nothing in common with this one; name "
+            "another directory with --run, or this one to go on in it, or add --overwrite to start over"
+        )
 
 
 def _say_without_descriptions(setup: FitSetup, task: str | None) -> None:
