@@ -8,12 +8,13 @@ import pytest
 from adamab.errors import RecipeError
 from adamab.method.views import View
 from adamab.model.new_class import NewClass
+from adamab.model.predictor import Inference
 from adamab.providers.async_bridge import run_sync
 from adamab.run._arrays import heads_of_fit
 from adamab.run.fit import fit_task, fit_vectors
 from adamab.task.prompts import Prompts
 from adamab.task.recipe import Recipe
-from adamab.task.spec import ClassSpec, Task
+from adamab.task.spec import ClassSpec, Sample, Task
 from adamab.testing import HashEmbedder
 from tests.fitting import Writer
 from tests.method.fitting import fit_on
@@ -143,3 +144,20 @@ def test_trained_vectors_of_single_classes_are_replaced_by_their_mean():
         grown = own.extended(head, classes[k : k + 1], vectors[index == k])
         np.testing.assert_allclose(grown.linear[3], head.linear[k], atol=1e-4)
         np.testing.assert_allclose(grown.hidden[3], head.hidden[k], atol=1e-4)
+
+
+def test_examples_of_one_class_alone_do_not_spoil_the_descriptions():
+    """They have nothing to be compared with, and centred on their own mean they look like no description."""
+    described = {"refund": "money back", "praise": "a lovely product", "outage": "the site is down"}
+    classes = tuple(ClassSpec(name, description) for name, description in described.items())
+    texts = ["i want my money back", "money back please", "what a lovely product", "the site is down again"]
+    views = HashEmbedder()
+    some = (Sample("please send my money back", "refund"), Sample("give me the money back now", "refund"))
+    answers = [
+        Inference(fit_task(Task("t", classes, samples=given), views).classifier, views).predict_proba(
+            [Sample(text, "refund") for text in texts]
+        )
+        for given in ((), some)
+    ]
+    assert answers[0].argmax(axis=1).tolist() == [0, 0, 1, 2]
+    np.testing.assert_allclose(answers[0], answers[1], atol=1e-6)

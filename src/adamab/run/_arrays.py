@@ -179,6 +179,10 @@ def _views_of(
 ) -> tuple[FittedViews, Vocabulary | None]:
     with one_thread_if_small(len(samples)):
         views, vocabulary = samples.head_views(recipe)
+        if len(np.unique(samples.class_index)) == 1 and any(view.described is not None for view in views):
+            # They can be compared with nothing, and centred on their own mean they look like no description.
+            samples = samples.only(np.arange(0))
+            views, vocabulary = samples.head_views(recipe)
         of_fit, rows = FitSamples.of(
             samples.views[samples.pooled],
             samples.class_index,

@@ -136,13 +136,18 @@ class TrainingSet:
         by_text = sorted(
             synthetic, key=lambda i: (self.class_index[i], self.texts[i] if self.has_texts else "")
         )
-        return self._some(np.concatenate([given, np.array(by_text, dtype=np.intp)]))
+        return self.only(np.concatenate([given, np.array(by_text, dtype=np.intp)]))
 
     def only_given(self) -> TrainingSet:
         """A copy of the given samples, whatever is added later."""
-        return self._some(np.flatnonzero(self.given))
+        return self.only(np.flatnonzero(self.given))
 
-    def _some(self, rows: NDArray[np.intp]) -> TrainingSet:
+    def only(self, rows: NDArray[np.intp]) -> TrainingSet:
+        """A copy with some of the samples.
+
+        Args:
+            rows: their numbers, in the order of the copy.
+        """
         return replace(
             self,
             texts=[self.texts[i] for i in rows] if self.has_texts else [],
