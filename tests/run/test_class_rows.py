@@ -148,16 +148,12 @@ def test_trained_vectors_of_single_classes_are_replaced_by_their_mean():
 
 def test_examples_of_one_class_alone_do_not_spoil_the_descriptions():
     """They have nothing to be compared with, and centred on their own mean they look like no description."""
-    described = {"refund": "money back", "praise": "a lovely product", "outage": "the site is down"}
-    classes = tuple(ClassSpec(name, description) for name, description in described.items())
-    texts = ["i want my money back", "money back please", "what a lovely product", "the site is down again"]
-    views = HashEmbedder()
-    some = (Sample("please send my money back", "refund"), Sample("give me the money back now", "refund"))
-    answers = [
-        Inference(fit_task(Task("t", classes, samples=given), views).classifier, views).predict_proba(
-            [Sample(text, "refund") for text in texts]
-        )
-        for given in ((), some)
-    ]
-    assert answers[0].argmax(axis=1).tolist() == [0, 0, 1, 2]
+    classes = tuple(ClassSpec(name, description) for name, description in DESCRIPTIONS.items())
+    texts = [Sample(text, "") for text in ("i want money back", "she is happy", "the site is down again")]
+    some = tuple(Sample(text, "refund") for text in GIVEN["refund"])
+    embedder, answers = HashEmbedder(), []
+    for given in ((), some):
+        fit = fit_task(Task(classes, given), embedder)
+        answers.append(Inference(fit.classifier, embedder).predict_proba(texts))
+    assert answers[0].argmax(axis=1).tolist() == [0, 1, 2]
     np.testing.assert_allclose(answers[0], answers[1], atol=1e-6)
