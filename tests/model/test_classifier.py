@@ -1,6 +1,7 @@
 """Logits, probabilities and class names of a classifier, and what it refuses."""
 
 import pickle
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -142,9 +143,14 @@ def test_another_embedder_is_refused():
         FingerprintError, match=r"'st:mini' .*'st:abc'.*'npz:x'; use that embedder or fit again"
     ):
         model.check_fingerprint("npz:x")
-    served = linear_model(2, fingerprint="openai:m@host/v1:384")
-    with pytest.raises(FingerprintError, match=r"set OPENAI_BASE_URL as then, or name it with \?base_url="):
-        served.check_fingerprint("openai:m:384")
+    for then, now, remedy in (
+        ("openai:m:384@host/v1", "openai:m:384", "set OPENAI_BASE_URL as then, or name it with ?base_url="),
+        ("azure:m@a.com", "azure:m@b.com", "set AZURE_OPENAI_ENDPOINT as then, or name it with ?base_url="),
+        ("tei:m@host", "tei:m", "another address: name it with ?base_url="),
+        ("openai:m@host/v1", "openai:n", "use that embedder or fit again"),
+    ):
+        with pytest.raises(FingerprintError, match=re.escape(remedy)):
+            linear_model(2, fingerprint=then).check_fingerprint(now)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import numpy as np
 from adamab.errors import EmbedderError, FingerprintError, TaskError, one_line, short, suggestion
 from adamab.model.confidence import Confidence, softmax, strangeness, surprise
 from adamab.model.heads import check_text, check_width
+from adamab.providers.services import PROVIDERS
 from adamab.task.spec import MOST_ROWS, notebook_html
 from adamab.task.spec import UNKNOWN as UNKNOWN
 
@@ -382,10 +383,11 @@ class Classifier:
         if fingerprint == self.fingerprint:
             return
         remedy = "use that embedder or fit again"
-        if "@" in self.fingerprint and "@" not in fingerprint:  # the address may have stood in a variable
-            remedy = (
-                "its server was at another address: set OPENAI_BASE_URL as then, or name it with ?base_url="
-            )
+        own, _, address = self.fingerprint.partition("@")
+        service = PROVIDERS.get(own.partition(":")[0])
+        if address and service is not None and own == fingerprint.partition("@")[0]:
+            variable = f"set {service.url_env} as then, or " if service.url_env else ""
+            remedy = f"its server was at another address: {variable}name it with ?base_url="
         raise FingerprintError(
             f"the model was fitted with embedder {short(self.embedder_spec or 'passed as an object')} "
             f"(fingerprint {short(self.fingerprint, 160)}), this one has fingerprint "
