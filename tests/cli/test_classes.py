@@ -40,7 +40,8 @@ def test_added_predicted_evaluated_and_fitted(adamab, refused, run, folder):
     assert result.stdout == (
         "added class 'question' with 2 examples; the classifier knows 4 classes now\n"
         "it is not trained on the new one (0 of 8 right in a trial with a description alone, 3 with four "
-        f"examples, 7 after a fit): adamab fit --run {run} does that, and buys nothing again\n"
+        f"examples, 7 after a fit): adamab fit --run {run} does that; what "
+        "has arrived is not bought again\n"
     )
     (folder / "test.csv").write_text("text,label\nhow it works,question\nmoney money back,refund\n")
     result = adamab("predict", run, "test.csv", "--embedder", "npz:vectors.npz", "--json")

@@ -50,7 +50,7 @@ _WORTH = "0 of 8 right in a trial with a description alone, 3 with four examples
 def classes(context: typer.Context, run: Run) -> None:
     """Show the classes of RUN; rename, merge, remove or add some, and it is fitted again.
 
-    Nothing is bought twice: synthetic samples go along with a renamed or merged class.
+    What has arrived is not bought again: synthetic samples go along with a renamed or merged class.
 
     Those of a removed class stay in the run, out of training, until the class comes back.
     """
@@ -136,7 +136,7 @@ def add_class(
     no_fit: NoFit = False,
     as_json: AsJson = False,
 ) -> None:
-    """Add a class to RUN and fit it again, which buys nothing twice.
+    """Add a class to RUN and fit it again; what has arrived is not bought again.
 
     It needs a description or examples, better both. With --no-fit the classifier knows it at once, untrained.
     """
@@ -238,4 +238,7 @@ def _report(run: Path, added: Added, *, as_json: bool) -> None:
         f"added class {short(added.name)} with {counted(added.examples, 'example')}{left_out}; "
         f"the classifier knows {added.classes} classes now"
     )
-    echo(f"it is not trained on the new one ({_WORTH}): {_next(run)} does that, and buys nothing again")
+    echo(
+        f"it is not trained on the new one ({_WORTH}): {_next(run)} does that; "
+        "what has arrived is not bought again"
+    )
