@@ -4,6 +4,7 @@ import os
 import secrets
 import subprocess
 import sys
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -78,6 +79,23 @@ def tiny_model(tmp_path_factory):
     out = directory / "model"
     model.save(str(out), create_model_card=False)
     return out
+
+
+@pytest.fixture
+def files_of_at_most():
+    """Stands in for a full disk: what is written beyond a size fails; Python ignores the signal."""
+    import resource
+
+    @contextmanager
+    def limited(size):
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    return limited
 
 
 @pytest.fixture

@@ -1,13 +1,11 @@
 """A disk that is full or read-only, a journal or a cache that is damaged: one line, and nothing is lost."""
 
-import hashlib
-import resource
 import sqlite3
-from contextlib import contextmanager
 
 import pytest
 
 from adamab.testing import Fault
+from tests.cli.conftest import weights
 
 QUICK = ("--set", "augmentation_rounds=6")
 
@@ -16,10 +14,6 @@ def command(server, *more, run="run", cache=False):
     spec = f"openai:m?base_url={server.url}/v1&retries=0"
     chosen = ("--embedder", spec, "--generator", spec, *(() if cache else ("--no-cache",)))
     return ("fit", "task.yaml", "--run", run, *chosen, *QUICK, "--quiet", "--prefetch", "0", *more)
-
-
-def weights(run):
-    return hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest()
 
 
 def files(run):
@@ -57,19 +51,8 @@ def half(refused, folder, server, undisturbed):
     return folder / "run"
 
 
-@contextmanager
-def files_of_at_most(size):
-    """What is written beyond `size` fails; Python ignores the signal that would end it."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-@pytest.mark.parametrize("size", [0, 4096, 36_000, 60_000, 100_000, 200_000, 350_000])
-def test_no_room_from_the_start(adamab, refused, folder, server, undisturbed, size):
+@pytest.mark.parametrize("size", [0, 4096, 36_000, 100_000, 350_000])
+def test_no_room_from_the_start(adamab, refused, folder, server, undisturbed, files_of_at_most, size):
     with files_of_at_most(size):
         line = refused(*command(server))
     assert line.startswith("adamab: run")

@@ -1,6 +1,5 @@
 """Whatever a provider does, a fit ends with the right result or one clear line, its journal intact."""
 
-import hashlib
 import json
 import sqlite3
 import threading
@@ -12,6 +11,7 @@ from typer.testing import CliRunner
 from adamab.cli.app import app
 from adamab.run.run_log import ROUND, Journal
 from adamab.testing import Fault, ProviderServer
+from tests.cli.conftest import weights
 
 QUICK = ("--set", "augmentation_rounds=6", "--no-cache")
 LIMITS = "retries=3&first_wait=0.01"
@@ -19,13 +19,9 @@ SECRET = "sk-secret-0123456789abcdef"
 EMBED, CHAT = "embeddings", "chat"
 
 
-def command(server, *more, limits=LIMITS, model="m", generator=None):
-    spec = f"openai:{model}?base_url={server.url}/v1&{limits}"
+def command(server, *more, model="m", generator=None):
+    spec = f"openai:{model}?base_url={server.url}/v1&{LIMITS}"
     return ("fit", "task.yaml", "--run", "run", "--embedder", spec, "--generator", generator or spec, *more)
-
-
-def weights(folder):
-    return hashlib.sha256((folder / "run" / "model.safetensors").read_bytes()).hexdigest()
 
 
 def rounds(run):
@@ -46,7 +42,7 @@ def undisturbed(tmp_path_factory, write_task):
         write_task(folder)
         result = CliRunner().invoke(app, command(server, *QUICK))
         assert result.exit_code == 0, result.output
-    return weights(folder)
+    return weights(folder / "run")
 
 
 PASSING = [
@@ -74,7 +70,7 @@ def test_a_fault_that_passes_changes_nothing(adamab, folder, server, undisturbed
     result = adamab(*command(server, *QUICK))
     assert (result.exit_code, result.stderr) == (0, "")
     assert sum(seen.fault == kind for seen in server.seen) >= len(paths)
-    assert weights(folder) == undisturbed
+    assert weights(folder / "run") == undisturbed
     assert len(rounds(folder / "run")) == 6
 
 
@@ -107,7 +103,7 @@ def test_a_fault_that_lasts_is_one_line_and_the_run_goes_on_later(
     result = adamab(*command(server, *QUICK, "--quiet"))
     assert (result.exit_code, result.stderr) == (0, "")
     assert not bought & {seen.idempotency_key for seen in server.seen[before:]}
-    assert weights(folder) == undisturbed
+    assert weights(folder / "run") == undisturbed
 
 
 def test_a_wrong_key_and_a_wrong_model(adamab, refused, folder, undisturbed, monkeypatch):
@@ -118,7 +114,7 @@ def test_a_wrong_key_and_a_wrong_model(adamab, refused, folder, undisturbed, mon
         )
         monkeypatch.setenv("OPENAI_API_KEY", "sk-right")
         assert adamab(*command(server, *QUICK)).exit_code == 0
-    assert weights(folder) == undisturbed
+    assert weights(folder / "run") == undisturbed
     with ProviderServer() as server:
         line = refused(*command(server, *QUICK, "--overwrite", model="no-such"))
     assert "no model 'no-such' at " in line

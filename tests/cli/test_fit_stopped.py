@@ -1,6 +1,5 @@
 """Ctrl-C during a fit: the call on its way is paid for, so it is waited for; the run goes on later."""
 
-import hashlib
 import json
 import os
 import signal
@@ -12,6 +11,7 @@ import pytest
 
 from adamab.run.run_log import STOPPED, Journal
 from adamab.testing import Fault
+from tests.cli.conftest import weights
 
 QUICK = ("--set", "augmentation_rounds=6", "--no-cache")
 
@@ -55,16 +55,12 @@ class Process:
         return self.process.returncode, complaints
 
 
-def weights(folder):
-    return hashlib.sha256((folder / "run" / "model.safetensors").read_bytes()).hexdigest()
-
-
 @pytest.fixture
 def undisturbed(adamab, folder, server):
     """The weights of a run that nobody stops."""
     result = adamab(*command(server, "--overwrite"))
     assert result.exit_code == 0, result.output
-    undisturbed_weights = weights(folder)
+    undisturbed_weights = weights(folder / "run")
     for path in (folder / "run").iterdir():
         path.unlink()
     server.reset()
@@ -95,7 +91,7 @@ def test_the_current_call_is_waited_for(adamab, refused, folder, server, undistu
     assert result.exit_code == 0, result.output
     assert "resuming the run after " in result.stderr
     assert not bought & {seen.idempotency_key for seen in server.seen[count:]}
-    assert weights(folder) == undisturbed
+    assert weights(folder / "run") == undisturbed
 
 
 def test_the_second_time_ends_it_at_once(adamab, folder, server, undisturbed):
@@ -110,7 +106,7 @@ def test_the_second_time_ends_it_at_once(adamab, folder, server, undisturbed):
     server.clear_faults()
     result = adamab(*command(server, "--json"))
     assert result.exit_code == 0, result.output
-    assert weights(folder) == undisturbed
+    assert weights(folder / "run") == undisturbed
     # What was given up counts as spent: nobody knows whether it was billed. One of the calls that run ahead
     # may have been given up before it was sent.
     spent = json.loads(result.stdout)["spent"]["calls"]

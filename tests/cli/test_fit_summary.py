@@ -1,6 +1,5 @@
 """What `fit` says at its end, on the data it is given."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,6 @@ from adamab.cli.summaries import likeness_warning, print_summary
 from adamab.providers.metering import Spend
 from adamab.run.directory import spending
 
-NOWHERE = "base_url=http://127.0.0.1:9/v1"
 NOTHING = {"given": None, "synthetic": None}
 
 
@@ -93,18 +91,6 @@ def test_no_name_breaks_a_line(said):
     out, err = said(spent=spending(calls), refused={"a\nb\x1b[2J": 1})
     assert "\x1b" not in out + err
     assert not any(line.startswith("b") for line in out.splitlines())
-
-
-def test_a_dry_run_leaves_no_trace(adamab, write_task, tmp_path):
-    task, run = write_task(tmp_path), tmp_path / "run"
-    specs = ("--embedder", f"openai:e?{NOWHERE}", "--generator", f"openai:m?{NOWHERE}")
-    before = sorted(tmp_path.iterdir())
-    table = adamab("fit", task, "--run", run, *specs, "--dry-run", "--budget", "9 calls")
-    data = adamab("fit", task, "--run", run, *specs, "--dry-run", "--budget", "9 calls", "--json")
-    assert (table.exit_code, data.exit_code) == (0, 0)
-    assert "the budget of 9 calls ends generation after about 3 of 6 rounds (15 samples)" in table.stdout
-    assert json.loads(data.stdout)["ends_early"] == {"cap": "9 calls", "rounds": 3, "samples": 15}
-    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_samples_that_were_bought_before(said):

@@ -1,7 +1,5 @@
 import csv
 import json
-import subprocess
-import sys
 from contextlib import nullcontext
 
 import numpy as np
@@ -199,19 +197,6 @@ def test_links_stay_links(adamab, folder, model):
     assert adamab("predict", model, "new.jsonl", "-o", "link.csv").exit_code == 0
     assert (folder / "link.csv").is_symlink()
     assert len(rows_of(folder / "real.csv")) == 9
-
-
-def test_vectors_need_neither_scipy_nor_torch(folder, vector_model, write_npz):
-    write_npz(folder / "in.npz", ["money please"])
-    code = (
-        "import sys, contextlib, adamab.cli\n"
-        f"sys.argv = ['adamab', 'predict', {str(vector_model)!r}, 'in.npz']\n"
-        "with contextlib.suppress(SystemExit): adamab.cli.main()\n"
-        "print(sorted({'torch', 'scipy', 'sklearn', 'yaml', 'sqlite3'} & set(sys.modules)), file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stderr.strip() == "[]"
-    assert len(done.stdout.splitlines()) == 2
 
 
 @pytest.mark.parametrize(

@@ -1,36 +1,8 @@
-"""The whole way as a new user goes it: real processes in an empty folder."""
+"""Streams that are closed and disks that are full, with real processes."""
 
-import json
-import os
 import shlex
 import subprocess
 import sys
-
-from adamab.task import load_task
-
-
-def run(folder, *arguments):
-    command = [sys.executable, "-m", "adamab", *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return done.stdout
-
-
-def test_init_fit_evaluate_predict(tmp_path, write_npz):
-    run(tmp_path, "init", "desk")
-    task = load_task(tmp_path / "desk" / "task.yaml")
-    texts = [sample.text for sample in task.samples]
-    write_npz(tmp_path / "v.npz", [*texts, *(task.prompts.class_text(spec) for spec in task.classes)])
-    message = run(tmp_path, "fit", "desk/task.yaml", "--run", "desk/run", "--embedder", "npz:v.npz")
-    assert "expected accuracy" in message
-    data = "".join(json.dumps({"text": s.text, "label": s.class_name}) + "\n" for s in task.samples)
-    (tmp_path / "data.jsonl").write_text(data)
-    judged = json.loads(run(tmp_path, "evaluate", "desk/run", "data.jsonl", "--json"))
-    assert judged["accuracy"]["value"] > 0.9
-    assert run(tmp_path, "predict", "desk/run", "data.jsonl", "-o", "out.csv") == ""
-    assert (tmp_path / "out.csv").read_text().startswith("text,label,class,probability,error\n")
-    assert sorted(os.listdir(tmp_path)) == ["data.jsonl", "desk", "out.csv", "v.npz"]
 
 
 def shell(folder, arguments, ending):

@@ -1,5 +1,7 @@
 """Images, a server with wider vectors, and an empty hub."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -37,6 +39,15 @@ def hub(tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     return tmp_path / "hub"
+
+
+def cached_at(hub, name, files, reference="main"):
+    """A snapshot in the hub's cache, as its library lays it out on disk; its name is its commit."""
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    repository = hub / f"models--{name.replace('/', '--')}"
+    (repository / "refs" / reference).parent.mkdir(parents=True)
+    (repository / "refs" / reference).write_text(commit)
+    return shutil.copytree(files, repository / "snapshots" / commit)
 
 
 @pytest.fixture

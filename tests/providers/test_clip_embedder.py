@@ -19,6 +19,7 @@ from adamab.cli.app import app
 from adamab.errors import EmbedderError, MissingExtraError
 from adamab.providers.embedders.clip import SUGGESTED, ClipEmbedder
 from adamab.testing import check_embedder
+from tests.providers.conftest import cached_at
 
 torch = pytest.importorskip("torch", reason="the extra 'clip' is not installed")
 transformers = pytest.importorskip("transformers", reason="the extra 'clip' is not installed")
@@ -240,15 +241,6 @@ def test_missing_packages_name_the_extra(models, monkeypatch, package, named):
         ClipEmbedder(str(models["clip"]))
 
 
-def cached_at(hub, name, reference, files):
-    """A snapshot in the hub's cache, as its library lays it out on disk."""
-    commit = "0123456789abcdef0123456789abcdef01234567"
-    repository = hub / f"models--{name.replace('/', '--')}"
-    (repository / "refs" / reference).parent.mkdir(parents=True)
-    (repository / "refs" / reference).write_text(commit)
-    return shutil.copytree(files, repository / "snapshots" / commit)
-
-
 @pytest.fixture
 def pictures(tmp_path, paint, monkeypatch):
     """The current directory, with a folder of images."""
@@ -266,9 +258,9 @@ def test_images_without_an_embedder_take_the_clip_that_is_there(hub, models, tmp
     assert refused.stderr.count("\n") == 1
     for fact in ("'adamab[clip]'", SUGGESTED, "605 MB", "MIT"):
         assert fact in refused.stderr
-    other = cached_at(hub, "a/text-model", "main", models["siglip2"])
+    other = cached_at(hub, "a/text-model", models["siglip2"])
     (other / "config.json").write_text('{"model_type": "bert"}')
-    cached_at(hub, "openai/clip-vit-base-patch32", "refs/pr/15", models["clip"])
+    cached_at(hub, "openai/clip-vit-base-patch32", models["clip"], "refs/pr/15")
     fitted = fit()
     assert fitted.exit_code == 0, fitted.output
     assert f"embedder: {SUGGESTED}; --embedder names another" in fitted.stderr
@@ -278,7 +270,7 @@ def test_images_without_an_embedder_take_the_clip_that_is_there(hub, models, tmp
     labels = [file.parent.name for file in files]
     clf = adamab.ADAMABClassifier(modality="image", random_state=0).fit(files, labels)
     np.testing.assert_array_equal(clf.predict_proba(files), loaded.predict_proba(files))
-    cached_at(hub, "a/clip", "main", models["clip"])  # a run goes on with what it began with
+    cached_at(hub, "a/clip", models["clip"])  # a run goes on with what it began with
     assert adamab.load("run").classifier_.embedder_spec == SUGGESTED
     again = fit("--seed", "0")
     assert "nothing has changed" in again.stderr, again.output
@@ -287,7 +279,7 @@ def test_images_without_an_embedder_take_the_clip_that_is_there(hub, models, tmp
 def test_a_repository_without_safetensors_says_where_to_look(hub, models, tmp_path):
     bare = copied(models["clip"], tmp_path / "bare")
     (bare / "model.safetensors").unlink()
-    cached_at(hub, "org/pickled", "main", bare)
+    cached_at(hub, "org/pickled", bare)
     message = r"^clip:org/pickled: its repository has no safetensors weights.*\?revision=refs/pr/NUMBER$"
     with pytest.raises(EmbedderError, match=message):
         _ = ClipEmbedder("org/pickled").fingerprint

@@ -16,6 +16,7 @@ from adamab.task.prompts import Prompts
 from adamab.task.recipe import Recipe
 from adamab.task.spec import ClassSpec
 from adamab.testing import check_generator
+from tests.providers.conftest import cached_at
 
 ROSE = Request(ClassSpec("rose", "A thorny shrub."), 0, 2, (), ())
 SIDE = 16  # of the tiny model's own images
@@ -252,13 +253,9 @@ def test_an_id_is_loaded_offline_from_the_local_cache(monkeypatch, made, model, 
     monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(GeneratorError, match="diffusers:nobody/nothing: cannot be fetched from the hub"):
         _ = made("nobody/nothing").fingerprint
-    commit = "1234567890" * 4
-    entry = tmp_path / "models--tiny--diffusion"
-    shutil.copytree(model, entry / "snapshots" / commit)
-    (entry / "refs").mkdir()
-    (entry / "refs" / "main").write_text(commit)
+    snapshot = cached_at(tmp_path, "tiny/diffusion", model)
     generator = made("tiny/diffusion")
-    assert generator.fingerprint.startswith(f"diffusers:tiny/diffusion@{commit}:steps=2:")
+    assert generator.fingerprint.startswith(f"diffusers:tiny/diffusion@{snapshot.name}:steps=2:")
     assert draw(generator).texts == draw(made(model)).texts
 
 

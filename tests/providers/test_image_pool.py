@@ -100,6 +100,11 @@ async def test_broken_images_are_left_out_and_counted_once(opened, pool, roses, 
     ]
 
 
+async def test_unknown_classes_are_closed(opened, pool):
+    batch = await opened(pool).generate(replace(ROSE, spec=ClassSpec("lily")))
+    assert batch.closed == "pool has no images of this class"
+
+
 def test_it_conforms(opened, pool):
     check_generator(lambda: opened(pool), ROSE)
     check_generator(lambda: opened(pool, seed=3), ROSE)

@@ -15,6 +15,7 @@ from adamab.providers.embedders.local import LocalEmbedder, find_folder
 from adamab.providers.embedders.local_models import VIEWS, hash_file
 from adamab.providers.registry import resolve_embedder
 from adamab.testing import check_embedder
+from tests.providers.conftest import cached_at
 
 for package in ("onnx", "onnxruntime", "tokenizers"):
     pytest.importorskip(package, reason="the extra 'local' is not installed")
@@ -153,18 +154,10 @@ async def test_a_folder_of_the_users_and_other_files(local, tmp_path, monkeypatc
         LocalEmbedder(copy)
 
 
-def hub_cache(hub, local):
-    commit = "0123456789abcdef0123456789abcdef01234567"  # as the hub's library lays it out on disk
-    repository = hub / "models--sentence-transformers--all-MiniLM-L6-v2"
-    (repository / "refs").mkdir(parents=True)
-    (repository / "refs" / "main").write_text(commit)
-    shutil.copytree(local.directory, repository / "snapshots" / commit)
-
-
 @needs_wheel
 async def test_the_hubs_cache_stands_in_for_the_wheel(local, hub, monkeypatch, capfd):
     monkeypatch.delenv("SENTENCE_TRANSFORMERS_HOME", raising=False)
-    hub_cache(hub, local)
+    cached_at(hub, "sentence-transformers/all-MiniLM-L6-v2", local.directory)
     expected = await local.embed(["hello"])
     monkeypatch.setitem(sys.modules, WHEEL, None)
     monkeypatch.setenv("ADAMAB_OFFLINE", "1")

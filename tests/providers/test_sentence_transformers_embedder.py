@@ -13,6 +13,7 @@ from adamab.errors import EmbedderError, MissingExtraError
 from adamab.providers.embedders import local_models as model_files
 from adamab.providers.embedders.sentence_transformers import SentenceTransformerEmbedder as Embedder
 from adamab.testing import check_embedder
+from tests.providers.conftest import cached_at
 
 pytest.importorskip("sentence_transformers", reason="the extra 'st' is not installed")
 
@@ -207,12 +208,8 @@ async def test_hub_ids(tiny_model, hub, monkeypatch, capfd):
             patch.setenv(switch, "1")
             with pytest.raises(EmbedderError, match=f"is not on this machine, and .*{switch}"):
                 await Embedder("nope/nope").embed(["hello world"])
-    commit = "0123456789abcdef0123456789abcdef01234567"  # as the hub's library lays it out on disk
-    repository = hub / "models--org--tiny"
-    copied(tiny_model, repository / "snapshots" / commit)
-    (repository / "refs").mkdir()
-    (repository / "refs" / "main").write_text(commit)
+    snapshot = cached_at(hub, "org/tiny", tiny_model)
     embedder = Embedder("org/tiny")
-    assert embedder.fingerprint == f"st:org/tiny@{commit}:cut:views-1"
+    assert embedder.fingerprint == f"st:org/tiny@{snapshot.name}:cut:views-1"
     await embedder.embed(["hello world"])
     assert capfd.readouterr().err == "", "no progress bars without a terminal"

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from adamab.providers.embedders.local_models import VIEWS
+from adamab.errors import EmbedderError
+from adamab.providers.embedders.local_models import VIEWS, split
 from adamab.providers.embedders.sentence_transformers import token_views
 
 torch = pytest.importorskip("torch")
@@ -39,3 +40,19 @@ def test_rounding_to_half_stays_finite():
     hidden, one = torch.tensor([[[1e9, -1e9, 1 / 3]]]), torch.ones((1, 1))
     (rounded,) = token_views([hidden], one, 0 * one, prompt_tokens=0, views=["layers"])["layers"]
     assert rounded.tolist() == [65504, -65504, np.float16(1 / 3)]
+
+
+def pieces(text, room, row=0):
+    """Of tokens that are the characters other than spaces."""
+    return split(text, row, [(n, n + 1) for n, c in enumerate(text) if c != " "], room, "st:x")
+
+
+def test_texts_are_cut_between_words_where_possible():
+    assert [p.text for p in pieces("abc de fgh", 6)] == ["abc de", "fgh"]
+    assert [p.text for p in pieces("abcdefgh", 3)] == ["abc", "def", "gh"]
+    assert [(p.row, p.tokens) for p in pieces("abcd", 3, row=5)] == [(5, 3), (5, 1)]
+
+
+def test_what_cannot_be_split():
+    with pytest.raises(EmbedderError, match="leaves no room"):
+        pieces("abc", 0)

@@ -13,11 +13,12 @@ from adamab.task.spec import Task
 from adamab.testing import HashEmbedder, ProviderServer
 from tests.fitting import Order, fit_run
 
-GIVEN = {
-    "refund": ["give me my money back", "i want a refund of the fee"],
-    "praise": ["what a lovely product", "i love your lovely team"],
-    "outage": ["the site is down again", "nothing loads, site down"],
-}
+THREE = {
+    "refund": ["give me my money back", "i want a refund of the fee", "refund the double charge"],
+    "praise": ["what a lovely product", "i love your lovely team", "great work, lovely"],
+    "outage": ["the site is down again", "nothing loads, site down", "down for an hour now"],
+}  # of each class
+GIVEN = {name: texts[:2] for name, texts in THREE.items()}
 DESCRIPTIONS = {"refund": "wants money back", "praise": "is happy", "outage": "the site is down"}
 RECIPES = {
     "default": Recipe(batch=2, rounds_per_class=2),

@@ -18,13 +18,9 @@ from adamab.task.spec import ClassSpec, Sample, Task
 from adamab.testing import HashEmbedder
 from tests.fitting import Writer
 from tests.method.fitting import fit_on
+from tests.run.conftest import DESCRIPTIONS
+from tests.run.conftest import THREE as GIVEN
 
-GIVEN = {
-    "refund": ["give me my money back", "i want a refund of the fee", "refund the double charge"],
-    "praise": ["what a lovely product", "i love your lovely team", "great work, lovely"],
-    "outage": ["the site is down again", "nothing loads, site down", "down for an hour now"],
-}
-DESCRIPTIONS = {"refund": "wants money back", "praise": "is happy", "outage": "the site is down"}
 # A class that comes later has no trained vector of its own, so none is trained here.
 FAST = Recipe(batch=2, rounds_per_class=2, calibrator=True, free_vectors=False)
 
@@ -101,21 +97,6 @@ def test_rows_of_the_classes_of_a_fit(way):
     result = fit_task(task, embedder, seed=1, **{"recipe": FAST, **options})
     for index, spec in enumerate(task.classes):
         assert_same_rows(result.classifier, result.new_class, index, as_new(result, task, embedder, spec))
-
-
-@pytest.mark.parametrize("described", [False, True])
-def test_rows_of_vectors(described):
-    rng = np.random.default_rng(0)
-    vectors = rng.standard_normal((12, 8)).astype(np.float32)
-    index = np.arange(12) % 3
-    classes = rng.standard_normal((3, 8)).astype(np.float32) if described else None
-    result = fit_vectors(
-        vectors, index, classes=[ClassSpec(c) for c in "abc"], class_vectors=classes, recipe=FAST
-    )
-    for k in range(3):
-        wording = {} if classes is None else {"pooled": classes[k : k + 1]}
-        new = NewClass(name="x", described=wording, examples={"pooled": vectors[index == k]}, n=4)
-        assert_same_rows(result.classifier, result.new_class, k, new)
 
 
 IGNORED = {"run_dir": "run", "holdout": "new.txt", "reject": ("no",), "cache": True, "prices": {"m": "1"}}

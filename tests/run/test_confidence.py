@@ -11,12 +11,8 @@ from adamab.task.recipe import Recipe
 from adamab.task.spec import Sample, Task
 from adamab.testing import HashEmbedder
 from tests.fitting import Writer
+from tests.run.conftest import THREE as GIVEN
 
-GIVEN = {
-    "refund": ["give me my money back", "i want a refund of the fee", "refund the double charge"],
-    "praise": ["what a lovely product", "i love your lovely team", "great work, lovely"],
-    "outage": ["the site is down again", "nothing loads, site down", "down for an hour now"],
-}
 RECIPE = Recipe(batch=2, rounds_per_class=2, synthetic_weight=0.5)
 
 

@@ -1,7 +1,6 @@
 """The journal's file: append-only, checked, and left alone when it is damaged."""
 
 import sqlite3
-import threading
 
 import numpy as np
 import pytest
@@ -212,26 +211,3 @@ def test_a_lock_that_is_no_lock_is_one_line(tmp_path):
     (tmp_path / "writer.lock").write_bytes(b"something else " * 100)
     with pytest.raises(RunError, match=r"writer\.lock: cannot be locked"):
         WriterLock(tmp_path)
-
-
-def test_several_threads_write_while_others_read(tmp_path):
-    with Journal(tmp_path, writing=True) as journal:
-
-        def write(name):
-            for n in range(30):
-                journal.note("round", {"n": n})
-                journal.put_batch(name, n, Batch((f"{name} {n}",)))
-
-        threads = [threading.Thread(target=write, args=(name,)) for name in "abc"]
-        for thread in threads:
-            thread.start()
-        seen = 0
-        while any(thread.is_alive() for thread in threads):
-            with Journal(tmp_path) as reader:
-                now = len(list(reader.events("round")))
-            assert now >= seen
-            seen = now
-        assert len(list(journal.events("round"))) == 90
-        assert {n: b.texts for n, b in journal.first_batches("b", 30).items()} == {
-            n: (f"b {n}",) for n in range(30)
-        }

@@ -80,18 +80,6 @@ def test_a_place_where_nothing_can_be_written(tmp_path):
         write_task(tmp_path / "not-there", TASK)
 
 
-def test_a_run_tells_how_it_was_started(both):
-    spec = f"openai:m?base_url={both.server.url}/v1"
-    order = both.order(policy="random", seed=3, generator=spec, all_scores=True)
-    both.fit(order)
-    stored = stored_settings(both.path)
-    assert (stored.embedder, stored.generator, stored.policy, stored.seed) == ("hash", spec, "random", 3)
-    assert stored.recipe == order.recipe
-    assert stored.all_scores
-    assert stored.holdout is None
-    assert task_to_go_on(both.path) == order.task
-
-
 def test_a_run_that_was_stopped_at_once_does_not_say(tmp_path):
     with Journal(tmp_path, writing=True) as journal:
         journal.note(SEGMENT, {"inputs": {}})

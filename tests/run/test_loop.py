@@ -12,14 +12,10 @@ from adamab.run.samples import TaskEmbedder
 from adamab.task.recipe import Recipe
 from adamab.task.spec import Task
 from adamab.testing import HashEmbedder
+from tests.run.conftest import DESCRIPTIONS
+from tests.run.conftest import THREE as GIVEN
 
 CLASSES = ("refund", "praise", "outage")
-GIVEN = {
-    "refund": ["give me my money back", "i want a refund of the fee", "refund the double charge"],
-    "praise": ["what a lovely product", "i love your lovely team", "great work, lovely"],
-    "outage": ["the site is down again", "nothing loads, site down", "down for an hour now"],
-}
-DESCRIPTIONS = {"refund": "wants money back", "praise": "is happy", "outage": "the site is down"}
 RECIPE = Recipe(batch=2, rounds_per_class=3)
 PAPER = Recipe.preset("paper").with_options(batch=2, rounds=12)
 

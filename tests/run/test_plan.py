@@ -180,6 +180,22 @@ def test_a_cap_on_money_counts_what_is_reserved(server, tmp_path):
     assert 0 < summary["synthetic"] < plan.samples
 
 
+@pytest.mark.parametrize(
+    ("budget", "said"),
+    [
+        ("1 call", "does not suffice for the given samples, so a fit would fail"),
+        ("2 calls", "ends generation before the first of 8 rounds"),
+        ("40 calls", "expected 18 calls and 0.00"),
+        ("1 usd", "the budget of 1.00 usd allows it, even at most"),
+        ("", "there is no cap on money or calls"),
+    ],
+)
+def test_the_verdict_names_the_cap(server, budget, said):
+    plan = plan_of(order_for(server, budget=Budget.parse(budget or None)))
+    assert said in verdict(plan)
+    assert ("even at most" in verdict(plan)) == (budget == "1 usd")
+
+
 def test_an_unknown_price_is_shown_and_with_a_money_cap_it_is_an_error(server, capsys):
     plan = plan_of(order_for(server, prices={"chat": PRICES["chat"]}))
     assert plan.expected.nano_usd is None

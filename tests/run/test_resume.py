@@ -12,7 +12,6 @@ from adamab.providers.generators.variations import NoiseGenerator
 from adamab.providers.metering import Budget
 from adamab.run.gate import Gate
 from adamab.run.run_log import Journal
-from adamab.task.recipe import Recipe
 from adamab.testing import Fault
 
 
@@ -57,16 +56,6 @@ def test_paid_vectors_are_not_bought_again_either(both, tmp_path, prefetch):
     assert len(set(again)) == len(again)
     assert set(asked) <= set(again)
     assert len(again) - len(asked) <= 2 * prefetch * 4  # what ran ahead when it died
-
-
-def test_a_paper_run_without_a_generator_is_taken_up_too(runs, tmp_path):
-    paper = replace(runs, recipe=Recipe.preset("paper").with_options(rounds=6))
-    order = paper.order(generator=None)
-    expected, _ = reference(paper, tmp_path, order)
-    paper.fit_until(3, order, on_start=every(2))
-    paper.fit(order)
-    assert paper.left() == expected
-    assert expected["rounds"] == list(range(1, 10))
 
 
 def test_classes_without_any_sample_are_seeded_as_then(both, tmp_path):

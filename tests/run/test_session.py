@@ -18,12 +18,8 @@ from adamab.run.resume import Inputs
 from adamab.run.run_log import Journal, JournalRunLog
 from adamab.task.recipe import Recipe
 from adamab.testing import Fault, HashEmbedder
+from tests.run.conftest import GIVEN
 
-GIVEN = {
-    "refund": ["give me my money back", "i want a refund of the fee"],
-    "praise": ["what a lovely product", "i love your lovely team"],
-    "outage": ["the site is down again", "nothing loads, site down"],
-}
 WITH_SAMPLE = GIVEN | {"praise": [*GIVEN["praise"], "you are the best of all"]}
 QUESTION = {"question": ["how do i change my name", "where is the menu"]}
 WITH_CLASS, WITH_BOTH = GIVEN | QUESTION, WITH_SAMPLE | QUESTION

@@ -131,26 +131,6 @@ def test_a_round_waits_for_reservations_of_calls_ahead_before_it_gives_up():
         some.take(0), some.take(0)
 
 
-def test_what_was_not_in_the_budget_ahead_is_asked_for_when_it_is_chosen():
-    class Capped(Counting):
-        async def generate(self, request):
-            self.requests.append(request)
-            self.ledger.reserve("generate", None, ahead=AHEAD.get())
-            return Batch((f"{request.spec.name} {request.number}",))
-
-    generator = Capped()
-    generator.ledger = Ledger(Budget(calls=2))
-    generator.ledger.plan(2, ("generate",))
-    some = streams(generator)
-    some.ahead([1, 2], 2)
-    settle(some)
-    assert generator.ledger.spent().calls == 0
-    assert some.take(1).batch.texts == ("green 0",)
-    assert some.take(2).batch.texts == ("blue 0",)
-    with pytest.raises(BudgetError, match="2 calls is spent"):
-        some.take(0)
-
-
 def test_a_batch_is_written_down_before_anybody_sees_it():
     class Full(Memory):
         def put_batch(self, name, number, batch):
