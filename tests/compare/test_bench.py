@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from adamab.compare.bench import Bench, compare
+from adamab.compare.bench import compare
 from adamab.compare.methods import Method
 from adamab.run.gate import Holdout
 from adamab.run.settings import FitSettings, set_up
@@ -38,17 +38,6 @@ def test_samples_of_the_settings_holdout_stay_out(settings):
     setup = set_up(TASK, FitSettings(**settings, holdout=Holdout(["What a joy!"])))
     (row,) = compare(setup, TEST, [Method("calibrator", "round-robin")]).rows
     assert row.samples == 7
-
-
-def test_all_scores_and_prefetch_reach_the_fit(settings, monkeypatch):
-    fits = []
-    monkeypatch.setattr("adamab.run.fit.build_classifier", lambda setup, calls: fits.append(setup) or 1 / 0)
-    setup = set_up(TASK, FitSettings(**settings, all_scores=True, prefetch=3, seed=7))
-    bench = Bench(setup, TEST, Holdout([]), setup.call_context(), lambda api: None)
-    with pytest.raises(ZeroDivisionError):
-        bench.row(Method("calibrator", "random"))
-    (used,) = (fit.settings for fit in fits)
-    assert (used.policy, used.all_scores, used.prefetch, used.seed) == ("random", True, 3, 7)
 
 
 def test_the_settings_prices_are_used(server):

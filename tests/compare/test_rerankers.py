@@ -65,24 +65,6 @@ class TestEachService:
         assert baseline.n_parameters_ == 0
 
     @pytest.mark.parametrize(
-        "fault",
-        [
-            Fault("status", status=500, times=2),
-            Fault("few_vectors", times=2),
-            Fault("many_vectors", times=2),
-            Fault("empty", times=2),
-            Fault("nan", times=2),
-            Fault("nan", how="null", times=2),
-            Fault("wrong_index", times=2),
-        ],
-        ids=lambda fault: fault.kind + fault.how,
-    )
-    def test_a_bad_answer_is_asked_for_again(self, server, make, service, fault):
-        server.add_fault(fault)
-        assert make(service, concurrency=1).predict({}, TEXTS) == WANTED
-        assert server.count() == 3 + 2
-
-    @pytest.mark.parametrize(
         ("fault", "message"),
         [
             (Fault("few_vectors", times=None), f"{len(SPECS) - 1} scores for {len(SPECS)} documents"),

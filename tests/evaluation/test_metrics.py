@@ -6,7 +6,6 @@ import pytest
 from sklearn.metrics import f1_score
 
 from adamab.errors import TaskError
-from adamab.evaluation import metrics as evaluation
 from adamab.evaluation.metrics import (
     auroc,
     bootstrap_macro_f1,
@@ -48,15 +47,6 @@ def test_bootstrap_is_that_of_resampled_rows():
     figure = bootstrap_macro_f1(confusion_matrix(truth, predicted, 4), np.random.default_rng(2))
     assert figure.low == pytest.approx(np.quantile(values, 0.025), abs=0.015)
     assert figure.high == pytest.approx(np.quantile(values, 0.975), abs=0.015)
-
-
-def test_bootstrap_in_blocks_is_seeded(monkeypatch):
-    p, truth = draw(40, 3)
-    confusion = confusion_matrix(truth, p.argmax(axis=1), 3)
-    monkeypatch.setattr(evaluation, "_BLOCK", 100)
-    first, second = (bootstrap_macro_f1(confusion, np.random.default_rng(5)) for _ in range(2))
-    assert first == second
-    assert first.low < first.value < first.high
 
 
 def test_calibration_error_by_hand():

@@ -12,7 +12,7 @@ from adamab.errors import BudgetError, StoppedError, TaskError
 from adamab.providers.cache import MemoryReplies
 from adamab.providers.metering import Budget, CallContext
 from adamab.task import ClassSpec, Sample
-from adamab.testing import HashEmbedder
+from adamab.testing import Fault, HashEmbedder
 from experiments import runner as running
 from experiments.cells import FOLDS, Expansion
 from experiments.datasets.base import DataSet, Material
@@ -474,6 +474,18 @@ def test_a_budget_that_ends_leaves_what_is_finished(server, tmp_path):
     assert "\n" not in str(raised.value)
     _, result = run(_paid(server), tmp_path, call_context=CallContext(Budget.parse("500 calls")))
     assert len(result.rows) == 3
+
+
+def test_answers_that_name_no_class_are_kept_and_reported(server, vectors, tmp_path):
+    server.add_fault(Fault("answer", how="garbage", times=2))
+    chat = f"chat:m?base_url={server.url}/v1"
+    _, result = run(experiment(vectors, seeds=1, methods=[chat, "knn"]), tmp_path)
+    counts = {"none": 0, "unparsed": 2, "refused": 0, "cut": 0}
+    kept = {row.cell.method: row.measured.answers for row in Rows(tmp_path, "toy").known.values()}
+    assert kept == {chat: counts, "knn": {}}
+    summary = summarise(result)
+    data = write_report(summary, tmp_path, command="x")[1].read_text()
+    assert json.loads(data)["lines"][0]["answers"] == counts
 
 
 # Test samples stay out

@@ -116,43 +116,12 @@ def test_a_bad_line_of_pets_is_refused(pets, line, words):
     refused("pets", pets, words)
 
 
-@pytest.mark.parametrize(
-    ("file", "lines", "words"),
-    [
-        ("images.txt", ("1 ../../../etc/passwd",), "not below the folder"),
-        ("images.txt", ("9 002.Ani/b.jpg",), "do not fit (9)"),
-        ("train_test_split.txt", ("1 2", "2 0", "3 0"), "do not fit ('2')"),
-        ("image_class_labels.txt", ("1 7", "2 2", "3 2"), "not in classes.txt"),
-    ],
-)
-def test_lists_of_birds_that_do_not_fit_are_refused(birds, file, lines, words):
-    put(birds, {file: lines})
-    refused("cub200", birds, words)
-    (birds / file).unlink()
-    refused("cub200", birds, "no such file")
-
-
 def test_a_damaged_matlab_file_is_one_line_wherever_it_ends(flowers):
     whole = (flowers / "imagelabels.mat").read_bytes()
     for damaged in (b"not a MATLAB file", *(whole[:end] for end in range(0, len(whole), 31))):
         (flowers / "imagelabels.mat").write_bytes(damaged)
         refused("flowers102", flowers, "imagelabels.mat")
     refused("flowers102", flowers / "nowhere", "no such folder")
-
-
-@pytest.mark.parametrize(
-    ("file", "variables", "words"),
-    [
-        ("setid.mat", {"trnid": [[1]], "valid": [[2]]}, "tstid"),
-        ("setid.mat", {"trnid": [[1]], "valid": [[2]], "tstid": [[6]]}, "do not fit (6)"),
-        ("setid.mat", {"trnid": [[1]], "valid": [[2]], "tstid": [[1]]}, "twice"),
-        ("setid.mat", {"trnid": [[1.5]], "valid": [[2]], "tstid": [[3]]}, "whole numbers"),
-        ("imagelabels.mat", {"labels": [[103, 1]]}, "1 to 102"),
-    ],
-)
-def test_numbers_of_flowers_that_do_not_fit_are_refused(flowers, file, variables, words):
-    savemat(flowers / file, variables)
-    refused("flowers102", flowers, words)
 
 
 def put_features(data, name="pets", **changes):

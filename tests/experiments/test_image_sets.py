@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from adamab.engines import HERE
 from adamab.errors import EmbedderError, TaskError
 from adamab.providers.embedders.base import Embedder
 from adamab.providers.metering import CallContext
@@ -18,9 +17,7 @@ from experiments.datasets.base import IMAGE_SETS, load_data_set
 from experiments.datasets.image_sets import FOLDERS, load_image_set
 from experiments.definition import Experiment
 from experiments.estimate import estimate
-from experiments.report import write_report
 from experiments.runner import Runner
-from experiments.summary import summarise
 
 PETS = "pets-images"
 BREEDS = {"red": ("Bombay", 1), "green": ("pug", 2), "blue": ("Siamese", 1)}  # and its species
@@ -149,26 +146,6 @@ def experiment(**changes):
         ],
     }
     return Experiment.model_validate(base | changes)
-
-
-def test_an_experiment_on_images_with_a_pool(pets, pixels, work):
-    runner = Runner(experiment(), {PETS: pets}, work)
-    result = runner.run(engine=HERE)
-    added = {(row.cell.method, row.cell.policy): row.measured.synthetic for row in result.rows}
-    assert 0 < added.pop(("class-mean", "round-robin")) <= 9  # which passes the gate for near copies
-    assert added == {
-        ("class-mean", "none"): 0,
-        ("calibrator", "none"): 0,
-        ("calibrator", "round-robin"): 9,
-        ("calibrator", "adamab"): 9,
-    }
-    assert all(row.accuracy == 1.0 for row in result.rows)  # a colour tells the breed
-    assert not shared_images().exists()  # nothing was paid for
-    assert pixels.calls == len(pets.images) - 11  # the development part is of no use here
-    page = write_report(summarise(result), work, command="x")[0].read_text()
-    assert "| Oxford-IIIT Pets, images |" in page
-    again = Runner(experiment(), {PETS: pets}, work)
-    assert again.to_do(again.cells()) == []
 
 
 def test_a_generator_that_has_test_images_teaches_nothing(pets, pixels, tmp_path, work):

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from adamab.providers.metering import usd
 from adamab.testing import Fault, ProviderServer
 from experiments import quality_plan
 from experiments.__main__ import STUDIES
@@ -66,23 +65,6 @@ def test_a_file_of_ones_own_from_estimate_to_tables(run, place):
     assert len(json.loads(again.stdout)["lines"]) == 4
     done = json.loads(run("look.yaml", "--work=work", "--dry-run", "--json").stdout)
     assert (done["cells"], done["done"], done["expected"]["usd"]) == (4, 4, 0)
-
-
-def test_text_and_json_of_a_dry_run_have_the_same_totals(run, place):
-    (place / "paid.yaml").write_text(FILE.replace("  - zero-shot", "  - chat:known\n  - chat:unknown"))
-    command = ("paid.yaml", "--dry-run", "--price", "known=1/2")
-    dry = json.loads(run(*command, "--json").stdout)
-    priced, unpriced = (party["expected"] for party in dry["parties"])
-    assert dry["expected"]["usd"] == priced["usd"] > 0
-    assert dry["expected"]["calls"] == priced["calls"] + unpriced["calls"]
-    assert dry["unpriced"] == ["openai:unknown"]
-    shown = run(*command).stdout
-    cost = usd(round(10**9 * priced["usd"]))
-    assert f"in all expected: {dry['expected']['calls']:,} calls, {cost}" in shown
-    assert "no price is known: openai:unknown; give" in shown
-    nobody = ("paid.yaml", "--dry-run")
-    assert json.loads(run(*nobody, "--json").stdout)["expected"]["usd"] is None
-    assert "calls, unknown" in run(*nobody).stdout
 
 
 def test_a_model_that_is_gone_is_left_out_and_the_rest_is_written(run, refused, place):

@@ -78,21 +78,6 @@ def test_ratio_bound_of_any_alpha_solves_its_condition():
     assert ratio_bound_of(theorem_alpha(SMALL) / 100, 0.5) == pytest.approx((38.05 + 1) ** 2, rel=0.01)
 
 
-def test_the_chosen_class_keeps_the_ratio_but_whole_numbers_break_it_for_all_pairs():
-    alpha, m = theorem_alpha(SMALL), ratio_bound(SMALL)
-    counts, chosen, pairs = np.ones(3, dtype=np.int64), [], []
-    for _ in range(30):
-        arms = Arms(counts.copy(), np.ones(3, dtype=np.bool_), batch=1)
-        # The most that δ² of two classes may differ by (8 d G² / (n+1)), always in favour of class 2.
-        score = GradientShiftUCB(alpha).bonus(arms) - np.array([1, 1, 0]) * 8 * 0.5 / (counts.sum() + 1)
-        c = int(np.argmax(score))
-        chosen.append(counts[c] / counts.min())
-        counts[c] += 1
-        pairs.append(counts.max() / counts.min())
-    assert max(chosen) <= m
-    assert max(pairs) == 2.0 > m  # (1, 1, 1) to (1, 1, 2)
-
-
 def test_bound_of_the_first_theorem_by_steps():
     # L = 3, η = 0.5, 0.25, 0.25; δ² = 1, 2, 4:
     # T=1: (6 + 0.5) / 0.5 = 13; T=2: (6 + 1) / 0.75 = 9.3333; T=3: (6 + 2) / 1 = 8

@@ -93,25 +93,6 @@ def test_epochs_are_those_of_torch(recipe):
             np.testing.assert_allclose(view.calibrator.parameters, model.flat(), rtol=1e-8, atol=1e-10)
 
 
-def test_a_restored_trainer_goes_on_as_if_nothing_had_happened():
-    recipe = Recipe(batch_size=16)
-
-    def epochs(trainer, views, y, weight, rounds):
-        return [trainer.epoch(views, y, weight, np.random.default_rng(r)).loss for r in rounds]
-
-    views, *rest = problem(recipe)
-    whole = RoundTrainer([view.calibrator for view in views], recipe, rounds=6)
-    epochs(whole, views, *rest, range(3))
-    state, parameters = whole.state(), [view.calibrator.parameters.copy() for view in views]
-    expected = epochs(whole, views, *rest, range(3, 6))
-    views, *rest = problem(recipe)
-    resumed = RoundTrainer([view.calibrator for view in views], recipe, rounds=6)
-    resumed.restore(state)
-    for view, row in zip(views, parameters, strict=True):
-        view.calibrator.parameters[:] = row
-    assert epochs(resumed, views, *rest, range(3, 6)) == expected
-
-
 def paper_fit(policy="adamab", **options):
     """A fit of the paper's recipe on vectors around those of the classes: decisions, losses, heads."""
     rng = np.random.default_rng(0)

@@ -109,19 +109,6 @@ def test_a_new_class_is_known_and_takes_little_from_the_others(n):
     assert np.mean(np.array(grown.predict({"pooled": fresh})) == "d") > 0.7
 
 
-def test_examples_or_a_wording_alone_make_a_class():
-    head, _, part = fitted()
-    by_wording = part.extended(head, WORDINGS[K:], None)
-    wording = ViewTransform(WORDING_CENTRE, True, BASIS)(WORDINGS[K:])[0]
-    np.testing.assert_allclose(by_wording.linear[K], DESCRIPTIONS * wording, rtol=1e-4, atol=1e-4)
-    assert by_wording.bias[K] == 0
-    by_examples = part.extended(head, None, NEW)
-    both = part.extended(head, WORDINGS[K:], NEW)
-    np.testing.assert_allclose(by_examples.linear[K] + by_wording.linear[K], both.linear[K], atol=1e-3)
-    zero_shot = replace(part, precision=None, example_weight=0.0)  # a fit without a sample
-    np.testing.assert_allclose(zero_shot.extended(head, WORDINGS[K:], NEW).linear[K], by_wording.linear[K])
-
-
 def test_the_others_stay_as_they_are_and_more_can_come():
     classifier, side = made()
     grown = side.extended(classifier, new_class(2))

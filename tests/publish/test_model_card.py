@@ -13,7 +13,6 @@ from adamab.errors import RunError
 from adamab.model import Classifier, Confidence, Head
 from adamab.publish.model_card import (
     Facts,
-    escaped,
     facts_of,
     is_of_this_machine,
     is_ours,
@@ -101,14 +100,6 @@ def test_names_are_shown_as_they_are_and_nothing_of_this_machine_is():
     assert 'embedder="SPEC"' in card  # others must say which one it is
     served = model_card(classifier(embedder_spec="openai:m", fingerprint="openai:m:256@10.0.0.5:8080/v1"))
     assert "embedder: openai:m, fingerprint openai:m:256\n" in served
-
-
-@pytest.mark.parametrize(
-    "name", ["a: b (c)", "login_problem", "50 % & more!", "R#", "{x} > y", "hi @ all", "#"]
-)
-def test_names_that_are_no_markup_are_hardly_escaped(name):
-    assert escaped(name).replace("\\#", "#") == name
-    assert escaped("see www.evil.example and http://x") == "see www\\.evil.example and http\\://x"
 
 
 def test_classes_that_were_added_are_marked(tmp_path):

@@ -66,18 +66,3 @@ def test_an_unforeseen_error_does_not_end_reloading(live, run, other_model, watc
     server.server._ask_for_reload(1, None)
     eventually(lambda: len(server.service.model.classes) == 4)
     assert 'adamab_reloads_total{outcome="failed"} 1.0' in server.get("/metrics").text
-
-
-def test_the_first_model_may_need_a_second_try(live, shown_run, watched, monkeypatch, eventually):
-    monkeypatch.setattr("adamab.serving.server._LOOK_SECONDS", 0.05)
-    document = (shown_run / "model.json").read_bytes()
-    (shown_run / "model.json").unlink()
-    server = live(shown_run, watched)
-    assert server.get("/healthz").json()["status"] == "waiting"
-    with monkeypatch.context() as broken:
-        broken.setattr("adamab.serving.service.Service._inference", lambda *_: 1 / 0)
-        (shown_run / "model.json").write_bytes(document)
-        eventually(lambda: server.log)
-    assert server.log[0].startswith("reload failed, there is no model yet: ZeroDivisionError")
-    (shown_run / "model.json").write_bytes(document + b"\n")
-    eventually(lambda: server.service.ready)

@@ -15,7 +15,7 @@ from schemathesis.specs.openapi.checks import (
 from adamab.testing import PixelEmbedder
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
-EXAMPLES = 60
+EXAMPLES = 25
 BOUNDED = settings(
     max_examples=EXAMPLES,
     deadline=None,

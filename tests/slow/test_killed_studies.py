@@ -1,35 +1,16 @@
-"""Sweeps and experiments that are killed, stopped or lose their workers, on both engines."""
+"""Sweeps that are killed, on both engines."""
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
-from functools import partial
-from pathlib import Path
 
 import pytest
-
-from adamab.engines import Engine
-from adamab.errors import ProviderError
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
 
 NOUNS = {"fruit": "apple pear plum", "tool": "hammer saw drill", "river": "danube rhine nile"}
-
-
-def dying_once(item, folder):
-    """Kills its process the first time, as the system does where memory is short."""
-    mark = Path(folder) / str(item)
-    if not mark.exists():
-        mark.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return item
-
-
-def always_dying(item, shared):
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def start(folder, *arguments):
@@ -41,8 +22,6 @@ def start(folder, *arguments):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        # A shell's background jobs, these tests perhaps among them, have Ctrl-C ignored.
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
 
 
@@ -85,16 +64,3 @@ def test_a_sweep_that_is_killed_again_and_again_ends_as_one_never_stopped(place,
     _, errors = process.communicate()
     assert process.returncode == 0, errors
     assert (place / output / "sweep.json").read_bytes() == (place / "whole" / "sweep.json").read_bytes()
-
-
-def test_a_worker_that_dies_is_replaced(ray_address, tmp_path):
-    with Engine("ray", address=ray_address).workers(dying_once, str(tmp_path)) as map_items:
-        assert sorted(map_items([1, 2])) == [(1, 1), (2, 2)]
-
-
-def test_a_task_whose_workers_always_die_is_one_line(ray_address):
-    engine = Engine("ray", address=ray_address)
-    with engine.workers(always_dying, None) as map_items, pytest.raises(ProviderError) as error:
-        list(map_items([1]))
-    assert str(error.value).startswith("Ray gave up (")
-    assert "\n" not in str(error.value)
