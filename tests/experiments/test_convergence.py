@@ -14,7 +14,6 @@ from experiments.convergence_descent import (
     POLICIES,
     Population,
     Setting,
-    curvature,
     descend,
     population_of,
     start_model,
@@ -112,25 +111,6 @@ def test_round_robin_and_a_large_alpha_choose_the_smallest_class(traces):
         assert (traces[policy].chosen_ratio == 1).all()
         assert traces[policy].count_ratio.max() == 1.5  # (3, 2): whole numbers
     assert traces["random"].chosen_ratio.max() > 1
-
-
-def test_curvature_is_the_largest_eigenvalue_of_the_hessian():
-    queries = np.random.default_rng(3).normal(size=(2, 3, 4)).astype(np.float32)
-    small = Population("tiny", ("a", "b"), queries, np.eye(2, 4, dtype=np.float32))
-    model = start_model(small, Setting(calibrator="paper"), seed=0)
-    reference = TorchCalibrator(model)
-    parameters, start = dict(reference.named_parameters()), reference.flat()
-    flat, classes = tensor(queries.reshape(6, 4)), tensor(small.classes)
-
-    def loss(vector):
-        pieces = vector.split([p.numel() for p in parameters.values()])
-        values = {n: piece.view_as(p) for (n, p), piece in zip(parameters.items(), pieces, strict=True)}
-        logits = torch.func.functional_call(reference, values, (flat, classes))
-        return functional.cross_entropy(logits, torch.tensor([0, 0, 0, 1, 1, 1]))
-
-    hessian = torch.autograd.functional.hessian(loss, start)
-    largest = float(torch.linalg.eigvalsh(hessian).abs().max())
-    assert curvature(model, small, steps=60) == pytest.approx(largest, rel=0.02)
 
 
 # The study

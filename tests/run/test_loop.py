@@ -254,3 +254,11 @@ def test_texts_that_are_too_long_are_counted():
     given = {**GIVEN, "praise": [*GIVEN["praise"], "lovely " * 50]}
     result = fit_task(make_task(given), HashEmbedder(max_words=20), recipe=RECIPE)
     assert result.overlong == 1
+
+
+def test_rows_that_were_handed_out_stay_as_they_were():
+    first = np.arange(3)
+    growing = training_set.GrowingRows(first)
+    seen = growing.add(np.array([7]))
+    assert growing.add(np.array([8, 9])).tolist() == [0, 1, 2, 7, 8, 9]
+    assert (first.tolist(), seen.tolist()) == ([0, 1, 2], [0, 1, 2, 7])

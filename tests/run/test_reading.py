@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import numpy as np
 import pytest
 
 import adamab
@@ -29,23 +28,6 @@ def test_a_finished_run(both):
         spent = reader.spending()
         assert spent["calls"] == summary["spent"]["calls"] > 0
         assert spent["by_class"].keys() == summary["spent"]["by_class"].keys()
-
-
-def test_vectors_and_held_out_answers(runs):
-    summary = runs.fit()
-    with RunReader(runs.path) as reader:
-        vectors = read_vectors(runs.path)
-        assert vectors is not None
-        assert len(vectors.given) == summary["given"]
-        assert len(vectors.synthetic) == summary["synthetic"]
-        assert len(vectors.described) == 3
-        lengths = np.linalg.norm(vectors.given.astype(np.float32), axis=1)
-        np.testing.assert_allclose(lengths, 1, atol=1e-2)
-        answers = reader.held_out()
-    assert len(answers) == summary["estimate"]["n"]
-    right = sum(answer.label == answer.predicted for answer in answers)
-    assert right / len(answers) == pytest.approx(summary["estimate"]["accuracy"])
-    assert all(1 / 3 <= answer.probability <= 1 for answer in answers)
 
 
 def test_a_run_is_followed_while_it_is_fitted_and_when_it_starts_over(both):

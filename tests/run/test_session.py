@@ -30,14 +30,14 @@ def questions(runs):
     return runs.asked("chat/completions")
 
 
-def fit_in_pieces(runs, order, **options):
+def fit_in_pieces(runs, order):
     """Die after every second round, then end."""
     last = order().set_up().rounds
     with Journal(runs.path) as journal:
         done = len(list(journal.events("round")))
     for round_ in range(done + 1, last, 2):
-        runs.fit_until(round_, order(), **options)
-    return runs.fit(order(), **options)
+        runs.fit_until(round_, order())
+    return runs.fit(order())
 
 
 def copied(runs, name):
@@ -77,38 +77,6 @@ def test_what_is_changed_on_purpose_begins_a_segment_and_keeps_every_sample(both
     assert len(both.events("segment")) == 2
     assert not in_one["complete"]
     assert load(both.path).classes == tuple(given)
-
-
-def test_several_segments_one_after_the_other(both):
-    both.recipe = both.recipe.with_options(augmentation_rounds=None, rounds=None)
-    budget = Budget.parse("6 samples")
-    both.fit(both.order(budget=budget))
-    assert len(both.texts()) == 6
-    budget = Budget.parse("10 samples")
-    fit_in_pieces(both, lambda: both.order(budget=budget))
-    assert len(both.texts()) == 10
-    first = both.texts()[0]
-    fit_in_pieces(both, lambda: both.order(reject=(first,), budget=budget))
-    assert first not in both.texts()
-    assert len(both.texts()) == 9
-    budget = Budget.parse("14 samples")
-    fit_in_pieces(both, lambda: both.order(WITH_BOTH, budget=budget), on_start=checkpoints)
-    assert len(both.texts()) == 13
-    assert first not in both.texts()
-    assert {"budget raised from 6 samples to 10 samples"} <= set(both.events("segment")[1].data["changes"])
-    assert both.events("segment")[-1].data["changes"] == [
-        "class 'question' added",
-        "1 given sample of class 'praise' added",
-        "budget raised from 10 samples to 14 samples",
-    ]
-    bodies = questions(both)
-    assert len(set(bodies)) == len(bodies)
-    summary = both.fit(both.order(WITH_BOTH, budget=budget))
-    assert summary["complete"]
-
-
-def checkpoints(session):
-    session.checkpoint_rounds = 1
 
 
 def test_a_round_that_the_budget_ended_stays_ended(runs, server):

@@ -142,22 +142,6 @@ def test_a_batch_is_written_down_before_anybody_sees_it():
     assert some.unused == 0
 
 
-def test_batches_of_an_earlier_process_are_not_asked_for_again():
-    log = Memory()
-    first = streams(Counting(), log=log)
-    taken = [first.take(0).batch, first.take(0).batch]
-    first.ahead([1], 1)
-    settle(first)
-    generator = Counting()
-    second = streams(generator, log=log)
-    second.resume(0, 1, taken[0].texts)
-    assert second.take(0).batch == taken[1]
-    assert second.take(1).batch == log["green", 0]
-    assert generator.requests == []
-    second.take(0)
-    assert generator.requests[0].existing == taken[0].texts + taken[1].texts
-
-
 def test_a_failed_embedding_costs_no_second_batch():
     failing = [True]
 
