@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from adamab.cli.console import Bar
+from adamab.predict import CHUNK
 from adamab.providers.cache import free_vectors
 
 
@@ -93,11 +94,16 @@ def test_fields_called_like_ours_are_kept(adamab, folder, model):
     assert (row["input_class"], row["class"], row["more"], row["no"]) == ("x", "refund", "[1, null]", "")
 
 
-def test_rows_with_other_fields_need_jsonl(adamab, refused, folder, model):
-    (folder / "in.jsonl").write_text('{"text": "money please"}\n{"text": "cannot sign in", "x": 1}\n')
-    assert "write JSONL" in refused("predict", model, "in.jsonl", "-o", "out.csv")
-    assert not (folder / "out.csv").exists()
-    assert adamab("predict", model, "in.jsonl", "-o", "out.jsonl").exit_code == 0
+def test_a_field_of_a_later_row_stops_no_table(adamab, folder, model):
+    lines = ['{"text": "money please"}', '{"text": "cannot sign in", "x": 1}']
+    lines += ['{"text": "money please"}'] * (CHUNK - 2) + ['{"text": "money", "y": [2], "other_fields": 3}']
+    (folder / "in.jsonl").write_text("\n".join(lines))
+    assert adamab("predict", model, "in.jsonl", "-o", "out.csv").exit_code == 0
+    rows = rows_of(folder / "out.csv")
+    assert list(rows[0]) == ["text", "x", "other_fields", "class", "probability", "error"]
+    assert (rows[1]["x"], rows[1]["other_fields"]) == ("1", "")
+    assert json.loads(rows[-1]["other_fields"]) == {"y": [2], "input_other_fields": 3}
+    assert adamab("predict", model, "in.jsonl").stdout == (folder / "out.csv").read_bytes().decode()
 
 
 def test_vectors(adamab, refused, folder, model, vector_model, write_npz, new_texts):
@@ -282,7 +288,8 @@ def test_prediction_sets(adamab, folder, model, vector_model, write_npz, new_tex
     assert all(len(row["set"]) == 3 for row in rows)
     assert "so every set holds all classes" in notes
     adamab("predict", model, "new.jsonl", "--coverage", "0.8", "-o", "out.csv")
-    assert list(rows_of(folder / "out.csv")[0]) == ["text", "label", "class", "probability", "set", "error"]
+    names = list(rows_of(folder / "out.csv")[0])
+    assert names == ["text", "label", "other_fields", "class", "probability", "set", "error"]
     write_npz(folder / "in.npz", new_texts)
     result = adamab("predict", vector_model, "in.npz", "--coverage", "0.95", "--unknown", "0.5", "--json")
     assert "note: 9 held-out samples" in result.stderr

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from adamab.model import Confidence
     from adamab.model.predictor import Inference
     from adamab.predict.parts import Worker
-    from adamab.predict.predictor import Question
+    from adamab.predict.predictor import Predictor, Question
     from adamab.predict.readers import Source
     from adamab.providers.metering import Budget, Price
 
@@ -204,20 +204,27 @@ def _say_notes(question: Question, confidence: Confidence | None) -> None:
 
 def _stream(question: Question, metered: Metered, output: Path | None, kind: str) -> int:
     """Rows to stdout, a device or a pipe as they come; returns how many have an error."""
-    from adamab.predict.readers import none_answered
+    from adamab.predict.predictor import Predictor
+    from adamab.predict.readers import fields_vary, none_answered
     from adamab.predict.writers import row_writer
 
     count, errors = 0, list[str]()
 
     with progress("predicting") as bar:
-        chunks = _vector_rows(question) if question.of_vectors else _streamed_rows(question, metered, bar)
+        if question.of_vectors:
+            chunks, spill = _vector_rows(question), False
+        else:
+            predictor = Predictor(question, _open(question))
+            sources = question.sources(predictor.inference)
+            _count_rows(sources, bar)
+            chunks, spill = _streamed_rows(predictor, metered), fields_vary(sources)
         first = list(islice(chunks, 1))  # what is wrong with the input shows before the output is touched
         try:
             with (
                 nullcontext(sys.stdout.buffer) if output is None else open(output, "wb") as stream,
                 standard_output() if output is None else nullcontext(),
             ):
-                write = row_writer(kind, stream)
+                write = row_writer(kind, stream, chain.from_iterable(first), spill=spill)
                 for rows in chain(first, chunks):
                     for row in rows:
                         write(row)
@@ -234,11 +241,7 @@ def _stream(question: Question, metered: Metered, output: Path | None, kind: str
     return len(errors)
 
 
-def _streamed_rows(question: Question, metered: Metered, bar: Bar) -> Iterator[list[dict[str, object]]]:
-    from adamab.predict.predictor import Predictor
-
-    predictor = Predictor(question, _open(question))
-    _count_rows(question.sources(predictor.inference), bar)
+def _streamed_rows(predictor: Predictor, metered: Metered) -> Iterator[list[dict[str, object]]]:
     with metered(predictor.inference, None):
         yield from predictor.chunks()
     _say_overlong(predictor.inference, predictor.inference.overlong)
@@ -264,7 +267,7 @@ def _vectors_to_file(question: Question, output: Path, kind: str) -> None:
             folder.write(0, number, rows)
             total += len(rows)
             bar.step(len(rows))
-        folder.join(kind, output, total)
+        folder.join(kind, output, total, spill=False)
 
 
 def _to_parts(
@@ -278,9 +281,9 @@ def _to_parts(
 ) -> int:
     """Parts that a later start goes on with, and the file that they become; returns how many rows failed."""
     from adamab.predict.parts import SPENDING, PartsFolder, Worker, make_job, parts_beside, run_job
-    from adamab.predict.readers import STDIN
+    from adamab.predict.readers import STDIN, fields_vary
     from adamab.predict.writers import PARTS
-    from adamab.task.table_files import DELIMITERS, PARQUET, pyarrow
+    from adamab.task.table_files import PARQUET, pyarrow
 
     parquet = kind in (PARQUET, PARTS)
     if parquet and question.input == STDIN:
@@ -290,7 +293,7 @@ def _to_parts(
     inference = _open(question)
     path = output if kind == PARTS else parts_beside(output)
     rows = part_rows if parquet else CHUNK
-    job = make_job(question, inference, path, rows, parquet=parquet, is_table=kind in DELIMITERS)
+    job = make_job(question, inference, path, rows, parquet=parquet)
     folder, worker, identity = PartsFolder(path, job.kind, output), Worker(job, inference), job.identity()
     if inference.modality == "image":
         say_passed_over(question.input)
@@ -303,7 +306,7 @@ def _to_parts(
             _count_rows(job.sources, bar)
             total = run_job(job, folder, predict, lambda status: bar.step(status.rows))
         if kind != PARTS:
-            folder.join(kind, output, total.rows)
+            folder.join(kind, output, total.rows, spill=fields_vary(job.sources))
     if parquet and as_json:
         print_json({"output": str(output), **asdict(total)})
         return total.errors

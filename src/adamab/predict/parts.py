@@ -12,7 +12,7 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -39,7 +39,6 @@ from adamab.predict.readers import (
 from adamab.predict.writers import (
     Columns,
     answer_arrays,
-    check_columns,
     output_names,
     plain_value,
     row_writer,
@@ -95,7 +94,6 @@ class Job:
     sources: tuple[Source, ...]
     part_rows: int
     columns: Columns | None = None  # of Parquet parts; None where parts are JSONL
-    is_table: bool = False  # whether JSONL parts become a file that has columns
     vectors: str = ""  # what else decides the answers, where the embedder only looks vectors up
 
     @property
@@ -119,9 +117,7 @@ class Job:
         return dict(json.loads(json.dumps(identity)))  # as it comes back from the manifest
 
 
-def make_job(
-    question: Question, inference: Inference, folder: Path, part_rows: int, *, parquet: bool, is_table: bool
-) -> Job:
+def make_job(question: Question, inference: Inference, folder: Path, part_rows: int, *, parquet: bool) -> Job:
     """The job for an input; the columns of Parquet parts are decided here, by headers or the first rows.
 
     Args:
@@ -130,7 +126,6 @@ def make_job(
         folder: of the parts.
         part_rows: rows per part.
         parquet: whether parts are Parquet, else JSONL.
-        is_table: whether JSONL parts become a file that has columns.
 
     Returns:
         Everything that decides the parts.
@@ -138,7 +133,7 @@ def make_job(
     sources = question.sources(inference)
     columns = _parquet_columns(sources, part_rows) if parquet else None
     output = os.path.abspath(folder)
-    return Job(question, output, tuple(sources), part_rows, columns, is_table, inference.vectors_version)
+    return Job(question, output, tuple(sources), part_rows, columns, inference.vectors_version)
 
 
 def _parquet_columns(sources: Sequence[Source], part_rows: int) -> Columns:
@@ -310,20 +305,21 @@ class PartsFolder:
             errors = int((metadata.metadata or {}).get(_ERRORS, b"0"))
         return Status(source, number, metadata.num_rows, errors)
 
-    def join(self, kind: str, output: Path, rows: int) -> None:
+    def join(self, kind: str, output: Path, rows: int, *, spill: bool) -> None:
         """One file of all parts; it appears under its name when it is whole, and the parts go.
 
         Args:
             kind: csv, tsv, jsonl or parquet.
             output: the file.
             rows: how many it must have.
+            spill: whether rows of later parts may have fields that those of the first have not.
         """
         temporary = self.path / ".part-joined"
         with os_errors(self._shown, "cannot be written"):
             joined = (
                 _join_parquet(self.parts(), temporary)
                 if kind == PARQUET
-                else _join_rows(self.parts(), kind, temporary)
+                else _join_rows(self.parts(), kind, temporary, spill=spill)
             )
             if joined != rows:
                 raise RunError(
@@ -388,10 +384,10 @@ def _damage(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _join_rows(parts: Sequence[Path], kind: str, target: Path) -> int:
+def _join_rows(parts: Sequence[Path], kind: str, target: Path, *, spill: bool) -> int:
     count = 0
     with open(target, "wb") as stream:
-        write = row_writer(kind, stream)
+        write = row_writer(kind, stream, chain.from_iterable(map(read_rows, parts[:1])), spill=spill)
         for part in parts:
             for row in read_rows(part):
                 write(row)
@@ -420,7 +416,6 @@ class Worker:
     def __init__(self, job: Job, inference: Inference | None = None) -> None:
         self.job, self._folder = job, PartsFolder(Path(job.output), job.kind)
         self._inference = inference
-        self._columns: Collection[str] | None = None
 
     @cached_property
     def predictor(self) -> Predictor:
@@ -438,21 +433,11 @@ class Worker:
         if self.job.columns is None:
             content = self.predictor.rows(source, part.rows(source))
             errors = sum(row["error"] is not None for row in content)
-            if self.job.is_table and content:
-                self._check_columns(content)
         else:
             content, errors = self._table(part, source, self.job.columns)
         self._folder.write(part.source, part.number, content, errors)
         overlong = self.predictor.inference.overlong - before
         return Status(part.source, part.number, len(content), errors, overlong)
-
-    def _check_columns(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """What does not fit into the table is said now, not when hours later all parts are there."""
-        if self._columns is None:
-            earlier = (row for path in self._folder.parts() for row in read_rows(path))
-            self._columns = list(next(earlier, rows[0]))
-        for row in rows:
-            check_columns(row, self._columns)
 
     def _table(self, part: Part, source: Source, columns: Columns) -> tuple[Any, int]:
         """One row per row of the input, and how many of them have an error."""

@@ -266,6 +266,11 @@ def source_columns(source: Source) -> Columns:
     return read_columns(source.place, source.kind, source.columns, source.options)
 
 
+def fields_vary(sources: Sequence[Source]) -> bool:
+    """Whether a later row may have a field that the first ones have not."""
+    return len(sources) > 1 or sources[0].kind == "jsonl"
+
+
 def count_rows(source: Source) -> int | None:
     """How many rows a source has, without looking at what is in them; None where that is not known."""
     if source.kind == IMAGES:

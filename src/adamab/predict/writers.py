@@ -1,9 +1,9 @@
 """How predictions are written: rows of JSONL, CSV and TSV, and the columns of Parquet.
 
-The columns of Parquet parts are decided once, so that every part has the same, whatever a later row says.
-Parquet keeps its own. Of CSV and TXT every field is a string. Of JSONL a field is a boolean, an integer, a
-number or a string if it is one in all of the first rows, else JSON text. What has no column, or does not fit
-its column, stands in `other_fields` as a JSON object: nothing is lost.
+The columns of tables and of Parquet parts are decided once, by headers or the first rows, whatever a later
+row says. Parquet keeps its own. Of CSV and TXT every field is a string. Of JSONL a field is a boolean, an
+integer, a number or a string if it is one in all of the first rows, else JSON text. What has no column, or
+does not fit its column, stands in `other_fields` as a JSON object: nothing is lost.
 """
 
 from __future__ import annotations
@@ -131,16 +131,20 @@ def output_row(fields: Mapping[str, object], answer: Mapping[str, Any]) -> dict[
     Returns:
         The input's fields, then ours.
     """
-    names = output_names(fields, OURS)
+    names = output_names(fields, (*OURS, OTHER))
     return {**{names[name]: value for name, value in fields.items()}, **answer}
 
 
-def row_writer(kind: str, stream: BinaryIO) -> Callable[[Mapping[str, Any]], None]:
-    """Writes rows to an open file; of a table the first row decides the columns.
+def row_writer(
+    kind: str, stream: BinaryIO, first: Iterable[Mapping[str, Any]], *, spill: bool
+) -> Callable[[Mapping[str, Any]], None]:
+    """Writes rows to an open file; of a table the first rows decide the columns.
 
     Args:
         kind: csv, tsv or jsonl.
         stream: the file.
+        first: the first rows, which are not written here.
+        spill: whether later rows may have other fields, which then go into `other_fields`.
 
     Returns:
         A function that writes one row.
@@ -149,31 +153,17 @@ def row_writer(kind: str, stream: BinaryIO) -> Callable[[Mapping[str, Any]], Non
     if kind not in DELIMITERS:
         return lambda row: text.write(to_json(row) + "\n")
     writer = csv.writer(text, delimiter=DELIMITERS[kind], lineterminator="\n")
-    columns: list[str] = []
+    names = dict.fromkeys(chain.from_iterable(first))
+    fields = [name for name in names if name not in OURS]
+    columns = [*fields, *[OTHER] * spill, *(name for name in names if name in OURS)]
+    writer.writerow(map(no_formula, columns))
 
     def write(row: Mapping[str, Any]) -> None:
-        if not columns:
-            columns.extend(row)
-            writer.writerow(map(no_formula, columns))
-        check_columns(row, columns)
+        others = {name: value for name, value in row.items() if name not in names}
+        row = {**row, OTHER: others or None}
         writer.writerow([_cell(row.get(name)) for name in columns])
 
     return write
-
-
-def check_columns(row: Mapping[str, Any], columns: Collection[str]) -> None:
-    """Refuse a row with a field that a table has no column for.
-
-    Args:
-        row: the row.
-        columns: of the table.
-    """
-    new = [name for name in row if name not in columns]
-    if new:
-        raise TaskError(
-            f"field {short(new[0])} stands in a later row and not in the first, so it has no column; "
-            "write JSONL instead"
-        )
 
 
 def _cell(value: object) -> str:
