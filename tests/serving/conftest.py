@@ -334,8 +334,8 @@ def write_rounds(run, names, count, scores=None):
     """Rounds as a fit of these classes would leave them, without fitting; each class has a given sample."""
     counts, tenths = [1] * len(names), [i / 10 for i in range(len(names))]
     with Journal(run, writing=True) as journal:
-        unchanged = {"rejected": [], "restored": [], "wanted": [], "unwanted": [], "fresh": True, "moved": {}}
-        journal.note(SEGMENT, {"inputs": {"classes": dict.fromkeys(names, "")}, **unchanged})
+        unchanged = {"rejected": [], "restored": [], "wanted": [], "unwanted": [], "moved": {}, "freed": {}}
+        journal.note(SEGMENT, {"inputs": {"classes": dict.fromkeys(names, "")}, "fresh": True, **unchanged})
         for number in range(1, count + 1):
             place = (number - 1) % len(names)
             known = scores or ClassScores(

@@ -136,7 +136,7 @@ class Bought:
             leaving = {name: self.stocks.pop(name, Stock()) for name in move.to}
             for name, stock in leaving.items():
                 self._take(stock, name, move.freed[name])  # what was fetched and never looked at
-                target = self.stocks.setdefault(move.to[name], Stock())
+                target = self.stocks.setdefault(move.owner(name), Stock())
                 target.texts += stock.texts
                 target.pending.join(stock.pending)
                 target.round, target.closed = max(target.round, stock.round), None

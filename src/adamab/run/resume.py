@@ -81,6 +81,15 @@ class Move:
     to: Mapping[str, str]  # class -> where its samples go
     freed: Mapping[str, int]  # class -> number of its next batch, should a class of its name come again
 
+    @classmethod
+    def of(cls, segment: Mapping[str, Any], after: int) -> Move:
+        """What a segment of the journal began with; it may be that nothing moved."""
+        return cls(after, segment["moved"], segment["freed"])
+
+    def owner(self, name: str) -> str:
+        """The class that samples of earlier rounds belong to from then on."""
+        return self.to.get(name, name)
+
 
 @dataclass(frozen=True)
 class ResumeState:
@@ -111,7 +120,7 @@ class ResumeState:
         name = outcome.record.chosen
         for move in self.moves:
             if name is not None and outcome.record.round <= move.after:
-                name = move.to.get(name, name)
+                name = move.owner(name)
         return name
 
     @cached_property

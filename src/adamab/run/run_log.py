@@ -465,11 +465,7 @@ class JournalRunLog(RunLog, contextlib.AbstractContextManager["JournalRunLog", N
             reopened={name: r for segment in since for name, r in segment.data["reopened"].items()},
             batches=self.journal.first_batches,
             choices={e.data["round"]: e.data["class"] for e in self.journal.events(CHOICE, after=start)},
-            moves=tuple(
-                Move(sum(seq < s.seq for seq, _ in rounds), s.data["moved"], s.data["freed"])
-                for s in since
-                if s.data["moved"]
-            ),
+            moves=tuple(Move.of(s.data, sum(seq < s.seq for seq, _ in rounds)) for s in since),
         )
         finished = self.journal.last(FINISHED)
         self.complete = finished is not None and finished.seq > start

@@ -28,7 +28,7 @@ from adamab.providers.sqlite_file import is_being_written
 from adamab.run import directory as folder
 from adamab.run.directory import HELD_OUT, SUMMARY, TASK, HeldOutAnswer
 from adamab.run.records import ClassScores, RoundRecord
-from adamab.run.resume import OVERRULED, class_digests, sample_digest
+from adamab.run.resume import OVERRULED, Move, class_digests, sample_digest
 from adamab.run.reviews import REVIEWS, Review, Reviews, decided
 from adamab.run.run_log import FINISHED, ROUND, SEGMENT, STARTED, STOPPED, Event, Journal
 from adamab.task.images import is_reference
@@ -376,12 +376,13 @@ class RunReader(AbstractContextManager["RunReader", None]):
         content.starts.append({})
         if event.data["fresh"]:  # nothing of the rounds before it is of use
             content.rounds, content.synthetic = [], []
-        if moved := event.data["moved"]:
-            content.rounds = [replace(r, owner=moved.get(r.owner, r.owner)) for r in content.rounds]
+        move = Move.of(event.data, after=len(content.rounds))
+        if move.to:
+            content.rounds = [replace(r, owner=r.owner and move.owner(r.owner)) for r in content.rounds]
             content.synthetic = [
                 replace(sample, class_name=name, id=sample_id(name, sample.text))
                 for sample in content.synthetic
-                for name in [moved.get(sample.class_name, sample.class_name)]
+                for name in [move.owner(sample.class_name)]
             ]
 
     def _add_round(self, content: _JournalContent, event: Event) -> None:
