@@ -103,15 +103,6 @@ def test_a_second_start_has_nothing_to_do_or_is_refused(adamab, refused, folder,
     assert "another input;" in refused("predict", model, "new.jsonl", "-o", "out", "--part-rows", "4")
 
 
-def test_a_part_that_was_removed_is_made_again(adamab, folder, model, table_of):
-    adamab("predict", model, "new.jsonl", "-o", "out", "--part-rows", "4")
-    before = table_of(folder / "out")
-    (folder / "out" / "part-00000-000001.parquet").unlink()
-    result = adamab("predict", model, "new.jsonl", "-o", "out", "--part-rows", "4")
-    assert result.stderr == "out: 9 rows in 3 parts, 2 of them finished before\n"
-    assert table_of(folder / "out").equals(before)
-
-
 def test_what_is_fixed_is_asked_again_where_no_row_had_an_answer(
     adamab, refused, folder, model, write_npz, table_of
 ):

@@ -235,16 +235,6 @@ def test_every_cell_has_a_row_of_the_schema(done):
         assert row["n_parameters"] == 0 if row["method"] == "zero-shot" else row["n_parameters"] > 0
 
 
-def test_baselines_get_the_samples_that_round_robin_adds(done):
-    counts = {
-        (row.cell.method, row.cell.seed): row.measured.counts
-        for row in done[1].rows
-        if row.cell.policy == "round-robin"
-    }
-    assert counts["linear-probe", 0] == counts["calibrator", 0]
-    assert counts["linear-probe", 0] == (8, 8, 8, 8)
-
-
 def test_what_is_finished_is_not_run_again(done, vectors, monkeypatch):
     _, result, work = done
     monkeypatch.setattr(running, "measure", lambda *_: pytest.fail("measured again"))

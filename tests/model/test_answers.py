@@ -166,13 +166,3 @@ def test_the_best_of_many_classes_are_those_of_a_whole_sort(k, ties):
     shares = many.predict_proba(queries)
     np.testing.assert_array_equal(indices, np.argsort(-shares, axis=1, kind="stable")[:, :k])
     np.testing.assert_array_equal(probabilities, np.take_along_axis(shares, indices, axis=1))
-
-
-def test_blocks_of_many_classes_stay_small(model, monkeypatch):
-    whole = model.answers({"pooled": X}, None, PredictOptions(3))
-    monkeypatch.setattr(classifier, "_MOST_LOGITS", 80)
-    sizes = [len(block) for _, block in model._blocks(*model._batch({"pooled": X}, None))]
-    assert sizes == [20, 20, 10]
-    np.testing.assert_array_equal(
-        model.answers({"pooled": X}, None, PredictOptions(3)).indices, whole.indices
-    )

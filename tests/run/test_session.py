@@ -79,15 +79,6 @@ def test_what_is_changed_on_purpose_begins_a_segment_and_keeps_every_sample(both
     assert load(both.path).classes == tuple(given)
 
 
-def test_a_round_that_the_budget_ended_stays_ended(runs, server):
-    runs.fit(runs.order(budget=Budget(calls=3)))
-    left = runs.left()
-    (runs.path / "fit.json").unlink()
-    runs.fit(runs.order(budget=Budget(calls=3)))
-    assert runs.left() == left
-    assert server.count("chat/completions") == 3
-
-
 class Brief(Generator):
     """Three texts of a class for every sample that is given, then it is dry."""
 

@@ -9,7 +9,7 @@ from adamab.run.directory import HeldOutAnswer
 from adamab.run.records import ClassScores, RoundRecord
 from adamab.run.run_log import ROUND, Journal
 from adamab.serving import _run_view
-from adamab.serving.run_reader import POINTS, RunReader
+from adamab.serving.run_reader import RunReader
 from adamab.task.spec import ClassSpec
 from tests.serving.conftest import write_rounds
 
@@ -50,16 +50,6 @@ def test_a_score_that_is_a_bound_is_told_as_one_and_nothing_is_made_up(tmp_path)
     assert shown.why is not None
     assert (shown.why.shift, shown.why.exact) == (0.5, True)
     assert [(s.class_name, s.shift, s.exact) for s in shown.runners_up] == [("class 1", 1.0, False)]
-
-
-def test_long_runs_are_drawn_with_few_points(tmp_path):
-    write_rounds(tmp_path, [f"class {i}" for i in range(30)], 500)
-    with RunReader(tmp_path) as reader:
-        rounds, counts = reader.growth()
-        assert len(reader.losses()) == len(rounds) == POINTS
-        assert len(reader.rounds()[0].runners_up) == 4
-    assert (rounds[0], rounds[-1]) == (1, 500)
-    assert sum(line[-1] for line in counts.values()) == 500 + 30
 
 
 @pytest.mark.parametrize(("names", "matrix"), [("abc", [[1, 2, 0], [0, 1, 0], [1, 0, 0]]), ("b", [[1]])])
