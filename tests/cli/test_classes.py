@@ -107,6 +107,31 @@ def test_classes_are_renamed_merged_and_removed(adamab, refused, begun):
     assert "leave TASK out" in refused("fit", "task.yaml", "--run", "run", "--embedder", "npz:vectors.npz")
 
 
+@pytest.mark.filterwarnings("always:.*are left out, since this run")
+def test_a_recording_follows_renamed_merged_and_removed_classes(adamab, begun, folder, write_npz):
+    new = {name: [f"{name} {n}" for n in range(4)] for name in CLASSES}
+    wordings = ["account: asks how", "sky: asks how"]
+    write_npz(
+        folder / "vectors.npz", [*_known(folder), *wordings, *(t for texts in new.values() for t in texts)]
+    )
+    rows = [{"label": name, "text": text} for name, texts in new.items() for text in texts]
+    (folder / "r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    begin = ("fit", "task.yaml", "--run", "run", "--embedder", "npz:vectors.npz")
+    ok(adamab(*begin, "--generator", "replay:r.jsonl", "--budget", "3 samples", "--set", "batch=1"))
+    for change in (
+        ("merge", "refund", "login", "--into", "account"),
+        ("add", "sky", "--description", "asks how"),
+        ("remove", "praise"),
+    ):
+        ok(adamab("classes", "run", *change, "--no-fit"))
+    again = ("fit", "--run", "run", "--budget", "9 samples", "--json")
+    ok(adamab(*again, "--dry-run"))
+    result = ok(adamab(*again))
+    assert "samples of 'praise' are left out, since this run has no such class" in result.stderr
+    summary = json.loads(result.stdout)
+    assert summary["synthetic_by_class"]["account"] == 8, "all that the recording has of the two"
+
+
 def test_a_run_that_cannot_be_fitted_from_here_is_left_alone(refused, begun):
     with Journal(begun, writing=True) as journal:
         journal.note("started", journal.last("started").data | {"embedder": None})

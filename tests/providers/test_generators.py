@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from adamab.errors import GeneratorError
-from adamab.providers.generators.base import GivenVectors, Request
+from adamab.providers.generators.base import Batch, GivenVectors, Request
 from adamab.providers.generators.recorded import PoolGenerator, ReplayGenerator
 from adamab.providers.generators.variations import NoiseGenerator
 from adamab.task.spec import ClassSpec
@@ -108,6 +108,20 @@ def test_a_recording_may_serve_several_tasks(tmp_path):
     ReplayGenerator(file).check(known)
     with pytest.raises(GeneratorError, match="unknown class 'class_2'; known: praise, refund_it"):
         ReplayGenerator(file).check(["praise", "refund_it"])
+
+
+async def test_a_recording_follows_the_classes_of_a_run(tmp_path):
+    file = write(tmp_path / "r.jsonl", ("refund", "a"), ("login", "b"), ("praise", "c"), ("other", "d"))
+    recording = ReplayGenerator(file)
+    recording.follow({"refund": "account", "login": "account", "praise": "praise", "news": "news"})
+    with pytest.warns(UserWarning, match="samples of 'praise' are left out"):
+        recording.check(["account", "news"])
+    recording.follow(dict.fromkeys(["refund", "login", "praise", "other"], "gone"))
+    with pytest.warns(UserWarning, match=r"samples of 'refund', 'login', 'praise', … are left out"):
+        recording.check(["news"])
+    recording.follow({"refund": "account", "login": "account"})
+    account = replace(REFUND, spec=ClassSpec("account"), existing=("a",))
+    assert await recording.generate(account) == Batch(("b",), closed="recording exhausted")
 
 
 def vectors(counts, width=32, spread=0.1):

@@ -135,7 +135,7 @@ def fit(
 
     if run is not None:
         check_place(run, overwrite=overwrite)
-    from adamab.run.run_log import task_to_go_on
+    from adamab.run.run_log import classes_of_run, task_to_go_on
     from adamab.run.settings import set_up, stored_settings
     from adamab.task import load_task
 
@@ -174,6 +174,8 @@ def fit(
         from adamab.cli.summaries import print_plan
         from adamab.run.plan import plan_fit
 
+        if task is None and setup.generator is not None:
+            setup.generator.follow(classes_of_run(run))
         print_plan(plan_fit(setup), as_json=as_json)
     else:
         train(setup, run, own_task=task is None, as_json=as_json, quiet=quiet)

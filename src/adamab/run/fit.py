@@ -124,6 +124,7 @@ def build_classifier(
     task, settings, recipe, generator = setup.task, setup.settings, setup.recipe, setup.generator
     source = None
     if generator is not None:
+        generator.follow(run_log.resume.classes)
         generator.check(task.class_names)
     try:
         with call_context.connected(setup.embedder, generator):

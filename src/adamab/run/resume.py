@@ -109,6 +109,9 @@ class ResumeState:
     batches: Batches = lambda name, count: {}
     choices: Mapping[int, str] = field(default_factory=dict)  # round of this segment -> the class it chose
     moves: tuple[Move, ...] = ()
+    classes: Mapping[str, str] = field(
+        default_factory=dict
+    )  # every class it has had -> whose its samples are
 
     @property
     def last_before(self) -> int:

@@ -142,6 +142,13 @@ class Generator(ABC):
     def check(self, class_names: Sequence[str]) -> None:  # noqa: B027  # most have nothing to check
         """Refuse a task of these classes before anything is generated; raises `GeneratorError`."""
 
+    def follow(self, classes: Mapping[str, str]) -> None:  # noqa: B027
+        """Learn what the classes that a run has had are called now; only samples kept by class have to move.
+
+        Args:
+            classes: every class that it has had -> the one that has its samples now, even if that is gone.
+        """
+
     def configure(self, settings: Settings) -> None:  # noqa: B027
         """Take a run's wording and settings, before the first request; most have no use for them."""
 

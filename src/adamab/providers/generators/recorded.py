@@ -7,10 +7,13 @@ import hashlib
 import itertools
 import os
 import re
+import warnings
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -27,7 +30,39 @@ T = TypeVar("T")
 _SHORTEST_WORD = 4  # below, one letter is a difference: 'sms' and 'sim'
 
 
-class ReplayGenerator(Generator):
+class _ByClass(Generator, Generic[T]):
+    """Samples kept by class; they follow classes that a run renames, merges or removes."""
+
+    _recorded: Mapping[str, Sequence[T]]
+    _places: Mapping[str, str]  # class -> where its first sample is
+    _classes: Mapping[str, str] = MappingProxyType({})
+
+    def follow(self, classes: Mapping[str, str]) -> None:
+        """Hand out the samples of a class for the one that it is now."""
+        self._classes = classes
+        self._queues: dict[str, list[T]] = {}
+        for name, samples in self._recorded.items():
+            self._queues.setdefault(classes.get(name, name), []).extend(samples)
+        self._cursors = dict.fromkeys(self._queues, 0)
+
+    def check(self, class_names: Sequence[str]) -> None:
+        """Refuse samples of other classes only, and a misspelt class; say which the run has no more.
+
+        Other classes beside those of the task are fine: a recording may serve several tasks.
+        """
+        had = self._classes
+        gone = [name for name in self._places if name in had and had[name] not in class_names]
+        places = {had.get(name, name): place for name, place in self._places.items() if name not in gone}
+        if gone:
+            named = ", ".join(map(short, gone[:3])) + (", …" if len(gone) > 3 else "")
+            warnings.warn(
+                f"{self}: samples of {named} are left out, since this run has no such class any more",
+                stacklevel=2,
+            )
+        refuse_unknown_classes(places, class_names)
+
+
+class ReplayGenerator(_ByClass[str]):
     """Recorded samples (JSONL with `label` and `text`) in file order, each at most once.
 
     With `seed` every class is shuffled on its own. Texts that the request gives or that exist
@@ -39,23 +74,16 @@ class ReplayGenerator(Generator):
 
     def __init__(self, path: str | Path, *, seed: int | None = None) -> None:
         self.path = Path(path).expanduser()
-        self._queues, self._places = _read(self.path)
-        self._cursors = dict.fromkeys(self._queues, 0)
+        self._recorded, self._places = _read(self.path)
         self._keys: dict[str, str] = {}
         if seed is not None:
-            self._queues = {name: shuffled(name, texts, seed) for name, texts in self._queues.items()}
+            self._recorded = {name: shuffled(name, texts, seed) for name, texts in self._recorded.items()}
+        self.follow({})
         digest = hashlib.sha256(self.path.read_bytes()).hexdigest()
         self.fingerprint = f"{self.prefix}:sha256:{digest}" + ("" if seed is None else f":seed={seed}")
 
     def __str__(self) -> str:
         return f"{self.prefix}:{self.path}"
-
-    def check(self, class_names: Sequence[str]) -> None:
-        """Refuse a recording of other classes only, and one with a misspelt class.
-
-        Other classes beside those of the task are fine: a recording may serve several tasks.
-        """
-        refuse_unknown_classes(self._places, class_names)
 
     async def generate(self, request: Request) -> Batch:
         """The next samples of the class; the batch with the last of them closes it."""
@@ -138,7 +166,7 @@ def refuse_unknown_classes(places: Mapping[str, str], class_names: Sequence[str]
         if meant:
             remedy = f"did you mean {short(meant[0])}?"
             raise GeneratorError(f"{places[name]}: unknown class {short(name)}; {remedy}")
-    if len(unknown) == len(places):
+    if unknown and len(unknown) == len(places):
         first, remedy = unknown[0], suggestion(unknown[0], class_names)
         raise GeneratorError(f"{places[first]}: unknown class {short(first)}; {remedy}")
 
@@ -190,7 +218,7 @@ def shuffled(name: str, samples: list[T], seed: int) -> list[T]:
     return [samples[place] for place in np.random.default_rng([seed, own]).permutation(len(samples))]
 
 
-class ImagePoolGenerator(ImageGenerator):
+class ImagePoolGenerator(_ByClass[Path], ImageGenerator):
     """The images of a folder with one folder per class, or of a file with paths.
 
     They come in the order in which they are listed there, each at most once; with `seed` every class is
@@ -202,31 +230,31 @@ class ImagePoolGenerator(ImageGenerator):
 
     def __init__(self, source: str | Path, *, seed: int | None = None) -> None:
         self.source, self.seed = str(source), seed
-        self._queues, self._places = _listed(self.source)
+        self._recorded, self._places = _listed(self.source)
         if seed is not None:
-            self._queues = {name: shuffled(name, files, seed) for name, files in self._queues.items()}
-        self._cursors = dict.fromkeys(self._queues, 0)
-        self._handed: dict[str, set[str]] = {name: set() for name in self._queues}
+            self._recorded = {name: shuffled(name, files, seed) for name, files in self._recorded.items()}
+        self.follow({})
 
     def __str__(self) -> str:
         return f"pool:{self.source}"
 
+    def follow(self, classes: Mapping[str, str]) -> None:
+        """Begin with the first image of each class, as it is called now."""
+        super().follow(classes)
+        self._handed: dict[str, set[str]] = defaultdict(set)
+
     @cached_property
     def fingerprint(self) -> str:  # type: ignore[override]  # it can be assigned as well
         """Of names and sizes: to read all files only to tell two pools apart would take too long."""
-        folders = {os.path.abspath(file.parent) for queue in self._queues.values() for file in queue}
+        folders = {os.path.abspath(file.parent) for queue in self._recorded.values() for file in queue}
         root = os.path.commonpath(folders)
         total = hashlib.sha256()
-        for name, queue in sorted(self._queues.items()):
+        for name, queue in sorted(self._recorded.items()):
             for file in map(os.path.abspath, queue):  # in their order, which decides what comes first
                 inner = file.removeprefix(root).replace(os.sep, "/")
                 size = os.stat(file).st_size if os.path.exists(file) else -1
                 total.update(f"{name}\0{inner}\0{size}\n".encode("utf-8", "surrogatepass"))
         return f"pool:files:{total.hexdigest()}" + ("" if self.seed is None else f":seed={self.seed}")
-
-    def check(self, class_names: Sequence[str]) -> None:
-        """Refuse a pool of other classes only, and one with a misspelt class, as a recording would be."""
-        refuse_unknown_classes(self._places, class_names)
 
     async def generate(self, request: Request) -> Batch:
         """The next images of the class; the batch with the last of them closes it."""
