@@ -12,6 +12,7 @@ from adamab import ADAMABClassifier, ClassSpec
 from adamab.errors import EmbedderError, FingerprintError, GeneratorError
 from adamab.providers.generators.base import Request
 from adamab.providers.registry import resolve_embedder, resolve_generator
+from adamab.run.run_log import SEGMENT, Journal
 from adamab.testing import HashEmbedder, check_embedder, check_generator
 
 TEXTS = ["money back", "a refund please", "lovely work", "great people", "send money", "they are lovely"]
@@ -84,6 +85,34 @@ def test_a_function_generates(generator, tmp_path):
     assert "refund wants money 3 0" in {sample.text for sample in clf.synthetic_}
     again = ADAMABClassifier(embed, **settings).fit(TEXTS, LABELS, descriptions={"refund": "wants money"})
     assert again.synthetic_ == clf.synthetic_
+
+
+def edited(width, calls=()):
+    seen = list(calls)
+
+    def embed_in(texts):
+        seen.append(len(texts))  # what changes as it runs is no edit
+        return embed(texts, width)
+
+    return embed_in
+
+
+@pytest.mark.parametrize("generator", [None, write])
+def test_a_run_notices_that_a_function_was_edited(generator, tmp_path):
+    budget = None if generator is None else 2
+
+    def fitted(embedder):
+        clf = ADAMABClassifier(embedder, generator=generator, budget=budget, run_dir=tmp_path / "run")
+        clf.fit(TEXTS, LABELS)
+        with Journal(tmp_path / "run") as journal:
+            return clf, list(journal.events(SEGMENT))[-1].data["changes"]
+
+    first, _ = fitted(edited(16))
+    same, changes = fitted(edited(16, [1, 2]))
+    assert (changes, same.synthetic_) == ([], first.synthetic_)
+    other, changes = fitted(edited(24))
+    assert (changes, other.synthetic_) == (["code of a function changed"], first.synthetic_)
+    assert not np.array_equal(other.predict_proba(TEXTS), first.predict_proba(TEXTS))
 
 
 @pytest.mark.parametrize(

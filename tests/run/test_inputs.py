@@ -25,8 +25,8 @@ def inputs(classes=CLASSES, samples=SAMPLES, embedder="e", generator="g", holdou
             task=Task(classes, samples),
             settings=chosen,
             budget=chosen.budget or Budget(),
-            embedder=SimpleNamespace(fingerprint=embedder),
-            generator=SimpleNamespace(fingerprint=generator),
+            embedder=SimpleNamespace(fingerprint=embedder, code=""),
+            generator=SimpleNamespace(fingerprint=generator, code=""),
             holdout=holdout and SimpleNamespace(digest=holdout),
         )
     )

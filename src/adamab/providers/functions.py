@@ -1,14 +1,18 @@
 """Plain functions as embedders and generators, sync or async.
 
-A function is known by its name alone: nothing of it is stored, and another of that name is taken for it.
+A function is known by its name, and nothing of it is stored: a saved model takes another of that name for it.
+A run that is resumed notices where its code was edited.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import hashlib
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from types import CodeType, FunctionType, MethodType, NoneType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -38,6 +42,42 @@ def name_of(function: Callable[..., Any]) -> str:
     return f"{named.__module__}.{named.__qualname__}"
 
 
+def code_digest(function: Callable[..., Any]) -> str:
+    """What changes when a function is edited: its code, its constants, and constants that it closes over.
+
+    What it reads from elsewhere is not looked at.
+    """
+    is_object = not hasattr(function, "__qualname__") and not isinstance(function, functools.partial)
+    parts = repr(_code_parts(type(function).__call__ if is_object else function, ()))
+    return hashlib.sha256(parts.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _code_parts(value: Any, within: tuple[object, ...]) -> object:
+    if any(value is outer for outer in within):  # a function that calls itself
+        return "itself"
+    within = (*within, value)
+    if isinstance(value, str | bytes | int | float | complex | NoneType):
+        return value
+    if isinstance(value, tuple):
+        return [_code_parts(one, within) for one in value]
+    if isinstance(value, frozenset):  # in an order that no process keeps
+        return sorted(repr(_code_parts(one, within)) for one in value)
+    if isinstance(value, CodeType):
+        return value.co_code, value.co_names, _code_parts(value.co_consts, within)
+    if isinstance(value, functools.partial):
+        return _code_parts((value.func, value.args, tuple(value.keywords.items())), within)
+    if isinstance(value, MethodType):
+        value = value.__func__
+    if not isinstance(value, FunctionType):  # it may change while the function runs
+        return type(value).__qualname__
+    cells = []
+    for cell in value.__closure__ or ():
+        with suppress(ValueError):  # it is empty
+            cells.append(cell.cell_contents)
+    defaults = value.__defaults__, tuple((value.__kwdefaults__ or {}).items())
+    return _code_parts((value.__code__, defaults, tuple(cells)), within)
+
+
 async def _called(function: Callable[..., Any], *arguments: object) -> Any:
     """What it returns, in a thread of its own until there is something to wait for."""
     answer = await asyncio.to_thread(function, *arguments)
@@ -49,7 +89,7 @@ class FunctionEmbedder(Embedder):
 
     def __init__(self, function: EmbedFunction) -> None:
         self.function = function
-        self.fingerprint = f"function:{name_of(function)}"
+        self.fingerprint, self.code = f"function:{name_of(function)}", code_digest(function)
 
     def __str__(self) -> str:
         return self.fingerprint
@@ -66,7 +106,7 @@ class FunctionGenerator(Generator):
 
     def __init__(self, function: GenerateFunction) -> None:
         self.function = function
-        self.fingerprint = f"function:{name_of(function)}"
+        self.fingerprint, self.code = f"function:{name_of(function)}", code_digest(function)
 
     def __str__(self) -> str:
         return self.fingerprint

@@ -303,6 +303,7 @@ class Inputs:
     generator: str
     holdout: str | None
     budget: Mapping[str, Any]
+    code: tuple[str, ...] = ()  # of functions among them
 
     @classmethod
     def of(cls, setup: FitSetup) -> Inputs:
@@ -324,12 +325,14 @@ class Inputs:
             holdout=None if setup.holdout is None else setup.holdout.digest,
             # Money as text, so that no cent is rounded.
             budget=vars(budget) | {"usd": None if budget.usd is None else str(budget.usd)},
+            code=tuple(one.code for one in (setup.embedder, setup.generator) if one is not None and one.code),
         )
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Inputs:
         """From the fields as JSON has them."""
-        return cls(**{**data, "given": {name: tuple(hashes) for name, hashes in data["given"].items()}})
+        given = {name: tuple(hashes) for name, hashes in data["given"].items()}
+        return cls(**{**data, "given": given, "code": tuple(data.get("code", ()))})
 
     def changes_to(
         self,
@@ -386,6 +389,8 @@ class Inputs:
                     words.append(f"{count} given sample{plural} of class {short(name)} {verb}")
                     reopened.add(name)
         words += self._other_budget(now, bought)
+        if self.code != now.code:
+            words.append("code of a function changed")
         if self.prompts != now.prompts:
             words.append("wording of the prompts changed")
         if not words and self.order != now.order:  # rows in another order train to other weights

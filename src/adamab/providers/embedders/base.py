@@ -74,6 +74,7 @@ class Embedder(ABC):
     fingerprint: str
     views: tuple[str, ...] = ("pooled",)
     modalities: frozenset[Modality] = frozenset({"text"})
+    code: str = ""  # of a function: changes when that is edited, under the same name
     cacheable: bool = True  # False where a text does not determine its vector
     vectors_version: str = ""  # where a text does not determine its vector: changes with the vectors
     api: ApiClient | None = None  # None where nothing leaves the machine

@@ -133,6 +133,7 @@ class Generator(ABC):
     """
 
     fingerprint: str
+    code: str = ""  # of a function: changes when that is edited, under the same name
     modality: Modality = "text"  # what it makes; "image": the texts of a batch are references of images
     yields_vectors: bool = False  # True where batches hold vectors of the pooled view instead of texts
     copies: bool = False  # True where samples are made of given ones alone, such as a mirrored image
