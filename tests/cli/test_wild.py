@@ -83,7 +83,7 @@ def test_from_files_as_people_have_them_to_the_right_answers(adamab, refused, pl
     rows = list(csv.DictReader(io.StringIO((place / "out.csv").read_bytes().decode())))
     assert list(csv.DictReader(io.StringIO(result.stdout))) == rows
     assert [row["class"] for row in rows] == ["billing", "", "login", "", "praise", "billing"]
-    assert [row["key"] for row in rows] == ["'=1+1", "a2", "-3.50", "", "'+a", "a6"]
+    assert [row["key"] for row in rows] == ["'=1+1", "a2", "-3.50", "too", "'+a", "a6"]
     assert [row["error"].partition(";")[0] for row in rows if row["error"]] == [
         "broken.csv:3: 'text' is empty",
         "broken.csv:5: 4 fields where the header has 2",

@@ -34,8 +34,9 @@ def test_broken_lines_of_jsonl_cost_their_own_row(tmp_path, monkeypatch):
         + b'{"text": "z"}'
     )
     fields, errors, lines = fields_and_errors(path, "jsonl")
-    nothing = {"text": None}
-    assert fields == [{"text": "a"}, *[nothing] * 4, {"text": "z"}]
+    nothing = {"text": ""}
+    kept = [{"text": line} for line in ('{"text":', '{"text": "\ufffd"}', '["no object"]')]
+    assert fields == [{"text": "a"}, *kept, nothing, {"text": "z"}]
     assert lines == [1, 3, 4, 5, 6, 7]
     assert errors[0] is errors[-1] is None
     for error, message in zip(
@@ -49,11 +50,23 @@ def test_broken_rows_of_csv_cost_their_own_row(tmp_path):
     path = tmp_path / "in.csv"
     path.write_bytes(b'text,n\n"a\nb",1\nx,2,3\n\xff,4\n"bad"quote,5\nlast,6\n')
     fields, errors, lines = fields_and_errors(path, "csv")
-    nothing = {"text": None, "n": None}
-    assert fields == [{"text": "a\nb", "n": "1"}, *[nothing] * 3, {"text": "last", "n": "6"}]
+    rows = [("a\nb", "1"), ("x", "2,3"), ("\ufffd", "4"), ('"bad"quote', "5"), ("last", "6")]
+    assert [tuple(row.values()) for row in fields] == rows
     assert lines == [2, 4, 5, 6, 7]
     for error, message in zip(errors[1:-1], ("3 fields where", "UTF-8", "not valid CSV"), strict=True):
         assert message in error
+
+
+def test_a_quotation_mark_that_is_not_closed_costs_its_own_row(tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text('id;text\n1;"a b;c\n2;foo\n3\n"4";"x""\ny"\n5;"open\n6;last\n')
+    fields, errors, lines = fields_and_errors(path, "csv")
+    assert [(row["id"], row["text"]) for row in fields] == [
+        ("1", '"a b;c'), ("2", "foo"), ("3", None), ("4", 'x"\ny'), ("5", '"open'), ("6", "last"),
+    ]  # fmt: skip
+    assert lines == [2, 3, 4, 5, 7, 8]
+    assert [number for number, error in zip(lines, errors, strict=True) if error] == [2, 4, 7]
+    assert "in.csv:2: not valid CSV (quotation mark that is not closed); check the quotes" in errors[0]
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv"])
@@ -63,10 +76,13 @@ def test_a_line_of_a_table_that_is_too_long_costs_its_own_row(tmp_path, monkeypa
     path.write_text("text\na\n" + "x" * 100 + '\nb\n"c\n' + "y" * 100 + "\nd\n")
     fields, errors, lines = fields_and_errors(path, kind)
     nothing = {"text": None}
-    assert fields == [{"text": "a"}, nothing, {"text": "b"}, nothing, {"text": "d"}]
-    assert lines == [2, 3, 4, 5, 7]
-    assert errors[1] == f"{path}:3: the line is longer than 16 MB; is this a text file?"
-    assert errors[3] == f"{path}:5: the line is longer than 16 MB; is this a text file?"
+    quote = {"text": '"c'}
+    assert fields == [{"text": "a"}, nothing, {"text": "b"}, quote, nothing, {"text": "d"}]
+    assert lines == [2, 3, 4, 5, 6, 7]
+    for number in (1, 4):
+        assert (
+            errors[number] == f"{path}:{lines[number]}: the line is longer than 16 MB; is this a text file?"
+        )
     path.write_text("x" * 100)
     with pytest.raises(TaskError, match=":1: the line is longer"):
         fields_and_errors(path, kind)

@@ -81,6 +81,25 @@ def test_csv_rows_with_quotes_newlines_and_mark(tmp_path):
         ("a.csv", "text,label\nx\n", "a.csv:2: 1 fields where the header has 2", "double quotes"),
         ("a.csv", 'text,label\n"open,b\nmore\n', "a.csv:2: not valid CSV", "check the quotes"),
         ("a.csv", 'text,label\n"a"b,c\n', "a.csv:2: not valid CSV", "check the quotes"),
+        (
+            "a.csv",
+            "text,label\ra,b\r",
+            "a.csv:1: not valid CSV (lines that end in a carriage return",
+            "check",
+        ),
+        (
+            "a.csv",
+            "Report of 2024\n\nid;text\n1;a, b\n",
+            "a.csv:1: 'Report of 2024' stands alone",
+            "line 3 is",
+        ),
+        (
+            "a.csv",
+            "Report,,\nid,text,n\n1,a,b\n",
+            "a.csv:1: 'Report' stands alone",
+            "if line 2 is the header",
+        ),
+        ("a.tsv", "Report\nid\ttext\n1\ta\n", "a.tsv:1: 'Report' stands alone", "remove what is above it"),
         ("a.csv", "text\n" + "x" * 140_000, "a.csv:2: not valid CSV", "field limit"),
     ],
 )
@@ -242,6 +261,15 @@ def test_empty_cells_count_as_columns_of_a_spreadsheet(tmp_path):
     assert complaint(tmp_path / "a.xlsx").startswith("a.xlsx:2: more than 1,048,576 rows or 1,000 columns")
 
 
+def test_a_title_above_the_header_of_a_spreadsheet_is_refused(tmp_path):
+    path = spreadsheet(tmp_path / "a.xlsx", ["Report of 2024"], [], ["at", "text"], ["today", "my money"])
+    assert complaint(path).startswith(
+        "a.xlsx:1: 'Report of 2024' stands alone above rows of several cells; if line 3 is the header, remove"
+    )
+    path = spreadsheet(tmp_path / "b.xlsx", [None, "text"], [0, "my money"], [1, "more"])
+    assert [row.fields["text"] for row in read_rows(path)] == ["my money", "more"]
+
+
 def test_what_is_no_spreadsheet_is_one_line(tmp_path):
     pytest.importorskip("openpyxl")
     whole = spreadsheet(tmp_path / "b.xlsx", ["text"], ["x"]).read_bytes()
@@ -274,6 +302,7 @@ def test_what_is_no_spreadsheet_is_one_line(tmp_path):
         ("sep=;\r\ntext;label\r\n1,5;a", {}, "1,5"),
         ("text\tlabel\n1,5\ta", {}, "1,5"),
         ("text|label\n1,5|a", {}, "1,5"),
+        ("text;label;price, EUR, net\none, two, three;a;0,5", {}, "one, two, three"),
         ("text~label\n1,5~a", {"delimiter": "~"}, "1,5"),
         ("text\tlabel\n你好\ta", {"delimiter": "tab", "encoding": "gb18030"}, "你好"),
         ("text,label\nç,a", {"encoding": "utf-16"}, "ç"),

@@ -101,7 +101,7 @@ IdColumn = Annotated[
 ]
 Delimiter = Annotated[
     str | None,
-    typer.Option(metavar="CHAR", help="Between cells of CSV and TSV; else what divides the header."),
+    typer.Option(metavar="CHAR", help="Between cells of CSV and TSV; else what divides the rows."),
 ]
 Encoding = Annotated[
     str | None, typer.Option(metavar="NAME", help="Of data files, such as cp1252 or utf-16; else UTF-8.")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from importlib import import_module
-from itertools import chain, count
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -40,7 +40,9 @@ LONGEST_LINE = 16 * 2**20  # a file without line breaks must not fill the memory
 MOST_UNPACKED = 512 * 2**20  # bytes of a spreadsheet, which is a ZIP file
 MOST_ROWS, MOST_COLUMNS = 2**20, 1000  # of a spreadsheet
 BATCH = 2048  # rows of Parquet that are decoded at a time
-SNIFFED = ",;\t|"  # of those that divide a header alike the first counts
+SNIFFED = ",;\t|"  # of those that divide a file alike the first counts
+_LOOKED_AT, _SNIFFED_BYTES = 20, 2**20  # rows and bytes that show how a table is written
+LINE = ""  # the one field of a row of JSONL that could not be read: its line
 
 RawRow = tuple[int, dict[str, object], str | None]  # the line it begins on, its fields, what is wrong with it
 RawCells = tuple[int, list[str], str | None]
@@ -54,7 +56,7 @@ class TableOptions:
         text_column: what its column of texts (or of images) is called; None takes `text`, or an obvious one.
         label_column: the same of classes: `label`, `class`, or an obvious one.
         id_column: the same of ids; None takes `id`, if it is there.
-        delimiter: between the cells of CSV and TSV; None takes what divides the header.
+        delimiter: between the cells of CSV and TSV; None takes what divides the first rows.
         encoding: of everything but Parquet and XLSX; None is UTF-8.
         note: called with a line about each column that was recognised.
     """
@@ -218,15 +220,20 @@ def read_table(path: Path, handle: BinaryIO, kind: str, options: TableOptions) -
         file = open_parquet(path)
         names, rows = file.schema_arrow.names, _parquet_rows(path, file)
     else:
-        is_sheet = kind == XLSX
-        cells = _xlsx_rows(path, handle, options) if is_sheet else _csv_rows(path, handle, kind, options)
+        if is_sheet := kind == XLSX:
+            delimiter, cells = "", _xlsx_rows(path, handle, options)
+        else:
+            lines, delimiter = _csv_lines(path, handle, kind, options)
+            cells = _csv_rows(lines, delimiter)
         header = next(cells, None)
         if header is None:
             return RawTable(where, None, iter(()))
         if header[2] is not None:
             raise TaskError(header[2])
+        first = list(islice(cells, _LOOKED_AT))
         where, names = place(path, header[0]), _named(header[1])
-        rows = _with_names(path, names, cells, is_ragged=is_sheet)
+        _check_header(where, header[1], first)
+        rows = _with_names(path, names, chain(first, cells), None if is_sheet else delimiter)
     if len(set(names)) < len(names):
         raise TaskError(f"{where}: column {short(_repeated(names))} stands there twice; rename one")
     return RawTable(where, names, rows)
@@ -237,7 +244,7 @@ def _plain_rows(path: Path, handle: BinaryIO, options: TableOptions) -> Iterator
         try:
             text = _decoded(path, *line, options.encoding).strip()
         except TaskError as error:
-            yield line[0], {}, str(error)
+            yield line[0], {"text": _legible(line[2], line[0]).strip()}, str(error)
         else:
             if text:
                 yield line[0], {"text": text}, None
@@ -250,7 +257,7 @@ def _json_rows(path: Path, handle: BinaryIO, options: TableOptions) -> Iterator[
             if text.strip():
                 yield line[0], json_object(place(path, line[0]), text), None
         except TaskError as error:
-            yield line[0], {}, str(error)
+            yield line[0], {LINE: _legible(line[2], line[0]).strip()}, str(error)
 
 
 def json_object(where: str, line: str) -> dict[str, object]:
@@ -295,53 +302,83 @@ def _named(cells: Sequence[str]) -> list[str]:
     return [cell.strip() or f"column {number}" for number, cell in enumerate(cells, 1)]
 
 
+def _check_header(where: str, header: Sequence[str], rows: Sequence[RawCells]) -> None:
+    """A title above the header is refused: what stands under it would be taken for what it is not."""
+    wide = [line for line, cells, _ in rows if sum(map(bool, cells)) > 1]
+    is_alone = header[0].strip() and not any(header[1:]) and not set(header[0]) & set(SNIFFED)
+    if is_alone and 2 * len(wide) > len(rows):
+        raise TaskError(
+            f"{where}: {short(header[0])} stands alone above rows of several cells; if line {wide[0]} is the "
+            "header, remove what is above it; else put texts that hold the separator in double quotes"
+        )
+
+
 def _with_names(
-    path: Path, names: Sequence[str], rows: Iterable[RawCells], *, is_ragged: bool
+    path: Path, names: Sequence[str], rows: Iterable[RawCells], delimiter: str | None
 ) -> Iterator[RawRow]:
-    """Rows of a table by the names of its columns; those of a spreadsheet may be of any length."""
+    """Rows of a table by the names of its columns; those of a spreadsheet, without delimiter, may be ragged.
+
+    A row with something wrong keeps what could be read.
+    """
     for line, cells, problem in rows:
-        if is_ragged:
-            cells = [*cells, *[""] * len(names)][: len(names)]
-        if problem is None and len(cells) != len(names):
-            problem = (
+        if delimiter is None:
+            cells = [*cells, *[""] * len(names)]
+        elif len(cells) != len(names):
+            problem = problem or (
                 f"{place(path, line)}: {len(cells)} fields where the header has {len(names)}; "
                 "put texts that hold the separator in double quotes"
             )
-        yield line, {} if problem else dict(zip(names, cells, strict=True)), problem
+            last = len(names) - 1
+            cells = cells[:last] + ([delimiter.join(cells[last:])] if cells[last:] else [])
+        yield line, dict(zip(names, cells, strict=False)), problem
 
 
-def _csv_rows(path: Path, handle: BinaryIO, kind: str, options: TableOptions) -> Iterator[RawCells]:
-    """Every row of a table, the header among them; blank lines are passed over."""
+def _csv_lines(path: Path, handle: BinaryIO, kind: str, options: TableOptions) -> tuple[_CsvLines, str]:
+    """The lines of a table and its delimiter: as somebody says, or the file, or as its first lines show."""
     raw_lines = _raw_lines(handle, options.encoding)
-    skipped, first = 0, next(raw_lines, None)
-    delimiter = options.delimiter
-    head = b"" if first is None or first[2] is None else first[2]
-    if first is not None and (stated := _stated(path, first, options)):
-        skipped, first = 1, None
+    first, delimiter = list(islice(raw_lines, 1)), options.delimiter
+    if first and (stated := _stated(path, first[0], options)):
+        first.clear()
         if delimiter is None:
             try:
                 delimiter = TableOptions(delimiter=stated).delimiter
             except TaskError as error:
                 raise TaskError(f"{place(path, 1)}: {error}") from None
-    if delimiter is None:
-        delimiter = DELIMITERS[kind] if kind == "tsv" else _sniffed(head)
-    lines = _CsvLines(path, options.encoding, skipped)
-    numbered = raw_lines if first is None else chain([first], raw_lines)
-    reader = csv.reader(map(lines, numbered), delimiter=delimiter, strict=True)
+    elif delimiter is None and kind != "tsv":
+        while len(first) <= _LOOKED_AT and sum(len(raw or b"") for *_, raw in first) < _SNIFFED_BYTES:
+            if (line := next(raw_lines, None)) is None:
+                break
+            first.append(line)
+        delimiter = _sniffed([(raw or b"").decode("utf-8", "replace") for *_, raw in first])
+    return _CsvLines(path, options.encoding, chain(first, raw_lines)), delimiter or DELIMITERS[kind]
+
+
+def _csv_rows(lines: _CsvLines, delimiter: str) -> Iterator[RawCells]:
+    """Every row of a table, the header among them; blank lines are passed over.
+
+    A line that is no row, for the sake of a quotation mark perhaps, takes none of the next ones with it.
+    """
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
-        line, lines.problem = lines.number + 1, None  # a quoted text may span lines: name the first
+        lines.begin_row()
         try:
             cells = next(reader)
         except StopIteration:
             return
-        except _TooLongError:
-            yield line, [], f"{place(path, line)}: the line is longer than 16 MB; is this a text file?"
         except csv.Error as exc:
-            problem = f"not valid CSV ({one_line(exc)}); check the quotes, double those inside"
-            yield line, [], lines.problem or f"{place(path, line)}: {problem}"
+            reason = "quotation mark that is not closed" if len(lines.row) > 1 else one_line(exc)
+            if "universal-newline" in reason or "newline=''" in reason:
+                reason = "lines that end in a carriage return alone"
+            number, text = lines.back_to_second()
+            problem = f"not valid CSV ({reason}); check the quotes, double those inside"
+            if text is None:
+                problem = "the line is longer than 16 MB; is this a text file?"
+            cells = [] if text is None else text.rstrip("\r\n").split(delimiter)
+            yield number, cells, lines.problem or f"{place(lines.path, number)}: {problem}"
+            reader = csv.reader(lines, delimiter=delimiter, strict=True)
         else:
             if cells:
-                yield line, cells, lines.problem
+                yield lines.row[0][0], cells, lines.problem
 
 
 def _stated(path: Path, line: tuple[int, int, bytes | None], options: TableOptions) -> str | None:
@@ -352,37 +389,66 @@ def _stated(path: Path, line: tuple[int, int, bytes | None], options: TableOptio
     return None
 
 
-def _sniffed(head: bytes) -> str:
-    """What divides a header into the most cells."""
-    text = head.decode("utf-8", "replace")
-    counts = {}
+def _sniffed(lines: Sequence[str]) -> str:
+    """What divides most rows into as many cells as the header, or alike under a title of one cell."""
+    scores = {}
     for delimiter in SNIFFED:
         with suppress(csv.Error):
-            counts[delimiter] = len(next(csv.reader([text], delimiter=delimiter), []))
-    return max(counts, key=counts.__getitem__, default=",")
-
-
-class _TooLongError(Exception):
-    """A line that is not held in memory: the CSV reader forgets the row and goes on with the next line."""
+            width, *widths = [len(cells) for cells in csv.reader(lines, delimiter=delimiter) if cells] or [1]
+            usual, count = Counter(widths).most_common(1)[0] if widths else (1, 0)
+            if width == 1:
+                count *= usual > 1 and 2 * count > len(widths)
+            else:
+                count = widths.count(width)
+            scores[delimiter] = count, width > 1, width
+    return max(scores, key=scores.__getitem__, default=",")
 
 
 class _CsvLines:
     """Lines as the CSV reader wants them; what is wrong with one is carried past the reader."""
 
-    def __init__(self, path: Path, encoding: str | None, number: int) -> None:
-        self.path, self.encoding, self.number = path, encoding, number
+    def __init__(
+        self, path: Path, encoding: str | None, lines: Iterator[tuple[int, int, bytes | None]]
+    ) -> None:
+        self.path, self.encoding, self._lines = path, encoding, lines
+        self.row: list[tuple[int, int, bytes | None]] = []  # those of the row that is read
         self.problem: str | None = None
 
-    def __call__(self, line: tuple[int, int, bytes | None]) -> str:
-        self.number, _, raw = line
+    def __iter__(self) -> _CsvLines:
+        return self
+
+    def __next__(self) -> str:
+        self.row.append(next(self._lines))
+        number, _, raw = self.row[-1]
         if raw is None:
-            raise _TooLongError
+            raise csv.Error("too long")
         try:
-            return _decoded(self.path, *line, self.encoding)
+            return _decoded(self.path, *self.row[-1], self.encoding)
         except TaskError as error:
             # Carried through the reader, so that it costs its own row and no other.
             self.problem = self.problem or str(error)
-            return raw.decode("utf-8", "surrogateescape")
+            return _legible(raw, number)
+
+    def begin_row(self) -> None:
+        self.row, self.problem = [], None
+
+    def back_to_second(self) -> tuple[int, str | None]:
+        """Go on after the first line of the row that is read; its number, and what can be read of it."""
+        (number, offset, raw), *others = self.row
+        self._lines, self.problem = chain(others, self._lines), None
+        if raw is None:
+            return number, None
+        try:
+            return number, _decoded(self.path, number, offset, raw, self.encoding)
+        except TaskError as error:
+            self.problem = str(error)
+            return number, _legible(raw, number)
+
+
+def _legible(raw: bytes | None, number: int) -> str:
+    """What can be read of a line with something wrong."""
+    text = (raw or b"").decode("utf-8", "replace").replace("\0", "\ufffd")
+    return text.removeprefix("\ufeff") if number == 1 else text
 
 
 def _xlsx_rows(path: Path, handle: BinaryIO, options: TableOptions) -> Iterator[RawCells]:

@@ -20,6 +20,7 @@ from adamab.task.spec import Sample
 from adamab.task.table_files import (
     AS_IT_IS,
     ENDINGS,
+    LINE,
     PLAIN,
     SNIFFED,
     RawRow,
@@ -53,7 +54,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of a data file and the line it starts on; where it has an error, its fields are None."""
+    """One row of a data file and the line it starts on; with an error its fields are what could be read."""
 
     path: Path
     line: int
@@ -126,7 +127,10 @@ def scan_rows(
     """
     decided, rows = _looked_at(path, handle, kind, columns, options, labelled)
     for line, fields, problem in rows:
-        yield Row(path, line, fields if problem is None else dict.fromkeys(decided.names), problem, decided)
+        if problem is not None:
+            read = {decided.text if name == LINE else name: value for name, value in fields.items()}
+            fields = dict.fromkeys(decided.names) | read
+        yield Row(path, line, fields, problem, decided)
 
 
 def read_columns(
@@ -164,7 +168,8 @@ def _looked_at(
     if kind == PLAIN:
         return Columns(), chain(first, table.rows)
     if names is None:  # some objects may have other fields than the first
-        names = list(dict.fromkeys(chain.from_iterable(fields for _, fields, _ in first)))
+        readable = (fields for _, fields, problem in first if problem is None)
+        names = list(dict.fromkeys(chain.from_iterable(readable)))
     sample = [fields for _, fields, problem in first if problem is None and any(fields.values())]
     decided = _decide(table.where, names, sample, wanted, options, labelled, table.names is not None)
     return decided, chain(first, table.rows)
