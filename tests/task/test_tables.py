@@ -16,7 +16,7 @@ from adamab.errors import TaskError
 from adamab.task import table_files
 from adamab.task.spec import Sample
 from adamab.task.table_files import TableOptions, read_lines
-from adamab.task.tables import TextRow, read_rows, read_samples, read_texts
+from adamab.task.tables import TextRow, placed_samples, read_rows, read_samples, read_texts
 
 
 def write(folder, name, data):
@@ -175,6 +175,8 @@ def rows_with(**columns):
         ({"a": TEXTS, "b": TEXTS, "label": TEAMS}, {}, "no column 'text' in 'a, b, label'"),
         ({"text": TEXTS, "a": TEAMS, "b": TEAMS}, {}, "no 'label' \\(or 'class'\\) in 'text, a, b'"),
         ({"text": TEXTS, "a": TEAMS}, {"label_column": "A"}, "--label-column: no column 'A'"),
+        ({"text": TEXTS, "nr": "1234"}, {}, "no 'label' \\(or 'class'\\) in 'text, nr'"),
+        ({"text": TEXTS, "a": "xxyz"}, {}, ("text", "a")),
         ({TEXTS[0] + " and why is it so late?": TEXTS, "x": TEAMS}, {}, "start with a header line"),
     ],
 )  # fmt: skip
@@ -347,6 +349,18 @@ def test_the_likely_encoding_is_named(tmp_path, text, encoding, likely):
     assert f"it looks like {likely}: add --encoding {likely}, or save the file as UTF-8" in message
 
 
+def test_numbers_of_a_parquet_file_are_labels_and_nan_is_none(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["x", "y"], "label": [0.0, float("nan")]}), path)
+    rows = placed_samples(path, None)
+    assert next(rows)[1].class_name == "0"
+    with pytest.raises(TaskError, match=r"a\.parquet:2: 'label' is empty"):
+        next(rows)
+    pq.write_table(pa.table({"text": ["x"], "label": [True]}), path)
+    with pytest.raises(TaskError, match="'True', not a text; save the column as texts"):
+        read_samples(path)
+
+
 def test_texts_keep_their_fields(tmp_path):
     path = jsonl(tmp_path, {"id": "k", "text": " hi ", "more": [1]}, {"text": "yo"})
     rows = list(read_texts(path))
@@ -367,6 +381,11 @@ def test_texts_keep_their_fields(tmp_path):
         ({"text": None, "label": "a"}, "'text' is empty; put a text there"),
         ({"text": "x", "label": 3.5}, "'label' is '3.5', not a text"),
         ({"text": "x", "label": " "}, "'label' is empty"),
+        (
+            {"text": "NaN", "label": "N/A"},
+            "'label' is 'N/A', as programs write a missing one; remove the row",
+        ),
+        ({"text": "x", "label": ["a"]}, "'label' is .* a text has one class"),
         ({"text": "\ud800", "label": "a"}, "half a character"),
         ({"text": "a\0", "label": "a"}, "holds a NUL"),
         ({"text": "x", "label": "a", "id": [1]}, "'id' is"),

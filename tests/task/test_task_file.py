@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from adamab.errors import TaskError
 from adamab.task import Prompts, Task, load_task
 from adamab.task.spec import ClassSpec, Sample
+from adamab.task.table_files import TableOptions
 
 FUZZ = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 TWO = "classes: {refund: money back, praise: kind words}\n"
@@ -157,6 +158,23 @@ def test_an_unknown_class_in_a_data_file_names_its_line(tmp_path):
     write(tmp_path, '{"text": "x", "label": "refund"}\n\n{"text": "y", "label": "refunds"}\n', "d.jsonl")
     message = complaint(tmp_path, TWO + "examples: d.jsonl")
     assert message == "d.jsonl:3: example of unknown class 'refunds'; did you mean 'refund'?"
+
+
+def test_classes_that_differ_in_case_or_spaces_are_noted(tmp_path):
+    rows = ("a,Sign in", "b,signin", "c,sign in ", "d,pay", "e,SIGN  IN")
+    path, notes = write(tmp_path, "\n".join(["text,label", *rows]), "a.csv"), []
+    load_task(path, TableOptions(note=notes.append))
+    (note,) = notes
+    assert note.startswith(
+        "note: classes 'SIGN  IN', 'Sign in', 'sign in', 'signin' differ in case or spaces"
+    )
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.xls", "a.csv.gz"])
+def test_what_is_no_task_file_says_what_is_read(tmp_path, name):
+    path = write(tmp_path, '[{"text": "\\ud83d"}]', name)
+    with pytest.raises(TaskError, match=r"and by its ending '\.\w+' no data file: use one of \.csv, \.jsonl"):
+        load_task(path)
 
 
 def test_the_task_itself_must_be_a_file(tmp_path):

@@ -21,6 +21,7 @@ from adamab.task.table_files import (
     AS_IT_IS,
     ENDINGS,
     LINE,
+    PARQUET,
     PLAIN,
     SNIFFED,
     RawRow,
@@ -36,6 +37,8 @@ _LABELS = ("label", "class")
 # Names by which people call these columns, and by which they are recognised.
 _TEXT_NAMES = ("text", "sentence", "message", "review", "content", "body", "comment", "utterance", "document")
 _LABEL_NAMES = ("label", "class", "category", "intent", "target", "topic", "sentiment")
+# How programs write that there is no label; NA is a country as well.
+_MISSING = {"NaN", "nan", "None", "NULL", "null", "N/A", "n/a", "#N/A", "<NA>"}
 _NO_TEXTS = (*_LABEL_NAMES, "id", "image", "path", "file")
 _LOOKED_AT = 100  # rows that show which columns there are
 _LEAST_LENGTH, _TIMES_LONGER = 8, 2  # characters of a text, and how much longer than the next column it is
@@ -76,7 +79,7 @@ def read_rows(
     options: TableOptions = AS_IT_IS,
     labelled: bool = False,
 ) -> Iterator[Row]:
-    """Rows of a data file, by its ending; blank lines are skipped.
+    """Rows of a data file, by its ending; blank lines, and rows in which every cell is empty, are skipped.
 
     Args:
         path: a file with one row or more.
@@ -85,13 +88,15 @@ def read_rows(
         options: how the file is written.
         labelled: whether a column of classes is looked for.
     """
-    kind, row = _kind(path, plain_text), None
+    kind, is_empty = _kind(path, plain_text), True
     with opened(path) as handle:
         for row in scan_rows(path, handle, kind, columns, options, labelled=labelled):
             if row.error is not None:
                 raise TaskError(row.error)
-            yield row
-    if row is None:
+            if len(row.fields) <= 1 or any(row.fields.values()):
+                is_empty = False
+                yield row
+    if is_empty:
         raise TaskError(f"{place(path)}: holds no rows; add at least one")
 
 
@@ -207,7 +212,7 @@ def _decide(
     if labelled and not set(labels) & set(names):
         others = [name for name in names if name not in (text, id_)]
         known = [name for name in others if name.casefold() in _LABEL_NAMES]
-        known = known or [name for name in others if len(others) == 1 or _repeats(name, rows)]
+        known = known or [name for name in others if _repeats(name, rows, 1 if len(others) == 1 else 2)]
         if len(known) == 1:
             labels = (known[0],)
             options.note(
@@ -216,10 +221,11 @@ def _decide(
     return Columns(tuple(names), text or wanted[0], labels, id_)
 
 
-def _repeats(name: str, rows: Sequence[Mapping[str, object]]) -> bool:
-    """Whether a column names classes: every row has one, and each stands there twice on average."""
-    values = [row.get(name) for row in rows]
-    return all(values) and 1 < len({str(value) for value in values}) <= len(values) / 2
+def _repeats(name: str, rows: Sequence[Mapping[str, object]], times: int) -> bool:
+    """Whether a column may name classes: each stands there so often on average, and one more than once."""
+    values = [str(value) for row in rows if (value := row.get(name)) not in (None, "")]
+    is_full = len(values) == len(rows) or times == 1
+    return is_full and 1 < len(set(values)) <= len(values) / times and len(set(values)) < len(values)
 
 
 def _obvious_text(names: Sequence[str], rows: Sequence[Mapping[str, object]]) -> str | None:
@@ -283,7 +289,7 @@ def text_row(row: Row) -> TextRow:
 def placed_samples(
     path: Path, class_names: Collection[str] | None, options: TableOptions = AS_IT_IS
 ) -> Iterator[tuple[str, Sample]]:
-    """Samples of a data file, each with its `file:line`; rows in which every cell is empty are skipped.
+    """Samples of a data file, each with its `file:line`.
 
     Args:
         path: of the file.
@@ -292,8 +298,6 @@ def placed_samples(
     """
     known = None if class_names is None else frozenset(class_names)
     for row in read_rows(path, options=options, labelled=True):
-        if len(row.fields) > 1 and not any(row.fields.values()):
-            continue
         class_name = class_name_of(row)
         if known is not None and class_name not in known:
             raise unknown_class(row.place, class_name, class_names or ())
@@ -324,9 +328,21 @@ def class_name_of(row: Row) -> str:
     if len(keys) > 1:
         raise TaskError(f"{row.place}: both 'label' and 'class' are there; choose one with --label-column")
     value = row.fields[keys[0]]
+    if isinstance(value, list):
+        raise TaskError(
+            f"{row.place}: '{keys[0]}' is {short(value)}; a text has one class, so write its name"
+        )
+    if isinstance(value, float) and value.is_integer():  # pandas makes them where some are missing
+        value = int(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    return string_of(row, keys[0])
+    name = string_of(row, keys[0])
+    if name in _MISSING:
+        raise TaskError(
+            f"{row.place}: '{keys[0]}' is {short(name)}, as programs write a missing one; remove the row, or "
+            "rename the class"
+        )
+    return name
 
 
 def _text(row: Row) -> str:
@@ -340,10 +356,12 @@ def _text(row: Row) -> str:
 def string_of(row: Row, key: str) -> str:
     """A field that must be a text."""
     value = row.fields[key]
-    if value is None:
+    if value is None or value != value:  # NaN
         raise TaskError(f"{row.place}: '{key}' is empty; put a text there or remove the row")
     if not isinstance(value, str):
-        raise TaskError(f"{row.place}: '{key}' is {short(value)}, not a text; put it in double quotes")
+        kind = ENDINGS.get(row.path.suffix.lower())
+        remedy = "save the column as texts" if kind == PARQUET else "put it in double quotes"
+        raise TaskError(f"{row.place}: '{key}' is {short(value)}, not a text; {remedy}")
     return checked(value, row.place, f"'{key}'")
 
 

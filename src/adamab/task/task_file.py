@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn, cast, get_args
 
 from adamab.errors import ImageError, TaskError, one_line, place, short, suggestion
 from adamab.task.image_folders import image_at, placed_image_samples, resolved
-from adamab.task.images import is_url
+from adamab.task.images import is_url, open_regular
 from adamab.task.prompts import FLAG, KEYS, Prompts
 from adamab.task.spec import ClassSpec, Modality, Sample, Task
 from adamab.task.table_files import AS_IT_IS, ENDINGS, PLAIN, TableOptions, read_lines
@@ -66,6 +66,24 @@ def load_task(path: str | PathLike[str], options: TableOptions = AS_IT_IS) -> Ta
     """
     if is_url(path):
         raise TaskError(f"{place(path)}: is a web address, and URLs are never fetched; download it first")
+    task = _load(path, options)
+    for names in _alike(spec.name for spec in task.classes):
+        options.note(
+            f"note: classes {', '.join(map(short, names))} differ in case or spaces only; write them "
+            "alike if they are one"
+        )
+    return task
+
+
+def _alike(names: Iterable[str]) -> list[list[str]]:
+    """Groups of names that are one when case and spaces do not count."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(normalised_text(name).replace(" ", ""), []).append(name)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _load(path: str | PathLike[str], options: TableOptions) -> Task:
     if os.path.isdir(path):
         return _of_folder(str(path))
     path = Path(path)
@@ -74,8 +92,19 @@ def load_task(path: str | PathLike[str], options: TableOptions = AS_IT_IS) -> Ta
         if columns.text == "image":
             return _of_samples(placed_image_samples(path, None, options), path.stem, "image")
         return _of_samples(placed_samples(path, None, options), path.stem, "text")
-    root = read_tree(path)
-    fields = root.fields("the file")
+    with open_regular(path):  # it says what is wrong with the file itself
+        pass
+    try:
+        root = read_tree(path)
+        fields = root.fields("the file")
+    except TaskError:
+        if path.suffix.lower() in ("", ".yaml", ".yml"):
+            raise
+        endings = ", ".join(sorted(ending for ending, kind in ENDINGS.items() if kind != PLAIN))
+        raise TaskError(
+            f"{place(path)}: is no task file in YAML, and by its ending {short(path.suffix)} no data file: "
+            f"use one of {endings}"
+        ) from None
     parts = _full(root, options) if "classes" in fields or "modality" in fields else _plain(path, fields)
     classes, placed, prompts, name, modality = parts
     samples = tuple(_of_one_class(placed))
