@@ -5,8 +5,11 @@ import pytest
 from adamab.cli.options import settings_of
 from adamab.errors import RecipeError
 from adamab.model import load
+from adamab.providers.metering import Price
 from adamab.run.directory import RESULTS
-from adamab.testing import HashEmbedder
+from adamab.run.run_log import prices_of_run
+from adamab.testing import HashEmbedder, ProviderServer
+from tests.cli.conftest import NEW, TEXTS
 
 NPZ = ("--embedder", "npz:vectors.npz")
 
@@ -118,10 +121,48 @@ def test_a_run_goes_on_without_its_task_file(adamab, refused, folder):
     assert again.exit_code == 0, again.output
     assert "the run is complete and nothing has changed" in again.stderr
     assert adamab("fit", "--run", "run", *NPZ, "--no-cache").exit_code == 0, "its files may be elsewhere now"
-    line = refused("fit", "--run", "run", "--seed", "7")
-    assert "leave out --seed, or name TASK" in line
-    assert "leave out --set, or name TASK" in refused("fit", "--run", "run", "--set", "dropout=0.1")
-    assert "leave out --policy, or name TASK" in refused("fit", "--run", "run", "--policy", "adamab")
+    for option in (("--overwrite",), ("--text-column", "text")):
+        assert f"leave out {option[0]}, or name TASK" in refused("fit", "--run", "run", *option)
+
+
+def test_options_that_are_not_given_stay_what_they_were(adamab, refused, folder):
+    (folder / "r.jsonl").write_text(json.dumps({"label": "praise", "text": NEW["praise"][0]}) + "\n")
+    begin = ("--generator", "replay:r.jsonl", "--budget", "1 sample", "--policy", "random", "--seed", "7")
+    more = (
+        "--set",
+        "dropout=0.3",
+        "--set",
+        "augmentation_rounds=9",
+        "--price",
+        "m=1/2",
+        "--no-cache",
+        "--json",
+    )
+    assert adamab("fit", "task.yaml", "--run", "run", *NPZ, *begin, *more).exit_code == 0
+    text = (folder / "task.yaml").read_text()
+    (folder / "task.yaml").write_text(text.replace(TEXTS["refund"][2], NEW["refund"][0]))
+    again = adamab("fit", "task.yaml", "--run", "run", "--no-cache", "--json")
+    assert again.exit_code == 0, again.output
+    summary = json.loads(again.stdout)
+    assert summary["changes"] == ["1 given sample of class 'refund' changed"]
+    assert (summary["synthetic"], summary["policy"], summary["seed"]) == (1, "random", 7)
+    assert prices_of_run(folder / "run") == {"m": Price.parse("m=1/2")[1]}
+    assert "another recipe: dropout ('0.3', now '0.2')" in refused(
+        "fit", "--run", "run", "--set", "dropout=0.2"
+    )
+    for changed in (("--generator", "none"), ("--seed", "1"), ("--recipe", "default")):
+        assert "started with another" in refused("fit", "task.yaml", "--run", "run", *changed)
+
+
+def test_a_start_that_got_nowhere_leaves_no_options(adamab, refused, folder):
+    fit = ("fit", "task.yaml", "--run", "run", *NPZ, "--no-cache")
+    (folder / "run").mkdir()
+    with ProviderServer() as server:
+        gone = f"openai:m?base_url={server.url}/v1"
+    assert "running" in refused(*fit, "--generator", gone, "--budget", "6 samples, 9 calls")
+    assert (folder / "run" / "journal.sqlite").exists()
+    summary = json.loads(adamab(*fit, "--json").stdout)
+    assert (summary["generator"], summary["budget"]) == ("none", "9 calls")
 
 
 def test_a_dry_run_without_the_task_file_plans_what_the_run_would_do(adamab, folder):

@@ -80,19 +80,6 @@ RejectFile = Annotated[
     typer.Option("--reject", metavar="FILE", help="Synthetic samples of this run to train without."),
 ]
 
-# What a run goes on with as it was started where nobody names the task.
-_FIXED = (
-    "policy",
-    "recipe",
-    "settings",
-    "seed",
-    "holdout",
-    "long_texts",
-    "all_scores",
-    "overwrite",
-    *TABLE_OPTIONS,
-)
-
 
 def fit(
     context: typer.Context,
@@ -129,34 +116,22 @@ def fit(
     """Train a classifier for TASK and write it, with its history, into a run directory.
 
     Started again on the same directory it goes on where it was stopped; what has arrived is not bought again.
+    Options that are not given then stay what they were.
     """
-    from adamab.cli.options import budget_of, prices_of, settings_of
+    from adamab.cli.options import settings_of
     from adamab.run.directory import check_place
 
     if run is not None:
         check_place(run, overwrite=overwrite)
-    from adamab.run.run_log import classes_of_run, task_to_go_on
+    from adamab.run.run_log import classes_of_run, has_progress, task_to_go_on
     from adamab.run.settings import set_up, stored_settings
     from adamab.task import load_task
 
+    options, read = _given(context, with_task=task is not None), None
     if task is None:
         if run is None:
             raise RunError("name TASK, or --run DIR of a run that is to go on")
-        named = {name: value for name, value in _named(context).items() if name in ("embedder", "generator")}
-        stored = stored_settings(run, **named)
-        need_torch_for(str(stored.embedder))
-        varying = {
-            "budget": None if budget is None else budget_of(budget, str(stored.generator)),
-            "prices": {**stored.prices, **prices_of(price)},
-            "prefetch": prefetch,
-            "reject": reject or (),
-            "cache": not no_cache,
-            "run_dir": None if dry_run else run,  # a plan is that of a new run
-        }
-        setup = set_up(task_to_go_on(run), stored.model_copy(update=varying))
     else:
-        chosen = settings_of(context.params, reject=reject or ())
-        need_torch_for(embedder)
         read = load_task(task, table_options(context.params))
         if run is None:
             run = _place_of(read.name)
@@ -167,9 +142,21 @@ def fit(
             raise RunError(f"{place(run)}: lies in the folder of the images; name a directory beside it")
         if read.modality == "image":
             say_passed_over(task)
-        setup = set_up(read, chosen.model_copy(update={"run_dir": None if dry_run else run}))
-        if embedder == "auto" and read.modality == "image" and not quiet:
-            say(f"embedder: {setup.embedder_spec}; --embedder names another")
+    before = None
+    if read is None or (not overwrite and has_progress(run)):
+        named = {name: options[name] for name in ("embedder", "generator") if name in options}
+        before = stored_settings(run, **named)
+    chosen = settings_of(
+        context.params if before is None else options,
+        before,
+        prefetch=prefetch,
+        reject=reject or (),
+        run_dir=None if dry_run else run,  # a plan is that of a new run
+    )
+    need_torch_for(str(chosen.embedder))
+    setup = set_up(task_to_go_on(run) if read is None else read, chosen)
+    if chosen.embedder == "auto" and setup.task.modality == "image" and not quiet:
+        say(f"embedder: {setup.embedder_spec}; --embedder names another")
     if dry_run:
         from adamab.cli.summaries import print_plan
         from adamab.run.plan import plan_fit
@@ -252,18 +239,18 @@ def fit_again(
     train(setup, run, own_task=True, as_json=as_json, quiet=False)
 
 
-def _named(context: typer.Context) -> dict[str, Any]:
-    """The options that somebody wrote beside a run; what was settled when it was started is refused."""
-    named = {}
+def _given(context: typer.Context, *, with_task: bool) -> dict[str, Any]:
+    """The options that somebody wrote; without TASK those about it are refused."""
+    given = {}
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         if source is None or source.name != "COMMANDLINE":
             continue
-        if parameter.name in _FIXED:
+        if parameter.name in ("overwrite", *TABLE_OPTIONS) and not with_task:
             option = parameter.opts[0]
             raise RunError(f"without TASK a run goes on as it was started; leave out {option}, or name TASK")
-        named[str(parameter.name)] = context.params[str(parameter.name)]
-    return named
+        given[str(parameter.name)] = context.params[str(parameter.name)]
+    return given
 
 
 def train(setup: FitSetup, run: Path, *, own_task: bool, as_json: bool, quiet: bool) -> None:

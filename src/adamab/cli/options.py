@@ -125,22 +125,38 @@ def table_options(options: Mapping[str, Any]) -> TableOptions:
     return TableOptions(**{name: options.get(name) for name in TABLE_OPTIONS}, note=note)
 
 
-def settings_of(options: Mapping[str, Any], **others: Any) -> FitSettings:
-    """What the options of a command, by the names of its parameters, say about its fits."""
+def settings_of(options: Mapping[str, Any], before: FitSettings | None = None, **others: Any) -> FitSettings:
+    """What the options of a command say about its fits.
+
+    Args:
+        options: by the names of the command's parameters.
+        before: what holds where an option is not among them; defaults if None.
+        others: settings that are no options.
+
+    Returns:
+        Everything about a fit but its task.
+    """
     from adamab.providers.registry import embedder_name
     from adamab.run.settings import FitSettings
     from adamab.task.recipe import Recipe
 
     plain = ("generator", "policy", "seed", "prefetch", "holdout", "all_scores", "overwrite")
-    recipe, budget = Recipe.preset(options["recipe"]), options.get("budget")
+    before, budget = before or FitSettings(), options.get("budget")
+    recipe = Recipe.preset(options["recipe"]) if "recipe" in options else before.recipe
+    embedder, generator = (
+        str(options.get(name, getattr(before, name))) for name in ("embedder", "generator")
+    )
     return FitSettings(
-        embedder=embedder_name(options["embedder"], options.get("long_texts")),
-        recipe=recipe.with_options(**dict(map(_option, options.get("settings") or ()))),
-        budget=None if budget is None else budget_of(budget, options.get("generator", "none")),
-        prices=prices_of(options.get("price")),
-        cache=not options.get("no_cache"),
-        **{name: options[name] for name in plain if name in options},
-        **others,
+        **{
+            **dict(before),
+            "embedder": embedder_name(embedder, options.get("long_texts")),
+            "recipe": recipe.with_options(**dict(map(_option, options.get("settings") or ()))),
+            "budget": None if budget is None else budget_of(budget, generator),
+            "prices": {**before.prices, **prices_of(options.get("price"))},
+            "cache": not options.get("no_cache"),
+            **{name: options[name] for name in plain if name in options},
+            **others,
+        }
     )
 
 

@@ -515,6 +515,14 @@ def _set_aside(path: Path) -> None:
                 (path / aside).unlink(missing_ok=True)
 
 
+def has_progress(path: Path) -> bool:
+    """Whether there is a run in `path` that got somewhere; a first try that did not binds nothing."""
+    if not has_journal(path):
+        return False
+    with Journal(path) as journal:
+        return not journal.is_blank()
+
+
 def budget_of_run(path: Path) -> Budget:
     """The caps that the run in `path` has."""
     with Journal(path) as journal:

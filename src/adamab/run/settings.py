@@ -8,7 +8,7 @@ import threading
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -212,6 +212,8 @@ def set_up(task: Task, settings: FitSettings, *, images: ImageStore | None = Non
         if not settings.overwrite and folder.has_journal(settings.run_dir):
             if settings.budget is None:
                 budget = budget_of_run(settings.run_dir)
+                if settings.generator == "none":
+                    budget = replace(budget, samples=None)  # of a generator that is not asked any more
             if settings.embedder == AUTO and task.modality == "image":  # the cache may have others by now
                 with suppress(RunError):
                     before = stored_settings(settings.run_dir, generator="none").embedder
@@ -326,7 +328,9 @@ def stored_settings(
     with Journal(run_dir) as journal:
         last = journal.last(STARTED)
     if last is None or None in (embedder or last.data["embedder"], generator or last.data["generator"]):
-        raise RunError(f"{place(run_dir)}: does not say how it was started; name TASK and its options")
+        raise RunError(
+            f"{place(run_dir)}: does not say how it was started; name TASK, --embedder and --generator"
+        )
     data = dict(last.data)
     base = Path(os.path.realpath(run_dir)) / data.pop("from")
     named: dict[Literal["embedder", "generator"], str | None] = {"embedder": embedder, "generator": generator}
