@@ -59,12 +59,10 @@ def test_from_files_as_people_have_them_to_the_right_answers(adamab, refused, pl
     assert "nothing has changed" in adamab("fit", "german.csv").stderr
 
     without = adamab("predict", "runs/german", "german-new.csv")
-    assert "it looks like cp1252: add --encoding cp1252" in without.stdout
+    assert "a guess is cp1252: try --encoding cp1252" in without.stdout
     assert "2 rows could not be classified" in without.stderr
     assert answers(adamab("predict", "runs/german", "german-new.csv", "--encoding", "cp1252")) == ANSWERS
-    assert "it looks like utf-16: add --encoding utf-16" in refused(
-        "predict", "runs/german", "german-new.tsv"
-    )
+    assert "a guess is utf-16: try --encoding utf-16" in refused("predict", "runs/german", "german-new.tsv")
     assert answers(adamab("predict", "runs/german", "german-new.tsv", "--encoding", "utf-16")) == ANSWERS
 
     assert adamab("fit", "chinese.jsonl", "-q").stderr == ""

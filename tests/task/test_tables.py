@@ -66,14 +66,14 @@ def test_csv_rows_with_quotes_newlines_and_mark(tmp_path):
         (
             "a.csv",
             "text\n".encode("utf-16"),
-            "a.csv:1: byte 0 (0xff) is not UTF-8; it looks like utf-16: add --encoding utf-16",
+            "a.csv:1: byte 0 (0xff) is not UTF-8; a guess is utf-16: try --encoding utf-16",
             "save",
         ),
         (
             "a.csv",
             "text\n".encode("utf-16-le"),
             "a.csv:1: NUL at byte 1, not a text file",
-            "add --encoding utf-16-le",
+            "try --encoding utf-16-le",
         ),
         ("a.csv", b"text\nab\0c", "a.csv:2: NUL at byte 7", "save the file as UTF-8"),
         ("a.csv", "hello,a\nbye,b\n", "a.csv:1: no column 'text' in 'hello, a'", "header line"),
@@ -321,7 +321,7 @@ def test_delimiters_and_encodings(tmp_path, data, options, text):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"sep=\xa7\ntext\xa7label\na\xa7b\n", "a.csv:1: byte 4 (0xa7) is not UTF-8; it looks like cp1252"),
+        (b"sep=\xa7\ntext\xa7label\na\xa7b\n", "a.csv:1: byte 4 (0xa7) is not UTF-8; a guess is cp1252"),
         (b'sep="\ntext"label\n', "a.csv:1: delimiter '\"' divides no cells; use one character"),
         (b"sep=\0\ntext,label\n", "a.csv:1: NUL at byte 4"),
     ],
@@ -346,7 +346,33 @@ def test_a_stated_delimiter_that_is_none_is_one_line(tmp_path, data, message):
 )
 def test_the_likely_encoding_is_named(tmp_path, text, encoding, likely):
     message = complaint(write(tmp_path, "a.txt", text.encode(encoding)))
-    assert f"it looks like {likely}: add --encoding {likely}, or save the file as UTF-8" in message
+    assert (
+        f"a guess is {likely}: try --encoding {likely} and look at the letters, or save the file as UTF-8"
+        in message
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "written", "encoding", "warning"),
+    [
+        (
+            "Bitte überweisen",
+            "utf-8",
+            "cp1252",
+            "'Bitte Ã¼berweisen' looks like UTF-8 that was read as cp1252; leave",
+        ),
+        ("请退款", "utf-8", "latin-1", "looks like UTF-8 that was read as latin-1"),
+        ("Bitte Ã¼berweisen", "utf-8", None, "looks like UTF-8 that was read as cp1252; save the file again"),
+        ("Bitte überweisen", "utf-8", None, None),
+        ("Bitte überweisen, Ã¼", "utf-8", None, None),
+        ("Bitte überweisen", "cp1252", "cp1252", None),
+        ("请退款,发票不对", "gb18030", "gb18030", None),
+    ],
+)
+def test_texts_in_a_wrong_encoding_are_warned_of(tmp_path, text, written, encoding, warning):
+    path, notes = write(tmp_path, "a.csv", f'text,label\nplain,a\n"{text}",a\n'.encode(written)), []
+    read_samples(path, options=TableOptions(encoding=encoding, note=notes.append))
+    assert [warning in note for note in notes] == [True] * (warning is not None)
 
 
 def test_numbers_of_a_parquet_file_are_labels_and_nan_is_none(tmp_path):

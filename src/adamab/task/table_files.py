@@ -160,7 +160,7 @@ def _decoded(path: Path, number: int, offset: int, raw: bytes | None, encoding: 
     except UnicodeDecodeError as exc:
         problem = f"byte {offset + exc.start} (0x{raw[exc.start]:02x}) is not UTF-8"
     likely = _likely_encoding(raw, is_first=offset == 0)
-    remedy = f"it looks like {likely}: add --encoding {likely}, or " if likely else ""
+    remedy = f"a guess is {likely}: try --encoding {likely} and look at the letters, or " if likely else ""
     raise TaskError(f"{place(path, number)}: {problem}; {remedy}save the file as UTF-8")
 
 
@@ -179,6 +179,25 @@ def _likely_encoding(raw: bytes, *, is_first: bool) -> str | None:
             if all(c.isprintable() or c.isspace() for c in raw.decode(name)):
                 return name
     return "latin-1"
+
+
+def misread(texts: Iterable[str], encoding: str | None) -> str | None:
+    """A text that shows that all of these were UTF-8 before somebody read them in another encoding.
+
+    Args:
+        texts: as they were read; those in ASCII show nothing.
+        encoding: in which; None is UTF-8, which may hold what was read as cp1252 before.
+    """
+    worst = None
+    for text in texts:
+        if text.isascii():
+            continue
+        try:
+            again = text.encode(encoding or "cp1252").decode("utf-8")
+        except (UnicodeError, LookupError):
+            return None
+        worst = text if worst is None and again != text else worst
+    return worst
 
 
 def check_there(path: Path) -> None:

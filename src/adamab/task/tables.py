@@ -27,6 +27,7 @@ from adamab.task.table_files import (
     RawRow,
     TableOptions,
     check_there,
+    misread,
     opened,
     read_table,
 )
@@ -176,6 +177,13 @@ def _looked_at(
         readable = (fields for _, fields, problem in first if problem is None)
         names = list(dict.fromkeys(chain.from_iterable(readable)))
     sample = [fields for _, fields, problem in first if problem is None and any(fields.values())]
+    texts = (value for fields in sample for value in fields.values() if isinstance(value, str))
+    if (text := misread(texts, options.encoding)) is not None:
+        how = "leave out --encoding" if options.encoding else "save the file again from where it comes"
+        options.note(
+            f"warning: {place(path)}: {short(text)} looks like UTF-8 that was read as "
+            f"{options.encoding or 'cp1252'}; {how}"
+        )
     decided = _decide(table.where, names, sample, wanted, options, labelled, table.names is not None)
     return decided, chain(first, table.rows)
 
