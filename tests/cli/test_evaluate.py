@@ -1,8 +1,11 @@
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
+
+from adamab.run.directory import read_task
 
 NPZ = ("--embedder", "npz:vectors.npz")
 
@@ -39,6 +42,17 @@ def test_unknown_classes(adamab, refused, folder, model):
     assert "9 texts, 1 of unknown classes left out" in result.stdout
     (folder / "other.csv").write_text("text,label\nsign in fails,odd\n")
     assert "right file" in refused("evaluate", model, "other.csv", "--skip-unknown")
+
+
+def test_samples_that_were_trained_on_are_counted(adamab, folder, model):
+    assert "given to the fit" not in adamab("evaluate", model, "new.jsonl").stderr
+    known = [json.loads(line) for line in (folder / "new.jsonl").read_text().splitlines()]
+    text = read_task(Path(model)).samples[0].text
+    lines = [json.dumps(row) + "\n" for row in [{**known[0], "text": text}, *known]]
+    (folder / "both.jsonl").write_text("".join(lines))
+    result = adamab("evaluate", model, "both.jsonl")
+    assert "note: 1 of 10 samples were given to the fit as well; these figures are too high" in result.stderr
+    assert json.loads(adamab("evaluate", model, "both.jsonl", "--json").stdout)["trained_on"] == 1
 
 
 def test_bad_runs(refused, folder, model):

@@ -82,10 +82,15 @@ def test_texts_are_classified_without_adamab(exported, tmp_path):
     np.testing.assert_allclose(probabilities, expected, atol=1e-4)
     assert "classify.py against the classifier on its classes' names" in result.stdout
     lines = subprocess.run(
-        [sys.executable, tmp_path / "out" / "classify.py"], input="money back\nnew feature\n",
+        [sys.executable, tmp_path / "out" / "classify.py"], input="money back\n\nnew feature\n",
         capture_output=True, encoding="utf-8", check=True,
     ).stdout.splitlines()  # fmt: skip
-    assert [json.loads(line)["class"] for line in lines] == ["refund", "feature_request"]
+    assert [json.loads(line).get("class") for line in lines] == ["refund", None, "feature_request"]
+    assert json.loads(lines[1]) == {"error": "the text is empty"}
+    done = subprocess.run(
+        [sys.executable, tmp_path / "out" / "classify.py", "--help"], capture_output=True, encoding="utf-8"
+    )
+    assert done.stdout.startswith("Classify texts with onnxruntime")
 
 
 def test_vectors_of_an_api_go_in_beside_the_words(exported, monkeypatch):

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -92,6 +93,17 @@ def test_from_files_as_people_have_them_to_the_right_answers(adamab, refused, pl
         assert (line["error"] or "", line["class"] or "") == (row["error"], row["class"])
         assert {name: cells[name] for name in line} == line
     assert lines[0]["key"] == "=1+1"
+
+
+def test_the_note_on_descriptions_is_a_command_that_works(adamab, place):
+    recoded = (place / "german.csv").read_text("utf-8-sig").encode("cp1252")
+    (place / "My data.csv").write_bytes(recoded)
+    result = adamab("fit", "My data.csv", "--encoding", "cp1252", "--text-column", "Nachricht")
+    (line,) = [line for line in result.stderr.splitlines() if "no class has a description" in line]
+    command = line.partition("few: ")[2].removesuffix(" writes a task file to put them in")
+    assert command == "adamab init --from 'My data.csv' --text-column Nachricht --encoding cp1252"
+    assert adamab(*shlex.split(command)[1:]).exit_code == 0
+    assert adamab("init", "a b").stdout.endswith("then: adamab fit 'a b/task.yaml' --run 'a b/run'\n")
 
 
 def test_a_task_file_with_the_classes_of_a_data_file(adamab, refused, place):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from adamab.model import Confidence, PredictOptions
     from adamab.model.predictor import Inference
     from adamab.providers.registry import HasText
+    from adamab.task import Sample
 
     Logits: TypeAlias = NDArray[np.float32]
 
@@ -120,18 +122,34 @@ def evaluate(
     others = None if strange is None else _logits(inference, strange)
     result = judge(softmax(logits + offsets), truth, classes)
     more = _reliability(logits, truth, others, classifier.confidence, options, offsets)
-    skipped = len(samples) - len(known)
+    skipped, trained_on = len(samples) - len(known), _trained_on(run, known)
     for note in notes(classifier.confidence, options):
         say(note)
     if as_json:
-        left_out = {"skipped": skipped, "overlong": inference.overlong}
-        print_json({**asdict(result), **more, **left_out})
+        counts = {"skipped": skipped, "trained_on": trained_on, "overlong": inference.overlong}
+        print_json({**asdict(result), **more, **counts})
         return
     _print(result, more, skipped, inference.modality)
+    if trained_on:
+        say(
+            f"note: {trained_on} of {counted(len(known), 'sample')} were given to the fit as well; these "
+            "figures are too high for new ones"
+        )
     if more["probabilities"]["before"] is None:
         say(NOTHING_HELD_OUT)
     if inference.overlong:
         say(long_text_warning(inference.overlong, classifier.embedder_spec))
+
+
+def _trained_on(run: Path, samples: Sequence[Sample]) -> int:
+    """How many of the samples the run was given; none where only the model is there."""
+    from adamab.run.directory import TASK, read_task
+    from adamab.task.words import normalised_text
+
+    if not (run / TASK).exists():
+        return 0
+    given = {normalised_text(sample.text) for sample in read_task(run).samples}
+    return sum(normalised_text(sample.text) in given for sample in samples)
 
 
 def _logits(inference: Inference, samples: Sequence[HasText]) -> Logits:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +30,7 @@ from adamab.cli.options import (
     Seed,
     Settings,
     TextColumn,
+    command_line,
     table_options,
 )
 from adamab.errors import RunError, one_line, place
@@ -167,7 +169,7 @@ def fit(
     else:
         train(setup, run, own_task=task is None, as_json=as_json, quiet=quiet)
         if not (as_json or quiet) and setup.embedder.cacheable:
-            _say_without_descriptions(setup, task)
+            _say_without_descriptions(context, setup, task)
 
 
 def _place_of(name: str) -> Path:
@@ -194,7 +196,7 @@ def _check_same_task(task: Task, run: Path) -> None:
         )
 
 
-def _say_without_descriptions(setup: FitSetup, task: str | None) -> None:
+def _say_without_descriptions(context: typer.Context, setup: FitSetup, task: str | None) -> None:
     """Data files and folders have classes without descriptions, and those are worth points."""
     if any(spec.description for spec in setup.task.classes):
         return
@@ -202,7 +204,10 @@ def _say_without_descriptions(setup: FitSetup, task: str | None) -> None:
 
     how = "add them to the task file"
     if task is not None and is_table(Path(task)):
-        how = f"adamab init --from {task} writes a task file to put them in"
+        init = shlex.join(command_line(context, "init", "--from", task, options=TABLE_OPTIONS))
+        how = f"{init} writes a task file to put them in"
+    elif task is not None and os.path.isdir(task):
+        how = "write a task file with them, and with the folder under 'examples'"
     say(
         one_line(
             "note: no class has a description; a sentence about each raises accuracy, most of all where "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -60,9 +61,11 @@ def init(
             f"{place(path)}: cannot be written ({reason}); name a directory where you may write"
         ) from None
     if source is None:
-        echo(f"wrote {path}; fill it in, then: adamab fit {path} --run {directory / 'run'}")
+        fit = shlex.join(["adamab", "fit", str(path), "--run", str(directory / "run")])
+        echo(f"wrote {path}; fill it in, then: {fit}")
     else:
-        echo(f"wrote {path}; write a description beside each class, then: adamab fit {path}")
+        fit = shlex.join(["adamab", "fit", str(path)])
+        echo(f"wrote {path}; write a description beside each class, then: {fit}")
 
 
 def _of_table(source: Path, directory: Path, options: TableOptions) -> str:

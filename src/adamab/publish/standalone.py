@@ -3,7 +3,7 @@
     python classify.py "a text" "another one"
     python classify.py < texts.txt                one text per line
 
-prints one line of JSON per text. In Python:
+prints one line of JSON per text, with an error where it is empty. In Python:
 
     TextClassifier("FOLDER").probabilities(["a text"])         (texts, classes), in the order of `.classes`
 
@@ -140,6 +140,9 @@ def _of_length_one(vector: Any) -> Any:
 
 def _answers(classifier: TextClassifier, texts: Iterable[str]) -> Iterator[str]:
     for text in texts:
+        if not text.strip():
+            yield json.dumps({"error": "the text is empty"})
+            continue
         (row,) = classifier.probabilities([text])
         names = dict(zip(classifier.classes, map(float, row), strict=True))
         yield json.dumps(
@@ -148,6 +151,9 @@ def _answers(classifier: TextClassifier, texts: Iterable[str]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(__doc__)
+        sys.exit()
     given = sys.argv[1:] or (line.rstrip("\r\n") for line in sys.stdin)
     model = TextClassifier(Path(__file__).parent)
     for answer in _answers(model, given):
