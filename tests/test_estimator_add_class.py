@@ -79,9 +79,10 @@ def test_labels_keep_their_type():
     [
         (("refund", "again"), "'refund' is there already"),
         (("question",), "neither a description nor an example"),
+        (("question", " ", []), "neither a description nor an example"),
         ((None, "nothing"), "the label is None"),
         (("unknown", "anything"), "no class can be called 'unknown'"),
-        (("question", None, "how"), "X is of type str"),
+        (("question", None, "how"), "examples is of type str"),
         ((["a", "b"], "two"), "of their type"),
     ],
 )

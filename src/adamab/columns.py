@@ -66,19 +66,19 @@ def is_missing(value: Any) -> bool:
     return isinstance(value, float | np.floating) and bool(np.isnan(value))
 
 
-def samples_of(texts: Column, modality: Modality) -> list[Sample]:
-    """Texts or paths of images as samples without a label, checked one by one."""
+def samples_of(texts: Column, modality: Modality, name: str = "X") -> list[Sample]:
+    """Texts or paths of images as samples without a label, checked; `name` is that of the argument."""
     if modality not in ("text", "image"):
         raise TaskError(f"modality is {short(modality)}; use 'text' or 'image'")
-    items = column(texts, "X")
+    items = column(texts, name)
     for i, item in enumerate(items):
         if is_missing(item):
-            raise TaskError(f"X[{i}] is missing ({item}); fill it in or leave the row out")
+            raise TaskError(f"{name}[{i}] is missing ({item}); fill it in or leave the row out")
         if not isinstance(item, str) and (modality == "text" or not isinstance(item, PathLike)):
             wanted = "a text" if modality == "text" else "the path of an image"
-            raise TaskError(f"X[{i}] is {type(item).__name__}, not {wanted}; give a list of {modality}s")
+            raise TaskError(f"{name}[{i}] is {type(item).__name__}, not {wanted}; give a list of {modality}s")
         if modality == "text":
-            checked(str(item), f"X[{i}]", "the text")
+            checked(str(item), f"{name}[{i}]", "the text")
     if modality == "text":
         return [Sample(str(item), "") for item in items]
     return [Sample.of_image(image_at(Path(item)), "") for item in items]

@@ -443,8 +443,8 @@ class ADAMABClassifier(LabelsMixin, PersistenceMixin, RecipeMixin):
         model = self._inference()
         label = new_label(name, self.classes_)
         spec = ClassSpec(str(label.tolist()[0]), description)
-        rows = [replace(row, class_name=spec.name) for row in samples_of(examples, self.modality)]
-        if description is None and not rows:
+        rows = [replace(row, class_name=spec.name) for row in samples_of(examples, self.modality, "examples")]
+        if not rows and not (description or "").strip():
             raise TaskError(f"label {spec.name!r} has neither a description nor an example; give one of them")
         self.classifier_ = extended(model, self.new_class_, spec, rows)
         self.classes_ = np.concatenate([self.classes_, label])

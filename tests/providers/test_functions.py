@@ -124,7 +124,7 @@ def test_a_run_notices_that_a_function_was_edited(generator, tmp_path):
         (lambda texts: np.full((len(texts), 3), np.nan), "is not finite"),
         (lambda texts: [[1.0] * (1 + number) for number in range(len(texts))], "not numbers of one width"),
         (HashEmbedder, "embedder is the class HashEmbedder; give a spec, a function or an instance"),
-        (None, "embedder is a NoneType; give a spec"),
+        (None, "embedder is of type NoneType; give a spec"),
     ],
 )
 def test_what_embeds_nothing_is_one_line(embedder, message):
@@ -165,5 +165,7 @@ def test_a_loaded_model_gives_what_its_files_give(tiny_model, tmp_path):
     next(again.parameters()).data += 1
     with pytest.raises(FingerprintError):
         adamab.load(tmp_path / "model", embedder=again)
-    with pytest.raises(EmbedderError, match=r"embedder is a Transformer; .* give a SentenceTransformer"):
+    with pytest.raises(
+        EmbedderError, match=r"embedder is of type Transformer; .* give a SentenceTransformer"
+    ):
         ADAMABClassifier(model[0]).fit(TEXTS, LABELS)

@@ -54,7 +54,7 @@ def test_builtin_names(tmp_path):
         ("npz:x?long_texts=cut", "does not take these options: .*long_texts"),
         ("st:x?batch_size=many", "option batch_size='many' is not a whole number"),
         ("local?long_texts=some", "use 'cut' or 'average'"),
-        (3, "embedder is a int"),
+        (3, "embedder is of type int"),
     ],
 )
 def test_bad_embedders(spec, message, monkeypatch):

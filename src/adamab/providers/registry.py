@@ -194,7 +194,7 @@ def _resolve(
     error: type[AdamabError],
 ) -> object:
     if not isinstance(spec, str):
-        kind = f"the class {spec.__name__}" if isinstance(spec, type) else f"a {type(spec).__name__}"
+        kind = f"the class {spec.__name__}" if isinstance(spec, type) else f"of type {type(spec).__name__}"
         raise error(f"{what} is {kind}; give a spec, a function or an instance of {what.title()}")
     spec = expand(spec, what)
     bare, written = split_spec(spec)

@@ -228,7 +228,9 @@ class Recipe(BaseModel):
             return cls.preset(value)
         if not isinstance(value, Mapping):
             kind = type(value).__name__
-            raise RecipeError(f"recipe is a {kind}; give a preset's name, a mapping of options or a Recipe")
+            raise RecipeError(
+                f"recipe is of type {kind}; give a preset's name, a mapping of options or a Recipe"
+            )
         options = {str(name): option for name, option in value.items()}
         return cls.preset(str(options.pop("name", "default"))).with_options(**options)
 

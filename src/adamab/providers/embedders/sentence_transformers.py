@@ -167,7 +167,9 @@ class LoadedSentenceTransformer(SentenceTransformerEmbedder):
         library: Any = sentence_transformers
         if not isinstance(model, library.SentenceTransformer):
             kind = type(model).__name__
-            raise EmbedderError(f"embedder is a {kind}; of sentence-transformers give a SentenceTransformer")
+            raise EmbedderError(
+                f"embedder is of type {kind}; of sentence-transformers give a SentenceTransformer"
+            )
         LocalModelEmbedder.__init__(self, "a loaded model", batch_size=64, device=str(model.device))
         self.model, self.long_texts = model, "cut"
         is_plain = type(model[0]).__name__ == "Transformer"
