@@ -226,6 +226,7 @@ def test_a_class_that_was_added_leaves_the_others_compared(server, shown_run):
     assert [name for name, added in rows.items() if added] == ["bye"]
 
 
+@pytest.mark.filterwarnings("ignore:.*are left out, since this run")
 def test_a_renamed_class_has_its_samples_and_a_removed_one_is_gone(server, shown_run, shown_order):
     before = {one["class"]: one for one in got(server, "/v1/run/classes")["classes"]}
     assert before["login"]["synthetic"]
@@ -358,6 +359,7 @@ def test_samples_are_moved_and_reviewed_in_bulk(server, shown_run, shown_order):
     assert got(server, "/v1/run")["given"] == 14
 
 
+@pytest.mark.filterwarnings("ignore:.*are left out, since this run")
 def test_classes_are_changed_and_the_next_fit_follows(server, shown_run, shown_order):
     def change(**wanted):
         return said(server, "/v1/run/classes", wanted)
