@@ -73,6 +73,15 @@ def test_wrong_options_are_one_line(options):
     assert next(iter(options)) in str(caught.value)
 
 
+def test_options_are_read_as_the_command_line_reads_them():
+    recipe = Recipe.of({"views": "pooled, max", "dropout": "0.3"})
+    assert (recipe.views, recipe.dropout) == (("pooled", "max"), 0.3)
+    with pytest.raises(RecipeError, match=r"^recipe option 'dropout' must be a valid number \(got 'much'\)$"):
+        Recipe.of({"dropout": "much"})
+    with pytest.raises(RecipeError, match="recipe is of type int; give a preset's name"):
+        Recipe.of(3)
+
+
 def test_a_recipe_shows_what_differs_from_its_preset():
     assert repr(Recipe.preset("paper:trec").with_options(batch=2)) == "Recipe(name='paper:trec', batch=2)"
     assert repr(Recipe(name="mine", batch=5)) == "Recipe(name='mine')"

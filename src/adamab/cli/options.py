@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -186,15 +186,11 @@ def _option(setting: str) -> tuple[str, object]:
     key, equals, value = (part.strip() for part in setting.partition("="))
     if not equals or not key:
         raise RecipeError(f"--set {short(setting)} is not KEY=VALUE; write for example: --set dropout=0.3")
-    fields = Recipe.model_fields
-    if key not in fields:
-        raise RecipeError(f"--set: the recipe has no option {short(key)}; {suggestion(key, fields)}")
-    if value.lower() in ("none", "null"):
-        return key, None
-    kind = fields[key].annotation
-    if any(get_origin(one) is tuple for one in (kind, *get_args(kind))):
-        return key, tuple(part.strip() for part in value.split(",") if part.strip())
-    return key, value
+    if key not in Recipe.model_fields:
+        raise RecipeError(
+            f"--set: the recipe has no option {short(key)}; {suggestion(key, Recipe.model_fields)}"
+        )
+    return key, None if value.lower() in ("none", "null") else value
 
 
 def command_line(context: typer.Context, *words: str, options: Collection[str]) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from adamab.errors import RecipeError, short, suggestion
 
@@ -186,6 +186,14 @@ class Recipe(BaseModel):
     """Share of the typical distance between samples of a class below which two of them are near copies:
     neither vouches for the other."""
 
+    @field_validator("views", "described_views", mode="before")
+    @classmethod
+    def _named(cls, value: object) -> object:
+        """Names as somebody writes them: `pooled,max`."""
+        if not isinstance(value, str):
+            return value
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+
     @classmethod
     def preset(cls, name: str) -> Recipe:
         """`default`, `paper`, `calibrator`, or one of the last two with `:SET`, a data set of the paper's.
@@ -245,7 +253,8 @@ class Recipe(BaseModel):
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(str(part) for part in first["loc"])
-            raise RecipeError(f"recipe option {place!r}: {first['msg']} (got {first['input']!r})") from None
+            must = first["msg"].replace("Input should be", "must be").partition(", unable to parse")[0]
+            raise RecipeError(f"recipe option {place!r} {must} (got {first['input']!r})") from None
 
     def __repr_args__(self) -> list[tuple[str | None, Any]]:
         # The name, and what differs from the preset of that name.
