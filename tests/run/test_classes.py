@@ -23,6 +23,8 @@ from adamab.run.classes import (
 from adamab.run.directory import read_task
 from adamab.run.examples import label_examples
 from adamab.run.fit import resume_run
+from adamab.serving import _run_view
+from adamab.serving.run_reader import RunReader
 from adamab.task.spec import Sample, Task
 from tests.run.conftest import DESCRIPTIONS, GIVEN, Died
 
@@ -113,6 +115,12 @@ def test_a_class_that_comes_back_has_its_samples_again_and_a_new_one_of_an_old_n
     rename_class(runs.path, "praise", "love")
     summary = runs.fit(runs.order(task=read_task(runs.path)))
     assert summary["changes"] == ["class 'praise' renamed to 'love'"]
+    assert summary["spent"]["by_class"].keys() == {"refund", "love", "outage"}
+    with RunReader(runs.path) as reader:
+        assert reader.spending()["by_class"] == summary["spent"]["by_class"]
+        shown = {row["class"]: row for row in _run_view.figures(reader, 0, 9)["classes"]}
+    assert shown.keys() == {"refund", "love", "outage"}
+    assert shown["love"]["counts"][-1] == shown["love"]["samples"] > len(PRAISE)
     asked = runs.asked("chat/completions")
     given = GIVEN | {"love": PRAISE, "praise": ["he praises the day", "praise before the evening"]}
     runs.fit(runs.order(given, descriptions=DESCRIPTIONS | {"love": "is happy", "praise": "of the day"}))

@@ -92,7 +92,8 @@ def print_summary(run: Path, summary: dict[str, Any]) -> None:
         for line in spending_lines(summary):
             echo(line)
         if spent["by_class"]:
-            print_table(_SPENDING_COLUMNS, _spending_rows(spent["by_class"], summary["synthetic_by_class"]))
+            samples = {**summary.get("set_aside", {}), **summary["synthetic_by_class"]}
+            print_table(_SPENDING_COLUMNS, _spending_rows(spent["by_class"], samples))
     took = "" if summary.get("complete") else f"{summary['seconds']:.1f} seconds; "
     labelled, new = _INPUTS[summary["task"].get("modality", "text")]
     echo(one_line(f"{took}the run is in {run}"))

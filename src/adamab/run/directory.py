@@ -275,13 +275,16 @@ VERSION = 1
 _PACKAGES = ("numpy", "scipy", "sentence-transformers")
 
 
-def summarise(setup: FitSetup, result: FitResult, *, seconds: float) -> dict[str, Any]:
+def summarise(
+    setup: FitSetup, result: FitResult, *, seconds: float, classes: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """The contents of `fit.json`.
 
     Args:
         setup: the task and its settings.
         result: what was made of them.
         seconds: how long that took.
+        classes: every class that the run has had -> the one that it is now.
 
     Returns:
         Plain data.
@@ -322,20 +325,23 @@ def summarise(setup: FitSetup, result: FitResult, *, seconds: float) -> dict[str
         "diversity": {
             name: figures._asdict() for name, figures in zip(task.class_names, result.diversity, strict=True)
         },
-        "spent": spending(result.spent),
+        "spent": spending(result.spent, classes),
         "unused_batches": result.unused,
         "overlong": result.overlong,
         "seconds": round(seconds, 3),
     }
 
 
-def spending(spent: Mapping[tuple[str, str | None], Spend]) -> dict[str, Any]:
-    """What was spent in all, by purpose and by class."""
+def spending(
+    spent: Mapping[tuple[str, str | None], Spend], classes: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """What was spent in all, by purpose and by class; `classes` says what those of earlier names are now."""
     by_class: dict[str, Spend] = {}
     by_purpose: dict[str, Spend] = {}
     for (purpose, name), spend in spent.items():
         by_purpose[purpose] = by_purpose.get(purpose, Spend()) + spend
         if name is not None:
+            name = (classes or {}).get(name, name)
             by_class[name] = by_class.get(name, Spend()) + spend
     return {
         **_spend(sum(spent.values(), Spend())),

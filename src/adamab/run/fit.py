@@ -402,7 +402,9 @@ def resume_run(
                 f"stopped; everything that was bought is in {place(path)}: "
                 "run the same command again to go on"
             ) from None
-        summary = folder.summarise(setup, result, seconds=time.perf_counter() - started)
+        summary = folder.summarise(
+            setup, result, seconds=time.perf_counter() - started, classes=session.resume.classes
+        )
         folder.write_results(path, task, result, summary)
         session.journal.note(FINISHED, {"synthetic": summary["synthetic"]}, durable=True)
         if setup.images is not None and folder.has_set_aside(path):

@@ -466,14 +466,14 @@ class JournalRunLog(RunLog, contextlib.AbstractContextManager["JournalRunLog", N
             batches=self.journal.first_batches,
             choices={e.data["round"]: e.data["class"] for e in self.journal.events(CHOICE, after=start)},
             moves=tuple(Move.of(s.data, sum(seq < s.seq for seq, _ in rounds)) for s in since),
-            classes=_classes_now(since),
+            classes=classes_now(since),
         )
         finished = self.journal.last(FINISHED)
         self.complete = finished is not None and finished.seq > start
         return changes
 
 
-def _classes_now(segments: Iterable[Event]) -> dict[str, str]:
+def classes_now(segments: Iterable[Event]) -> dict[str, str]:
     """Every class that a run has had -> the one that its samples belong to, even if that was removed."""
     now: dict[str, str] = {}
     for segment in segments:
@@ -493,7 +493,7 @@ def classes_of_run(path: Path) -> dict[str, str]:
         segments = list(journal.events(SEGMENT))
     start = max((n for n, segment in enumerate(segments) if segment.data["fresh"]), default=0)
     moved = edits.moved if edits.segment == len(segments) else {}
-    return _moved(_classes_now(segments[start:]), Move(0, {name: to for name, to in moved.items() if to}, {}))
+    return _moved(classes_now(segments[start:]), Move(0, {name: to for name, to in moved.items() if to}, {}))
 
 
 def _set_aside(path: Path) -> None:

@@ -150,8 +150,8 @@ def _strips(
     width = max(1, -(-len(rounds) // COLUMNS))
     counts: dict[str, Counter[int]] = {name: Counter() for name in names}
     for index, ended in enumerate(rounds):
-        if ended.chosen in counts:
-            counts[ended.chosen][index // width] += 1
+        if ended.owner in counts:
+            counts[ended.owner][index // width] += 1
     first = [ended.round for ended in rounds[::width]]
     return first, {name: sorted(columns.items()) for name, columns in counts.items()}
 

@@ -30,7 +30,7 @@ from adamab.run.directory import HELD_OUT, SUMMARY, TASK, HeldOutAnswer
 from adamab.run.records import ClassScores, RoundRecord
 from adamab.run.resume import OVERRULED, Move, class_digests, sample_digest
 from adamab.run.reviews import REVIEWS, Review, Reviews, decided
-from adamab.run.run_log import FINISHED, ROUND, SEGMENT, STARTED, STOPPED, Event, Journal
+from adamab.run.run_log import FINISHED, ROUND, SEGMENT, STARTED, STOPPED, Event, Journal, classes_now
 from adamab.task.images import is_reference
 from adamab.task.spec import ClassSpec, Source, Task
 from adamab.task.words import normalised_text
@@ -224,7 +224,7 @@ class RunReader(AbstractContextManager["RunReader", None]):
         """What was spent so far, in all, by purpose and class; calls on their way may cost `held` of it."""
         journal = self._open()
         spent, held = ({}, 0) if journal is None else journal.spent()
-        totals = folder.spending(spent)
+        totals = folder.spending(spent, classes_now(self.segments()))
         return {**totals, "held": min(held / NANO, totals["usd"])}
 
     def segments(self) -> list[Event]:
@@ -251,8 +251,8 @@ class RunReader(AbstractContextManager["RunReader", None]):
         for index, ended in enumerate(counted):
             if ended.segment != segment:
                 segment, counts = ended.segment, Counter(content.starts[ended.segment - 1])
-            if ended.chosen is not None:
-                counts[ended.chosen] += ended.accepted
+            if ended.owner is not None:
+                counts[ended.owner] += ended.accepted
             if index in shown:
                 rounds.append(ended.round)
                 for name in names:
@@ -378,6 +378,12 @@ class RunReader(AbstractContextManager["RunReader", None]):
             content.rounds, content.synthetic = [], []
         move = Move.of(event.data, after=len(content.rounds))
         if move.to:
+            for start in content.starts:
+                counts: Counter[str] = Counter()
+                for name, count in start.items():
+                    counts[move.owner(name)] += count
+                start.clear()
+                start.update(counts)
             content.rounds = [replace(r, owner=r.owner and move.owner(r.owner)) for r in content.rounds]
             content.synthetic = [
                 replace(sample, class_name=name, id=sample_id(name, sample.text))
