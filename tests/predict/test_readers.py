@@ -1,6 +1,7 @@
 """Inputs as parts: what is broken costs its own row, and every row is in one part, in order."""
 
 import json
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,7 +18,7 @@ from adamab.predict.readers import Source, find_sources, parquet_schema, parts_o
 from adamab.predict.writers import OTHER, Columns
 from adamab.providers.embedders.base import TextError
 from adamab.task import table_files
-from adamab.task.tables import Row
+from adamab.task.tables import Row, scan_rows
 
 
 def fields_and_errors(path, kind):
@@ -67,6 +68,14 @@ def test_a_quotation_mark_that_is_not_closed_costs_its_own_row(tmp_path):
     assert lines == [2, 3, 4, 5, 7, 8]
     assert [number for number, error in zip(lines, errors, strict=True) if error] == [2, 4, 7]
     assert "in.csv:2: not valid CSV (quotation mark that is not closed); check the quotes" in errors[0]
+
+
+def test_many_quotation_marks_that_are_not_closed_cost_little(tmp_path):
+    path, began = tmp_path / "in.csv", time.monotonic()
+    path.write_text("id,text\n" + '1,"a\n' * 100_000)
+    with open(path, "rb") as handle:
+        assert sum(row.error is not None for row in scan_rows(path, handle, "csv")) == 100_000
+    assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv"])

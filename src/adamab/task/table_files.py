@@ -12,7 +12,7 @@ import json
 import re
 import warnings
 import zipfile
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
@@ -431,13 +431,14 @@ class _CsvLines:
     ) -> None:
         self.path, self.encoding, self._lines = path, encoding, lines
         self.row: list[tuple[int, int, bytes | None]] = []  # those of the row that is read
+        self._again = deque[tuple[int, int, bytes | None]]()
         self.problem: str | None = None
 
     def __iter__(self) -> _CsvLines:
         return self
 
     def __next__(self) -> str:
-        self.row.append(next(self._lines))
+        self.row.append(self._again.popleft() if self._again else next(self._lines))
         number, _, raw = self.row[-1]
         if raw is None:
             raise csv.Error("too long")
@@ -454,7 +455,8 @@ class _CsvLines:
     def back_to_second(self) -> tuple[int, str | None]:
         """Go on after the first line of the row that is read; its number, and what can be read of it."""
         (number, offset, raw), *others = self.row
-        self._lines, self.problem = chain(others, self._lines), None
+        self._again.extendleft(reversed(others))
+        self.problem = None
         if raw is None:
             return number, None
         try:
