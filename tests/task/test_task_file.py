@@ -175,6 +175,11 @@ def test_what_is_no_task_file_says_what_is_read(tmp_path, name):
     path = write(tmp_path, '[{"text": "\\ud83d"}]', name)
     with pytest.raises(TaskError, match=r"and by its ending '\.\w+' no data file: use one of \.csv, \.jsonl"):
         load_task(path)
+    path = write(tmp_path, "text,label\nmy money,a\n", "tickets")
+    with pytest.raises(
+        TaskError, match=r"the file is a text; .* or end the name of a data file in one of \.csv"
+    ):
+        load_task(path)
 
 
 def test_the_task_itself_must_be_a_file(tmp_path):

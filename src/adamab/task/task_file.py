@@ -97,10 +97,12 @@ def _load(path: str | PathLike[str], options: TableOptions) -> Task:
     try:
         root = read_tree(path)
         fields = root.fields("the file")
-    except TaskError:
-        if path.suffix.lower() in ("", ".yaml", ".yml"):
+    except TaskError as error:
+        if path.suffix.lower() in (".yaml", ".yml"):
             raise
         endings = ", ".join(sorted(ending for ending, kind in ENDINGS.items() if kind != PLAIN))
+        if not path.suffix:
+            raise TaskError(f"{error}; or end the name of a data file in one of {endings}") from None
         raise TaskError(
             f"{place(path)}: is no task file in YAML, and by its ending {short(path.suffix)} no data file: "
             f"use one of {endings}"
