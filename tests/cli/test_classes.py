@@ -89,7 +89,7 @@ def test_classes_are_renamed_merged_and_removed(adamab, refused, begun):
     shown = ok(adamab("classes", "run")).stdout
     assert [line.split()[:2] for line in shown.splitlines() if "3" in line] == [[n, "3"] for n in CLASSES]
     result = ok(adamab("classes", "run", "rename", "refund", "money"))
-    assert "new segment: class 'refund' renamed to 'money'" in result.stderr
+    assert "changed since the last fit: class 'refund' renamed to 'money'" in result.stderr
     assert load(begun).classes == ("money", "login", "praise")
     result = ok(adamab("classes", "run", "merge", "money", "login", "--into", "any", "--no-fit"))
     assert result.stdout == (

@@ -292,7 +292,7 @@ def _say_resumed(session: JournalRunLog) -> None:
     if session.complete:
         return
     for change in session.changes:
-        say(f"new segment: {change}")
+        say(f"changed since the last fit: {change}")
     if session.replayed:
         replayed = counted(session.replayed, "round")
         say(f"resuming the run after {replayed}; what has arrived is not bought again")
