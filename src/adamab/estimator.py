@@ -397,7 +397,7 @@ class ADAMABClassifier(LabelsMixin, PersistenceMixin, RecipeMixin):
         self.image_store_ = setup.images  # where synthetic images lie, which go with it if it is temporary
         self.classes_ = classes
         with progress("embedding the samples", quiet=not self.verbose) as bar:
-            on_round = round_counter(bar, setup.rounds)
+            on_round = round_counter(bar, setup.recipe.n_rounds(len(setup.task.classes)))
             if settings.run_dir is None:
                 result = build_classifier(setup, setup.call_context(), on_round=on_round)
                 self.classifier_ = result.classifier

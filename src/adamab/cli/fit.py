@@ -168,8 +168,9 @@ def fit(
         print_plan(plan_fit(setup), as_json=as_json)
     else:
         train(setup, run, own_task=task is None, as_json=as_json, quiet=quiet)
-        if not (as_json or quiet) and setup.embedder.cacheable:
-            _say_without_descriptions(context, setup, task)
+        described = any(spec.description for spec in setup.task.classes)
+        if not (as_json or quiet or described) and setup.embedder.cacheable:
+            _say_without_descriptions(context, task)
 
 
 def _place_of(name: str) -> Path:
@@ -196,10 +197,8 @@ def _check_same_task(task: Task, run: Path) -> None:
         )
 
 
-def _say_without_descriptions(context: typer.Context, setup: FitSetup, task: str | None) -> None:
+def _say_without_descriptions(context: typer.Context, task: str | None) -> None:
     """Data files and folders have classes without descriptions, and those are worth points."""
-    if any(spec.description for spec in setup.task.classes):
-        return
     from adamab.task.task_file import is_table
 
     how = "add them to the task file"
@@ -269,8 +268,8 @@ def train(setup: FitSetup, run: Path, *, own_task: bool, as_json: bool, quiet: b
             setup,
             own_task=own_task,
             stop=stop,
-            on_start=lambda session: None if quiet else _say_resumed(session),
-            on_round=round_counter(bar, setup.rounds),
+            on_start=None if quiet else _say_resumed,
+            on_round=round_counter(bar, setup.recipe.n_rounds(len(setup.task.classes))),
         )
     try:
         if as_json:

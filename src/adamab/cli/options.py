@@ -136,9 +136,9 @@ def settings_of(options: Mapping[str, Any], before: FitSettings | None = None, *
     Returns:
         Everything about a fit but its task.
     """
-    from adamab.providers.registry import embedder_name
     from adamab.run.settings import FitSettings
     from adamab.task.recipe import Recipe
+    from adamab.task.spec import join_spec, split_spec
 
     plain = ("generator", "policy", "seed", "prefetch", "holdout", "all_scores", "overwrite")
     before, budget = before or FitSettings(), options.get("budget")
@@ -146,10 +146,13 @@ def settings_of(options: Mapping[str, Any], before: FitSettings | None = None, *
     embedder, generator = (
         str(options.get(name, getattr(before, name))) for name in ("embedder", "generator")
     )
+    if options.get("long_texts") is not None:
+        bare, written = split_spec(embedder)
+        embedder = join_spec(bare, written | {"long_texts": options["long_texts"]})
     return FitSettings(
         **{
             **dict(before),
-            "embedder": embedder_name(embedder, options.get("long_texts")),
+            "embedder": embedder,
             "recipe": recipe.with_options(**dict(map(_option, options.get("settings") or ()))),
             "budget": None if budget is None else budget_of(budget, generator),
             "prices": {**before.prices, **prices_of(options.get("price"))},

@@ -335,23 +335,6 @@ def keeping_vectors(embedder: Embedder, file: Path) -> Embedder:
     return CachedEmbedder(embedder, VectorCache(file, strict=True))
 
 
-def embedder_name(spec: str, long_texts: str | None) -> str:
-    """The one string under which `open_embedder` finds the same embedder again.
-
-    Args:
-        spec: the embedder, as the user named it.
-        long_texts: what becomes of texts that are too long for the model; None leaves that to the spec.
-
-    Example:
-        >>> embedder_name("local", "average"), embedder_name("local", None)
-        ('local?long_texts=average', 'local')
-    """
-    if long_texts is None:
-        return spec
-    bare, options = split_spec(spec)
-    return join_spec(bare, options | {"long_texts": long_texts})
-
-
 def remembered(spec: str, what: Literal["embedder", "generator"], where: str, to: str = "") -> str:
     """`spec` as a model file or a run tells it, unless texts or keys would go where that file chooses.
 

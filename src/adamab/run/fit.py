@@ -332,7 +332,7 @@ def resume_run(
     *,
     own_task: bool = False,
     stop: threading.Event | None = None,
-    on_start: Callable[[JournalRunLog], None] = lambda session: None,
+    on_start: Callable[[JournalRunLog], None] | None = None,
     on_round: OnRound | None = None,
 ) -> dict[str, Any]:
     """Fit into the settings' run directory.
@@ -353,7 +353,8 @@ def resume_run(
     started = time.perf_counter()
     task, settings, path = setup.task, setup.settings, setup.settings.run_dir
     assert path is not None
-    check_holdout(setup)
+    if setup.holdout is not None:
+        check_holdout(setup.task, setup.holdout)
 
     def check() -> None:
         """Nobody else changes the run's own task from here on; what was changed before must not get lost."""
@@ -371,7 +372,8 @@ def resume_run(
         check=check,
     ) as session:
         store_settings(session.journal, path, settings)
-        on_start(session)
+        if on_start is not None:
+            on_start(session)
         if not own_task:
             write_task(path, task)
         if session.complete and all((path / name).is_file() for name in folder.RESULTS):

@@ -178,7 +178,8 @@ def plan_fit(setup: FitSetup) -> Plan:
 
     Raises what a fit would raise before its first call, but for a missing key, which the plan names.
     """
-    check_holdout(setup)
+    if setup.holdout is not None:
+        check_holdout(setup.task, setup.holdout)
     task, embedder, generator = setup.task, setup.embedder, setup.generator
     prices = {id(api): p for api, p in priced(embedder, generator, setup.settings.prices, setup.budget)}
     samples = "images" if task.modality == "image" else "samples"

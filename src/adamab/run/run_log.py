@@ -477,13 +477,10 @@ def classes_now(segments: Iterable[Event]) -> dict[str, str]:
     """Every class that a run has had -> the one that its samples belong to, even if that was removed."""
     now: dict[str, str] = {}
     for segment in segments:
-        now = _moved(now, Move.of(segment.data, 0))
+        move = Move.of(segment.data, 0)
+        now = {name: move.owner(owner) for name, owner in now.items()}
         now = {**{name: name for name in segment.data["inputs"]["classes"]}, **now}
     return now
-
-
-def _moved(now: Mapping[str, str], move: Move) -> dict[str, str]:
-    return {name: move.owner(owner) for name, owner in now.items()}
 
 
 def classes_of_run(path: Path) -> dict[str, str]:
@@ -493,7 +490,8 @@ def classes_of_run(path: Path) -> dict[str, str]:
         segments = list(journal.events(SEGMENT))
     start = max((n for n, segment in enumerate(segments) if segment.data["fresh"]), default=0)
     moved = edits.moved if edits.segment == len(segments) else {}
-    return _moved(classes_now(segments[start:]), Move(0, {name: to for name, to in moved.items() if to}, {}))
+    move = Move(0, {name: to for name, to in moved.items() if to}, {})
+    return {name: move.owner(owner) for name, owner in classes_now(segments[start:]).items()}
 
 
 def _set_aside(path: Path) -> None:

@@ -147,11 +147,6 @@ class FitSetup:
     images: ImageStore | None  # where generated images are put; None in a task of texts
 
     @property
-    def rounds(self) -> int:
-        """Rounds in all."""
-        return self.recipe.n_rounds(len(self.task.classes))
-
-    @property
     def apis(self) -> list[ApiClient | None]:
         """The clients that paid calls go through."""
         return [self.embedder.api, None if self.generator is None else self.generator.api]
@@ -184,10 +179,9 @@ class FitSetup:
         return CallContext(self.budget, self.settings.prices, ledger, replies, journal, stop)
 
 
-def check_holdout(setup: FitSetup) -> None:
+def check_holdout(task: Task, holdout: Holdout) -> None:
     """Refuse a task whose own examples are among the samples to be kept out."""
-    task, holdout = setup.task, setup.holdout
-    leaked = [] if holdout is None else [s for s in task.samples if s.text in holdout]
+    leaked = [sample for sample in task.samples if sample.text in holdout]
     if leaked:
         raise TaskError(
             f"{len(leaked)} of the given samples, the first of class {short(leaked[0].class_name)}, "

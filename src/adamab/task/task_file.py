@@ -67,20 +67,16 @@ def load_task(path: str | PathLike[str], options: TableOptions = AS_IT_IS) -> Ta
     if is_url(path):
         raise TaskError(f"{place(path)}: is a web address, and URLs are never fetched; download it first")
     task = _load(path, options)
-    for names in _alike(spec.name for spec in task.classes):
-        options.note(
-            f"note: classes {', '.join(map(short, names))} differ in case or spaces only; write them "
-            "alike if they are one"
-        )
+    alike: dict[str, list[str]] = {}
+    for name in task.class_names:
+        alike.setdefault(normalised_text(name).replace(" ", ""), []).append(name)
+    for names in alike.values():
+        if len(names) > 1:
+            options.note(
+                f"note: classes {', '.join(map(short, names))} differ in case or spaces only; write them "
+                "alike if they are one"
+            )
     return task
-
-
-def _alike(names: Iterable[str]) -> list[list[str]]:
-    """Groups of names that are one when case and spaces do not count."""
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        groups.setdefault(normalised_text(name).replace(" ", ""), []).append(name)
-    return [group for group in groups.values() if len(group) > 1]
 
 
 def _load(path: str | PathLike[str], options: TableOptions) -> Task:
