@@ -3,14 +3,14 @@
 from collections import UserDict
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
 import pytest
 
 from adamab import ADAMABClassifier, EmbeddingCalibrator
 from adamab.columns import column
 from adamab.errors import TaskError
 from adamab.testing import HashEmbedder
+
+pd, pa = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
 
 TEXTS = ["money back", "a refund please", "lovely work", "great people"]
 LABELS = ["refund", "refund", "praise", "praise"]
