@@ -58,8 +58,6 @@ def test_paper_recipe_has_no_estimate(adamab, folder):
     [
         (("--budget", "5 samples"), "name what writes them"),
         (("--budget", "nonsense"), "'nonsense' is not a number with a unit"),
-        (("--generator", "noise", "--budget", "1.5 samples"), "whole number of samples"),
-        (("--generator", "noise", "--budget", "-1 calls"), "not a number with a unit"),
         (("--generator", "openai:m", "--price", "m=cheap"), "the price 'm=cheap' does not read"),
         (("--holdout", "none.csv"), "no such file"),
         (("--reject", "none.csv"), "no such file"),

@@ -128,8 +128,6 @@ def test_vectors_of_another_embedder(adamab, refused, folder, vector_model, writ
     assert "fitted with embedder" in refused("predict", vector_model, "in.npz")
     write_npz(folder / "in.npz", ["a b"], model=np.array("npz:toy"))  # the fingerprint itself
     assert adamab("predict", vector_model, "in.npz").exit_code == 0
-    (folder / "in.npz").write_bytes(b"PK")
-    assert "not an npz file" in refused("predict", vector_model, "in.npz")
 
 
 @pytest.mark.parametrize(
@@ -247,20 +245,15 @@ def test_priors_move_the_answers(adamab, folder, model):
     ("value", "message"),
     [
         ("login=x", "'x' is no number; write NAME=SHARE"),
-        ("login=-0.5", "'login' is -0.5; give a share from 0 to 1"),
         ("logn=0.5", "'logn', which is no class; did you mean 'login'?"),
         ("new.jsonl", "new.jsonl: is no JSON object of shares"),
         ("twice.json", "twice"),
         ("deep.json", "is no JSON object of shares"),
-        ("words.json", "'login' is 'much'; give a share"),
-        ("sum.json", "sum to 1.5"),
     ],
 )
 def test_bad_priors(refused, folder, model, value, message):
     (folder / "twice.json").write_text('{"login": 0.1, "login": 0.2}')
     (folder / "deep.json").write_text("[" * 100_000)
-    (folder / "words.json").write_text('{"login": "much"}')
-    (folder / "sum.json").write_text('{"login": 0.75, "refund": 0.75}')
     for command in ("predict", "evaluate"):
         assert message in refused(command, model, "new.jsonl", "--prior", value)
 

@@ -235,15 +235,6 @@ def test_every_cell_has_a_row_of_the_schema(done):
         assert row["n_parameters"] == 0 if row["method"] == "zero-shot" else row["n_parameters"] > 0
 
 
-def test_what_is_finished_is_not_run_again(done, vectors, monkeypatch):
-    _, result, work = done
-    monkeypatch.setattr(running, "measure", lambda *_: pytest.fail("measured again"))
-    before = (work / "toy.rows.jsonl").read_bytes()
-    _, again = run(experiment(vectors), work)
-    assert (work / "toy.rows.jsonl").read_bytes() == before
-    assert [r.accuracy for r in again.rows] == [r.accuracy for r in result.rows]
-
-
 def test_a_line_that_was_cut_off_is_measured_again_and_nothing_else(done, vectors, tmp_path):
     _, result, work = done
     content = (work / "toy.rows.jsonl").read_bytes()
@@ -415,17 +406,6 @@ def _paid(server):
         f"chat:m?base_url={server.url}/v1&first_wait=0.01",
     ]
     return experiment(spec, generators=[spec], seeds=1, methods=methods)
-
-
-def test_an_estimate_of_calls_and_cost_sends_nothing(server, tmp_path):
-    expected = estimate(runner_of(_paid(server), tmp_path))
-    assert (expected.cells, expected.done) == (3, 0)
-    purposes = {party.purpose.partition("?")[0]: party for party in expected.parties}
-    assert set(purposes) == {"embed the texts", "embed in fits", "generate in fits", "chat:m"}
-    assert purposes["chat:m"].expected.calls == 40
-    assert purposes["generate in fits"].expected.calls == 2 * 4  # two policies of four rounds
-    assert server.count() == 0
-    assert list(tmp_path.iterdir()) == []
 
 
 def _amounts(estimated):

@@ -54,15 +54,6 @@ def test_results_are_written(rows, tmp_path):
     assert [path.name for path in paths] == ["probabilities.json", "probabilities.md"]
     data = json.loads(paths[0].read_text())
     assert (data["command"], len(data["rows"])) == ("make it", 2)
-    text = paths[1].read_text()
-    assert "Made by `make it`" in text
-    assert f"| demo | {CHOSEN} |" in text
-    assert "| counting | demo |" in text
-    lines = paths[0].read_text().splitlines()
-    assert [json.loads(line.strip().rstrip(","))["set"] for line in lines if '"set":' in line] == [
-        "demo",
-        "counting",
-    ]
 
 
 def test_one_example_a_class_cannot_be_judged():

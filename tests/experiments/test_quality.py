@@ -271,14 +271,7 @@ def test_a_run_from_data_to_page(embedder, tmp_path):
     page = (tmp_path / "quality-part.md").read_text()
     assert "of 10 bars hold." in page.splitlines()[2]
     assert page.splitlines()[2].endswith(" A caveat.")
-    for part in (
-        "\n\n## What was tried\n\nThis and that.\n",
-        quality.commit(),
-        "| demo 2 + 2 recorded |",
-        "| demo codes 1 |",
-        "| text, unseen |",
-    ):
-        assert part in page
+    assert "\n\n## What was tried\n\nThis and that.\n" in page
 
     again = a_yardstick(embedder, tmp_path, shapes=shapes)
     assert again.to_do() == {}

@@ -18,10 +18,6 @@ def counts_of(draw):
     return [counts[name] for name in draw.task.class_names]
 
 
-def test_equal_counts_are_left_alone(draw):
-    assert shaped(draw, "even") is draw
-
-
 def test_counts(draw):
     assert Counter(counts_of(shaped(draw, "uneven"))) == {5: 4, 1: 8}  # three in ten of twelve
     assert Counter(counts_of(shaped(draw, "unseen"))) == {15: 9, 0: 3}

@@ -21,12 +21,6 @@ from experiments.theory import (
 SMALL = Analysis(rounds=10, dimension=50, gradient_bound=0.1)
 
 
-@pytest.mark.parametrize("wrong", [(0, 1, 1.0), (1, 0, 1.0), (1, 1, 0.0), (1, 1, float("nan"))])
-def test_an_analysis_of_nothing_is_refused(wrong):
-    with pytest.raises(ValueError, match="at least 1"):
-        Analysis(*wrong)
-
-
 def test_radius_of_a_mean():
     # sqrt(2 · 0.5 · 13.815511 / 4) = sqrt(3.45387775) = 1.858461
     assert float(mean_radius(4, SMALL)) == pytest.approx(1.858461, abs=1e-6)

@@ -244,20 +244,6 @@ def test_small_blocks_change_nothing(monkeypatch):
     agree(problem)
 
 
-def test_dropout_is_off():
-    plain = make([3, 2, 4], widths=(16,), dropout=0.0)
-    noisy = make([3, 2, 4], widths=(16,), dropout=0.5)
-    assert np.array_equal(noisy.shift().exact(np.arange(3)), plain.shift().exact(np.arange(3)))
-
-
-@pytest.mark.parametrize("dtype", EPSILON, ids=str)
-def test_a_batch_that_balances_the_counts_has_no_shift(dtype):
-    shift = agree(make([5, 3, 5, 5], widths=(16,), dtype=dtype, batch=2))
-    values = shift.exact(np.arange(4))
-    assert abs(values[1]) < EPSILON[dtype] * values.max()
-    assert (values[[0, 2, 3]] > 1e-3 * values.max()).all()
-
-
 def test_scale_is_the_query_towers_mean_square():
     problem = make([2, 2, 2], widths=(8,), batch=3)
     view = problem.views[0]

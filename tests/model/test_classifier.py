@@ -1,6 +1,5 @@
 """Logits, probabilities and class names of a classifier, and what it refuses."""
 
-import pickle
 import re
 import subprocess
 import sys
@@ -182,11 +181,6 @@ def test_deep_metadata_are_refused(model):
         replace(model, metadata={"a": deep})
     while deep:  # taken apart by hand: freeing it at once would recurse as deeply
         deep = deep[0]
-
-
-def test_it_can_be_pickled(model, views, texts):
-    copy = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(copy.logits(views, texts), model.logits(views, texts))
 
 
 def test_the_import_is_light():

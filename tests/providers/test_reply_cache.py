@@ -18,10 +18,6 @@ from adamab.providers.cache import (
     VectorCache,
 )
 from adamab.providers.embedders.base import Embedded
-from adamab.providers.generators.base import Request
-from adamab.providers.generators.openai import OpenAIGenerator
-from adamab.task.spec import ClassSpec
-from adamab.testing import ProviderServer
 
 ASK = Ask("refund", 0, 0, "d" * 64)
 REPLY = Reply('{"texts": ["Grüße 🦜"]}')
@@ -92,14 +88,3 @@ def test_two_places():
     second.put(other, REPLY)
     assert chained.get(other) == REPLY
     assert first.get(other) == REPLY  # a run's journal has all that the run used
-
-
-async def test_a_second_run_asks_nothing(file):
-    request = Request(ClassSpec("refund", "money back"), 0, 3, ("give it back",), ())
-    with ProviderServer() as server:
-        made = [OpenAIGenerator("m", base_url=f"{server.url}/v1") for _ in range(2)]
-        for generator in made:
-            generator.replies = ChainedReplies(MemoryReplies(), CachedReplies(file))
-        first = await made[0].generate(request)
-        assert await made[1].generate(request) == first
-        assert server.count() == 1

@@ -59,16 +59,6 @@ def test_refusals_enter_a_class_that_is_about_them():
 # Vectors
 
 
-def test_near_duplicates_of_present_and_of_earlier_candidates():
-    mask = gate(near_duplicate=np.cos(np.deg2rad(10))).vectors(at(5, 30, 35, 50, 100), at(0, 90.5))
-    assert mask.tolist() == [False, True, False, True, False]
-
-
-def test_a_rejected_candidate_keeps_nobody_out():
-    # 9 repeats the present 0; 15 is near 9 but not near 0, so it is new.
-    assert gate(near_duplicate=np.cos(np.deg2rad(10))).vectors(at(9, 15), at(0)).tolist() == [False, True]
-
-
 def test_lengths_do_not_matter_and_zeros_pass():
     candidates = np.array([[3e-20, 0], [0, 5e20], [0, 0], [0, 0]], dtype=np.float32)
     present = np.array([[0, 0], [7e20, 0]], dtype=np.float32)
